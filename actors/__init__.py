@@ -1,0 +1,1 @@
+"""Behaviour: every stream, index, subscription and connection, and the storage under them."""

@@ -1,0 +1,127 @@
+"""What one actor system knows of an actor class: its policy, and what its actors did."""
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from thespian.actors import Actor
+
+from rillnode.actors.worker import OnFailure, Worker
+from rillnode.codecs.limits import MAILBOX_MESSAGES_MAX
+
+if TYPE_CHECKING:
+    from rillnode.actors.cell import Cell
+
+UNKNOWN: Final = "unknown"
+"""Name of the class of actors whose factory has not made an instance yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorStats:
+    """What the actors of one class did, and what there is of them.
+
+    Attributes:
+        cells: actors that exist, instances or not.
+        instances: actors that have an instance now.
+        handled: messages taken out of mailboxes.
+        failures: handlers that raised; `failure_reasons` counts them by exception class.
+        last_failure: the newest failure's exception class and text.
+        mailbox_depth: messages waiting now, in all mailboxes together.
+    """
+
+    cells: int
+    instances: int
+    handled: int
+    failures: int
+    failure_reasons: dict[str, int]
+    last_failure: str
+    restarts: int
+    mailbox_depth: int
+    slowest_handler_seconds: float
+
+
+class ActorKind:
+    """Policy and counters of one actor class; see `Worker` for the policy.
+
+    The policy is read from class attributes of any Thespian Actor. One that sets none is resumed
+    after a failure, as Thespian does.
+
+    Attributes:
+        is_worker: whether its instances have the hooks of `Worker`.
+        awake: cells to look at when idle instances are sought.
+        looking: whether the next look has been scheduled.
+    """
+
+    __slots__ = (
+        "awake",
+        "cells",
+        "failure_reasons",
+        "handled",
+        "idle_seconds",
+        "instances",
+        "is_worker",
+        "last_failure",
+        "looking",
+        "mailbox_messages_max",
+        "name",
+        "on_failure",
+        "restart_window_seconds",
+        "restarts",
+        "restarts_max",
+        "slowest_seconds",
+    )
+
+    def __init__(self, actor_class: type[Actor] | None) -> None:
+        policy: Any = actor_class
+        self.name = UNKNOWN
+        if actor_class is not None:
+            self.name = f"{actor_class.__module__}.{actor_class.__qualname__}"
+        self.is_worker = actor_class is not None and issubclass(actor_class, Worker)
+        self.mailbox_messages_max: int = getattr(
+            policy, "mailbox_messages_max", MAILBOX_MESSAGES_MAX
+        )
+        self.on_failure: OnFailure = getattr(policy, "on_failure", "resume")
+        if self.on_failure not in get_args(OnFailure):
+            raise ValueError(
+                f"{self.name}.on_failure is {self.on_failure!r}, not one of {get_args(OnFailure)}"
+            )
+        self.restarts_max: int = getattr(policy, "restarts_max", Worker.restarts_max)
+        self.restart_window_seconds: float = getattr(
+            policy, "restart_window_seconds", Worker.restart_window_seconds
+        )
+        self.idle_seconds: float | None = getattr(policy, "idle_seconds", None)
+        self.cells = 0
+        self.instances = 0
+        self.handled = 0
+        self.restarts = 0
+        self.slowest_seconds = 0.0
+        self.failure_reasons: Counter[str] = Counter()
+        self.last_failure = ""
+        self.awake: deque[Cell] = deque()
+        self.looking = False
+
+    def failed(self, error: BaseException) -> None:
+        """Count a failure and keep its reason."""
+        self.failure_reasons[type(error).__name__] += 1
+        self.last_failure = f"{type(error).__name__}: {error}"
+
+    def stats(self, mailbox_depth: int) -> ActorStats:
+        """The counters as they are now."""
+        return ActorStats(
+            cells=self.cells,
+            instances=self.instances,
+            handled=self.handled,
+            failures=self.failure_reasons.total(),
+            failure_reasons=dict(self.failure_reasons),
+            last_failure=self.last_failure,
+            restarts=self.restarts,
+            mailbox_depth=mailbox_depth,
+            slowest_handler_seconds=self.slowest_seconds,
+        )
+
+
+def class_of(factory: object) -> type[Actor] | None:
+    """The class that a factory makes instances of, where that can be told without calling it."""
+    made = factory.func if isinstance(factory, partial) else factory
+    return made if isinstance(made, type) and issubclass(made, Actor) else None

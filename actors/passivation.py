@@ -1,0 +1,70 @@
+"""Passivation: instances of idle actors go, their cells stay."""
+
+from collections.abc import Callable
+from typing import Final
+
+from rillnode.actors.cell import Cell
+from rillnode.actors.failures import FAILURES, record_failure
+from rillnode.actors.kinds import ActorKind
+from rillnode.actors.timers import Timing
+from rillnode.actors.worker import Worker
+
+LOOK_CELLS_MAX: Final = 500
+"""Cells looked at before the loop gets its turn."""
+
+
+class Passivation:
+    """Looks through the instances of each class with an idle time, once in that time.
+
+    What had no turn between two looks is idle; so an instance goes after one to two idle times.
+    Nothing is scheduled while there is nothing to look at.
+    """
+
+    def __init__(self, timing: Timing, drop_instance: Callable[[Cell], None]) -> None:
+        self._timing = timing
+        self._drop_instance = drop_instance
+
+    def watch(self, cell: Cell) -> None:
+        """Look at a cell from now on; called with each instance it gets."""
+        kind = cell.kind
+        if kind.idle_seconds is None or cell.active is not None:
+            return
+        cell.active = True
+        kind.awake.append(cell)
+        if not kind.looking:
+            kind.looking = True
+            self._look_later(kind, kind.idle_seconds, None)
+
+    def _look_later(self, kind: ActorKind, seconds: float, left: int | None) -> None:
+        self._timing.call_later(seconds, lambda: self._look(kind, left))
+
+    def _look(self, kind: ActorKind, left: int | None) -> None:
+        awake = kind.awake
+        if left is None:
+            left = len(awake)
+        for _ in range(min(left, LOOK_CELLS_MAX)):
+            cell = awake.popleft()
+            if cell.instance is None:
+                cell.active = None
+            elif cell.active or not self._is_idle(cell, cell.instance):
+                cell.active = False
+                awake.append(cell)
+            else:
+                cell.active = None
+                self._drop_instance(cell)
+        left -= LOOK_CELLS_MAX
+        if left > 0:
+            self._look_later(kind, 0.0, left)
+        elif awake and kind.idle_seconds is not None:
+            self._look_later(kind, kind.idle_seconds, None)
+        else:
+            kind.looking = False
+
+    def _is_idle(self, cell: Cell, instance: object) -> bool:
+        if cell.mailbox or cell.timers:
+            return False
+        try:
+            return not isinstance(instance, Worker) or instance.may_passivate()
+        except FAILURES as error:
+            record_failure(cell, "may_passivate", error)
+            return False

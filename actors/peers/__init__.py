@@ -1,0 +1,1 @@
+"""Connections: one actor per link, in the dialect that its peer speaks."""

@@ -1,0 +1,287 @@
+"""The connection actor: one link that carries Ockam wire messages, whatever frames them.
+
+It turns the frames of a read into routed batches and the batches routed to it into one write. It
+reads only as fast as the workers, the store and the peer itself take what comes of it.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from rillnode.actors.access import Access
+from rillnode.actors.delivery import HANDLED, Delivery, Handled, Origin
+from rillnode.actors.ports import Entropy, Link, TimerHandle
+from rillnode.actors.router import Router
+from rillnode.actors.storage import LogStore
+from rillnode.actors.system import AsyncioSystemBase, Cell
+from rillnode.actors.worker import Worker
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.limits import (
+    LINK_BUFFER_HIGH_BYTES,
+    STORE_PENDING_HIGH_BYTES,
+    STORE_PENDING_LOW_BYTES,
+)
+from rillnode.codecs.ockam.routing import (
+    Address,
+    Route,
+    WireDecoder,
+    WireMessage,
+    encode_header,
+    encode_message,
+    encode_with_header,
+    local,
+)
+
+logger = logging.getLogger("rillnode.actors.peers.connection")
+
+SLICE_FRAMES: Final = 64
+"""Frames handed on in one turn: the workers get theirs between two slices, so that a read full of
+small requests with large answers is never prepared all at once."""
+
+RESERVED_HIGH_BYTES: Final = 4_194_304
+"""Bytes of answers in preparation above which no further request is handed on."""
+
+HOLD_SECONDS: Final = 0.005
+"""How often a held connection looks whether it may go on."""
+
+UNHANDLED_SECONDS: Final = 1.0
+"""How long a connection waits for a worker that may have ended before it handled a slice."""
+
+PING: Final = b"\x00"
+PONG: Final = b"\x01"
+"""Payloads of nodes of 2021 that test a connection with an empty onward route."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerContext:
+    """The node's parts that connections work with.
+
+    Attributes:
+        open: the connections that there are.
+    """
+
+    system: AsyncioSystemBase
+    router: Router
+    store: LogStore
+    access: Access
+    entropy: Entropy
+    open: set[Cell] = field(default_factory=set[Cell])
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Read no more from the link; what was read is still answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Received:
+    frames: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Continue:
+    """Time to look again whether something can be handed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    reason: str
+
+
+class ConnectionEvents:
+    """What a transport tells of one link, passed on to the connection actor that it makes."""
+
+    __slots__ = ("_cell", "_context", "_prefix", "_strict")
+
+    def __init__(self, context: PeerContext, *, prefix: bytes, strict: bool = False) -> None:
+        self._context = context
+        self._prefix = prefix
+        self._strict = strict
+        self._cell: Cell | None = None
+
+    def link_opened(self, link: Link) -> None:
+        """Make the link's actor."""
+        self._cell = self._context.system.spawn(
+            partial(ConnectionActor, self._context, link, self._prefix, self._strict)
+        )
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        """Hand the frames of one read to the actor."""
+        self._post(_Received(messages))
+
+    def link_drained(self) -> None:
+        """The peer took what was buffered; a held connection looks for itself."""
+
+    def link_closed(self, reason: str) -> None:
+        """The actor ends with its link."""
+        self._post(_Closed(reason))
+
+    def _post(self, message: object) -> None:
+        if self._cell is not None:
+            self._context.system.post(self._cell, message)
+
+
+class ConnectionActor(Worker):
+    """One open link."""
+
+    mailbox_messages_max = 8_192
+    on_failure = "stop"
+
+    def __init__(self, context: PeerContext, link: Link, prefix: bytes, strict: bool) -> None:
+        info = link.info
+        self._context = context
+        self._link = link
+        self._decoder = WireDecoder(strict=strict)
+        self._own_address = prefix + context.entropy(8).hex().encode()
+        self._own: Address = local(self._own_address)
+        self._origin = Origin(
+            principal=context.access.principal_of(info.principal),
+            message_bytes_max=info.message_bytes_max,
+            native=info.transport != "ockam",
+        )
+        self._frames: deque[bytes] = deque()
+        self._busy = False
+        self._timer: TimerHandle | None = None
+        self._store_held = False
+        self._draining = False
+        self._traced: tuple[Route, Route] = ((), (self._own,))
+        self._header: tuple[Route, Route, bytes] = ((), (), b"")
+
+    def started(self) -> None:
+        """Take an address: answers and forwarded messages come to it."""
+        self._context.router.register(self._own_address, self.address)
+        self._context.open.add(self.address)
+        self._origin.connection = self.address
+        info = self._link.info
+        logger.info(
+            "link_opened",
+            extra={"transport": info.transport, "remote": info.remote, "peer": info.principal[:22]},
+        )
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take frames from the link, routed messages for it, and its end."""
+        match message:
+            case Delivery(messages=messages):
+                self._send(messages)
+            case _Received(frames=frames):
+                self._frames.extend(frames)
+                if not self._busy:
+                    self._dispatch()
+                elif self._timer is None:
+                    self._wait(UNHANDLED_SECONDS)
+            case Handled():
+                self._go_on()
+            case _Continue():
+                # What has not been handled by now never will be.
+                self._origin.unhandled = 0
+                self._go_on()
+            case Drain():
+                self._draining = True
+                self._link.pause_reading()
+            case _Closed(reason=reason):
+                logger.info("link_closed", extra={"reason": reason})
+                self.system.exit(self.address)
+            case _:
+                pass
+
+    def stopped(self) -> None:
+        """Give the address back; end what lives no longer than the link."""
+        self._context.router.unregister(self._own_address)
+        self._context.open.discard(self.address)
+        for cell in tuple(self._origin.attached):
+            self.system.exit(cell)
+        self._link.close("connection ended")
+
+    # Inwards ---------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        self._busy = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Hand on one slice; the next follows when its workers have handled it.
+
+        What they reserve for their answers is known then, and may hold the connection.
+        """
+        if not self._frames:
+            if not self._draining:
+                self._link.resume_reading()
+            return
+        if self._held():
+            self._wait(HOLD_SECONDS)
+            return
+        frames = list(islice(self._frames, SLICE_FRAMES))
+        for _ in frames:
+            self._frames.popleft()
+        messages: list[WireMessage] = []
+        try:
+            for message in self._decoder.decode(frames):
+                if message.onward_route:
+                    messages.append(self._trace(message))
+                elif message.payload == PING:
+                    self._link.send([encode_message(message.return_route, (), PONG)])
+        except CodecError as error:
+            self._frames.clear()
+            logger.info("bad_message", extra={"code": error.code, "offset": error.offset})
+            self._link.close(str(error))
+        self._context.router.route(self._origin, messages, tracked=True)
+        self._busy = bool(self._origin.unhandled)
+        if self._frames:
+            if self._busy:
+                self._wait(UNHANDLED_SECONDS)
+            else:
+                self.system.post(self.address, HANDLED)
+
+    def _wait(self, seconds: float) -> None:
+        """Read and hand on nothing until the workers are done, or so long."""
+        self._busy = True
+        self._link.pause_reading()
+        self._timer = self.wake_after(seconds, _Continue())
+
+    def _held(self) -> bool:
+        store = self._context.store.pending_bytes
+        # Between the two marks the decision stays, so that a busy store is not polled to and fro.
+        limit = STORE_PENDING_LOW_BYTES if self._store_held else STORE_PENDING_HIGH_BYTES
+        self._store_held = store > limit
+        return (
+            self._store_held
+            or self._origin.reserved_bytes > RESERVED_HIGH_BYTES
+            or self._link.buffered_bytes > LINK_BUFFER_HIGH_BYTES
+        )
+
+    def _trace(self, message: WireMessage) -> WireMessage:
+        """Put this connection first in the return route, so that answers come back through it."""
+        route, traced = self._traced
+        if message.return_route is not route:
+            traced = (self._own, *message.return_route)
+            self._traced = (message.return_route, traced)
+        return WireMessage(message.onward_route, traced, message.payload)
+
+    # Outwards --------------------------------------------------------------------------------
+
+    def _send(self, messages: Sequence[WireMessage]) -> None:
+        limit = self._origin.message_bytes_max
+        frames: list[bytes] = []
+        for onward_route, return_route, payload in messages:
+            onward, back, header = self._header
+            if onward_route is not onward or return_route is not back:
+                try:
+                    header = encode_header(onward_route[1:], return_route)
+                except CodecError as error:
+                    logger.warning("unsendable", extra={"code": error.code})
+                    continue
+                self._header = (onward_route, return_route, header)
+            frame = encode_with_header(header, payload)
+            if len(frame) > limit:
+                logger.warning("message_too_large", extra={"bytes": len(frame), "limit": limit})
+                continue
+            frames.append(frame)
+        if frames:
+            self._link.send(frames)

@@ -1,0 +1,118 @@
+"""What actors need from outside, as typing Protocols.
+
+Transports satisfy them by shape and `node/` injects them; an actor imports neither.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from rillnode.codecs.links import LinkInfo as LinkInfo
+
+
+class TimerHandle(Protocol):
+    """A timer that has not fired yet."""
+
+    def cancel(self) -> None:
+        """Drop the timer; harmless after it has fired."""
+        ...
+
+
+class Clock(Protocol):
+    """Wall time, monotonic time and timers; a simulation gives its own."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        ...
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> TimerHandle:
+        """Call `callback` on the loop's thread after `seconds`."""
+        ...
+
+
+class Entropy(Protocol):
+    """Source of random bytes."""
+
+    def __call__(self, count: int, /) -> bytes:
+        """Return `count` random bytes."""
+        ...
+
+
+class Link(Protocol):
+    """One open link to a peer, ready for wire messages; all calls on the loop's thread."""
+
+    @property
+    def info(self) -> LinkInfo:
+        """Who is at the other end."""
+        ...
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Outgoing bytes that the peer has not taken yet."""
+        ...
+
+    def send(self, messages: Sequence[bytes]) -> None:
+        """Frame, seal and write messages, in order, as one write; no-op once closed."""
+        ...
+
+    def pause_reading(self) -> None:
+        """Stop reading from the peer until `resume_reading`; idempotent."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Read on; idempotent."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Close after what is buffered was written; `link_closed` follows once."""
+        ...
+
+
+class LinkEvents(Protocol):
+    """What a transport tells of one link, on the loop's thread, in this order."""
+
+    def link_opened(self, link: Link) -> None:
+        """The link is authenticated and ready."""
+        ...
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        """All whole messages of one read, in order."""
+        ...
+
+    def link_drained(self) -> None:
+        """Outgoing bytes fell below the high mark after having been above it."""
+        ...
+
+    def link_closed(self, reason: str) -> None:
+        """The link is gone; the last event. `reason` is for people."""
+        ...
+
+
+class JobProcess(Protocol):
+    """A child process that a Spark sink owns."""
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        ...
+
+    def terminate(self) -> None:
+        """Ask it to end (SIGTERM); `on_exit` follows."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL); `on_exit` follows."""
+        ...
+
+
+class JobLauncher(Protocol):
+    """Starts a sink's job."""
+
+    def __call__(
+        self, sink: str, environment: dict[str, str], on_exit: Callable[[int], None], /
+    ) -> JobProcess:
+        """Start the job of `sink`; `on_exit(code)` is called once on the loop's thread."""
+        ...

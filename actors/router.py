@@ -1,0 +1,122 @@
+"""The router: one table from address bytes to actors, and the envelope that messages travel in.
+
+A router hands a message to the first onward address and changes nothing in it: the worker sees
+its own address still first. Messages of one batch that go to the same address travel together, as
+one mailbox message, in their order.
+
+Source: the routing rules that released Ockam nodes follow (docs/protocols/ockam.md).
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.system import AsyncioSystemBase, Cell
+from rillnode.codecs import native
+from rillnode.codecs.ockam.routing import LOCAL, Route, WireMessage, local
+
+logger = logging.getLogger("rillnode.actors.router")
+
+UNKNOWN_TEXT: Final = "No such address, or it is not yours to use"
+
+
+Resolve = Callable[[bytes, Origin], Cell | None]
+"""Makes the actor of an address that none has yet, or None where nobody may have it."""
+
+
+class Router:
+    """The table of a node. All calls on the loop's thread."""
+
+    def __init__(self, system: AsyncioSystemBase) -> None:
+        self._system = system
+        self._table: dict[bytes, Cell] = {}
+        self._resolvers: list[tuple[bytes, Resolve]] = []
+        self.undelivered: Counter[str] = Counter()
+
+    def register(self, address: bytes, cell: Cell) -> None:
+        """Let links reach `cell` under `address`; several addresses may lead to one actor."""
+        self._table[address] = cell
+
+    def unregister(self, address: bytes) -> None:
+        """Forget an address; harmless when it is not there."""
+        self._table.pop(address, None)
+
+    def register_resolver(self, prefix: bytes, resolve: Resolve) -> None:
+        """Let `resolve` make the actors of unknown addresses that begin with `prefix`.
+
+        It is registered before the message that asked for it is delivered, so that order is kept.
+        """
+        self._resolvers.append((prefix, resolve))
+
+    def lookup(self, address: bytes) -> Cell | None:
+        """The actor of an address."""
+        return self._table.get(address)
+
+    def route(
+        self, origin: Origin, messages: Sequence[WireMessage], *, tracked: bool = False
+    ) -> None:
+        """Hand each message to the actor of its first onward address.
+
+        Order is kept between messages for the same address. What has no actor is counted, and a
+        native origin is told. `tracked` messages count in `origin.unhandled` until their worker
+        has handled them.
+        """
+        start = 0
+        count = len(messages)
+        while start < count:
+            onward = messages[start].onward_route
+            first = onward[0] if onward else None
+            end = start + 1
+            while end < count:
+                other = messages[end].onward_route
+                if other is not onward and (other[0] if other else None) != first:
+                    break
+                end += 1
+            run = messages if end - start == count else messages[start:end]
+            if first is None or first.type != LOCAL:
+                self.undeliverable("no_local_address", Delivery(origin, run, tracked))
+            else:
+                self._deliver(first.value, Delivery(origin, run, tracked))
+            start = end
+
+    def reply(
+        self, origin: Origin, own_address: bytes, answers: Sequence[tuple[Route, bytes]]
+    ) -> None:
+        """Send answers: onward = the request's return route, return = the answering worker."""
+        own = (local(own_address),)
+        self.route(origin, [WireMessage(onward, own, payload) for onward, payload in answers])
+
+    def undeliverable(self, reason: str, delivery: Delivery) -> None:
+        """Count messages that reach nobody, and tell an origin that understands it.
+
+        To the peer an unknown address and one that it may not use look the same.
+        """
+        self.undelivered[reason] += len(delivery.messages)
+        logger.debug("undelivered", extra={"reason": reason, "messages": len(delivery.messages)})
+        if not delivery.origin.native:
+            return
+        for message in delivery.messages:
+            failure = native.failure_for(message.payload, "address.unknown", UNKNOWN_TEXT)
+            if failure is not None:
+                answer = WireMessage(message.return_route, (), failure)
+                self.route(delivery.origin, [answer])
+
+    def _deliver(self, address: bytes, delivery: Delivery) -> None:
+        origin = delivery.origin
+        cell = self._table.get(address) or self._resolve(address, origin)
+        if cell is not None:
+            origin.unhandled += delivery.tracked
+            self._system.post(cell, delivery)
+        else:
+            self.undeliverable("unknown_address", delivery)
+
+    def _resolve(self, address: bytes, origin: Origin) -> Cell | None:
+        for prefix, resolve in self._resolvers:
+            if address.startswith(prefix):
+                cell = resolve(address, origin)
+                if cell is not None:
+                    self._table[address] = cell
+                return cell
+        return None

@@ -1,0 +1,385 @@
+"""The Spark sink actor: owns the job that lands a node's streams in a table.
+
+The job asks this actor, never the streams: for the extents of the sink's partitions, for ranges of
+them (the actor cuts and ships each batch), and to save what it has committed. The actor starts the
+job, starts it again with backoff when it ends, gives it a short-lived key, and knows its lag.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import takewhile
+from typing import Any, Final
+
+import msgspec
+
+from rillnode.actors.access import Access, Grant
+from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.ports import JobLauncher
+from rillnode.actors.sink_job import SinkJob, SinkStatus
+from rillnode.actors.storage import ListStreams, Read, SavedIndexKey, StreamRecord, log_id
+from rillnode.actors.streams.answers import failed, invalid_request
+from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.streams.holds import Holds
+from rillnode.actors.streams.index import Position
+from rillnode.actors.streams.index_service import AskPosition
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+from rillnode.codecs import native
+from rillnode.codecs.errors import CodecError, RequestError, StoreError
+from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.requests import decode_request
+
+logger = logging.getLogger("rillnode.actors.spark_sink")
+
+MEASURE_SECONDS: Final = 5.0
+"""How often the lag is measured, whether the job runs or not."""
+
+KEY_SECONDS: Final = 3_600.0
+"""How long a job's key is given out; it is taken for as long again, for links made meanwhile."""
+
+REPORTS_BYTES_MAX: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings:
+    """What a sink takes, and how much the node keeps for it.
+
+    Attributes:
+        streams: patterns of stream names.
+        hold_bytes_max: uncommitted bytes that retention keeps for it; beyond, the oldest go and
+            the table gets a row that says which.
+    """
+
+    name: str
+    streams: Sequence[str]
+    hold_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPorts:
+    """What the node gives a sink.
+
+    Attributes:
+        launch: starts the job's process.
+        issue_key: makes a new key, puts it where the job reads it, returns its principal.
+    """
+
+    launch: JobLauncher
+    issue_key: Callable[[str], str]
+    access: Access
+    holds: Holds
+    index_service: Cell
+
+
+@dataclass(frozen=True, slots=True)
+class StopSink:
+    """End the job and stay stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Time to start the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """Time to measure the lag."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RenewKey:
+    """Time to give the job a new key."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Exited:
+    """A process ended; `job` tells one that an earlier instance of this actor had started."""
+
+    job: SinkJob
+    code: int
+
+
+@dataclass(slots=True)
+class _Listing:
+    """The ends of all partitions, while the pages of streams come in; `answer` gets them."""
+
+    answer: Callable[[list[native.SinkEnd] | StoreError], None]
+    ends: list[native.SinkEnd] = field(default_factory=list[native.SinkEnd])
+    rows_behind: int = 0
+    bytes_behind: int = 0
+
+
+@dataclass(slots=True)
+class _Commit:
+    """A job's commit, and how many of its positions are not durable yet."""
+
+    origin: Origin
+    return_route: Route
+    request: native.SinkCommitRequest
+    missing: int
+    error: StoreError | None = None
+
+
+class SparkSinkActor(Worker):
+    """One per configured sink, under `spark_sink/<name>`; it answers its job and administrators."""
+
+    mailbox_messages_max = 4_096
+    on_failure = "restart"
+
+    def __init__(
+        self,
+        context: StreamContext,
+        settings: SinkSettings,
+        ports: SinkPorts,
+        status: SinkStatus,
+    ) -> None:
+        self._context = context
+        self._settings = settings
+        self._ports = ports
+        self._status = status
+        self._job = SinkJob(
+            settings.name,
+            launch=ports.launch,
+            issue_key=ports.issue_key,
+            access=ports.access,
+            status=status,
+            on_exit=lambda code: self.system.post(self.address, _Exited(self._job, code)),
+        )
+        self._principal = self._job.principal
+        self._own_address = f"spark_sink/{settings.name}".encode()
+        self._hold = ports.holds.add(settings.name)
+        self._records: dict[str, StreamRecord] = {}
+        ports.access.revoke(self._principal)
+        for pattern in settings.streams:
+            grant = Grant(who=self._principal, streams=pattern, may=frozenset({"pull"}))
+            ports.access.add(grant)
+
+    def started(self) -> None:
+        """Take the address and start the job."""
+        self._context.router.register(self._own_address, self.address)
+        self._renew_key()
+        self._job.start()
+        self._measure_again()
+
+    def stopped(self) -> None:
+        """End the job with its owner."""
+        self._context.router.unregister(self._own_address)
+        self._job.stop()
+
+    def _renew_key(self) -> None:
+        if self._job.renew_key():
+            self.wake_after(KEY_SECONDS, _RenewKey())
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take the job's requests, its end, completed operations and timers."""
+        match message:
+            case Delivery():
+                self._requests(message)
+            case ListStreams():
+                self._listed(message)
+            case Read():
+                self._read(message)
+            case Position():
+                self._position(message)
+            case _Exited(job=job, code=code) if job is self._job:
+                delay = self._job.ended(code)
+                if delay is not None:
+                    self.wake_after(delay, _Start())
+            case _Start():
+                self._job.start()
+            case _RenewKey():
+                self._renew_key()
+            case _Measure():
+                self._measure_again()
+            case StopSink():
+                self._job.finish()
+            case _:
+                pass
+
+    # Requests --------------------------------------------------------------------------------
+
+    def _requests(self, delivery: Delivery) -> None:
+        origin = delivery.origin
+        access = self._ports.access
+        if origin.principal != self._principal and not access.administers(origin.principal):
+            self._context.router.undeliverable("refused", delivery)
+            return
+        for wire in delivery.messages:
+            try:
+                request = decode_request(wire.payload, speaks_native=origin.native)
+            except CodecError as error:
+                self._reply(origin, wire.return_route, invalid_request(error))
+                continue
+            match request:
+                case native.SinkEndsRequest():
+                    self._ends(origin, wire.return_route, request)
+                case native.SinkReadRequest():
+                    self._range(origin, wire.return_route, request)
+                case native.SinkCommitRequest():
+                    self._commit(origin, wire.return_route, request)
+                case native.SinkReportRequest():
+                    self._report(origin, wire.return_route, request)
+                case _:
+                    self._reply(origin, wire.return_route, invalid_request(request))
+
+    def _ends(self, origin: Origin, return_route: Route, request: native.SinkEndsRequest) -> None:
+        def answer(ends: list[native.SinkEnd] | StoreError) -> None:
+            if isinstance(ends, StoreError):
+                payload = failed(request.request_id, ends)
+            else:
+                payload = native.encode(native.SinkEndsResponse(request.request_id, ends))
+            self._reply(origin, return_route, payload)
+
+        self._list(_Listing(answer), after="")
+
+    def _measure_again(self) -> None:
+        self._list(_Listing(lambda _: None), after="")
+        self.wake_after(MEASURE_SECONDS, _Measure())
+
+    def _list(self, listing: _Listing, after: str) -> None:
+        prefix = literal_prefix(self._settings.streams)
+        operation = ListStreams(reply_to=self.address, token=listing, after=after, prefix=prefix)
+        if self._context.store.read(operation):
+            self._listed(operation)
+
+    def _listed(self, operation: ListStreams) -> None:
+        listing = operation.token
+        if operation.error is not None:
+            listing.answer(operation.error)
+            return
+        for record, extents in zip(operation.records, operation.extents, strict=True):
+            if not any(fnmatchcase(record.name, pattern) for pattern in self._settings.streams):
+                continue
+            self._records[record.name] = record
+            for partition, extent in enumerate(extents):
+                log = log_id(record.id, partition)
+                committed = self._hold.committed.get(log)
+                if committed is None:
+                    # All that is there is held, until it is known what was committed before.
+                    committed = self._hold.committed[log] = extent.first_index
+                    key = SavedIndexKey(record.name, partition, self._principal)
+                    ask = AskPosition(key, self.address)
+                    self.system.post(self._ports.index_service, ask)
+                behind = max(0, extent.next_index - max(committed, extent.first_index))
+                kept = max(1, extent.next_index - extent.first_index)
+                listing.rows_behind += behind
+                listing.bytes_behind += extent.data_bytes * behind // kept
+                listing.ends.append(
+                    native.SinkEnd(record.name, partition, extent.first_index, extent.next_index)
+                )
+        if len(operation.records) == operation.limit:
+            self._list(listing, operation.records[-1].name)
+            return
+        self._measure(listing)
+        listing.answer(listing.ends)
+
+    def _measure(self, listing: _Listing) -> None:
+        """Note the lag; a sink too far behind loses its hold until it has caught up."""
+        self._hold.known = True
+        self._status.rows_behind = listing.rows_behind
+        self._status.bytes_behind = listing.bytes_behind
+        released = listing.bytes_behind > self._settings.hold_bytes_max
+        if released and not self._hold.released:
+            logger.warning(
+                "sink_hold_released",
+                extra={"sink": self._settings.name, "bytes_behind": listing.bytes_behind},
+            )
+        self._hold.released = released
+
+    def _range(self, origin: Origin, return_route: Route, request: native.SinkReadRequest) -> None:
+        record = self._records.get(request.stream)
+        if record is None or request.partition >= record.partitions:
+            error = RequestError("stream.unknown", "Not a partition of this sink", retryable=True)
+            self._reply(origin, return_route, failed(request.request_id, error))
+            return
+        reserved = min(request.bytes_max, origin.message_bytes_max)
+        operation = Read(
+            reply_to=self.address,
+            token=(origin, return_route, request, reserved),
+            log=log_id(record.id, request.partition),
+            index=request.index,
+            until=request.until,
+            bytes_max=native.block_budget(origin.message_bytes_max, reserved),
+        )
+        origin.reserved_bytes += reserved
+        if self._context.store.read(operation):
+            self._read(operation)
+
+    def _read(self, operation: Read) -> None:
+        origin, return_route, request, reserved = operation.token
+        origin.reserved_bytes -= reserved
+        if operation.error is not None:
+            payload = failed(request.request_id, operation.error)
+        else:
+            extent = operation.extent
+            payload = native.encode_blocks(
+                request.request_id, extent.first_index, extent.next_index, operation.blocks
+            )
+        self._reply(origin, return_route, payload)
+
+    def _commit(
+        self, origin: Origin, return_route: Route, request: native.SinkCommitRequest
+    ) -> None:
+        if not request.positions:
+            done = native.DoneResponse(request.request_id)
+            self._reply(origin, return_route, native.encode(done))
+            return
+        commit = _Commit(origin, return_route, request, len(request.positions))
+        for position in request.positions:
+            key = SavedIndexKey(position.stream, position.partition, self._principal)
+            self.system.post(
+                self._ports.index_service, AskPosition(key, self.address, position.index, commit)
+            )
+
+    def _position(self, position: Position) -> None:
+        """Count one saved position; the job is answered when all of its commit are durable."""
+        record = self._records.get(position.key.stream)
+        if record is not None and position.error is None and position.index is not None:
+            log = log_id(record.id, position.key.partition)
+            self._hold.committed[log] = max(position.index, self._hold.committed.get(log, 0))
+        ask = position.token
+        if not (isinstance(ask, AskPosition) and isinstance(ask.token, _Commit)):
+            return
+        commit = ask.token
+        commit.missing -= 1
+        if position.error is not None:
+            commit.error = position.error
+        if commit.missing:
+            return
+        if commit.error is not None:
+            payload = failed(commit.request.request_id, commit.error)
+        else:
+            payload = native.encode(native.DoneResponse(commit.request.request_id))
+        self._reply(commit.origin, commit.return_route, payload)
+
+    def _report(
+        self, origin: Origin, return_route: Route, request: native.SinkReportRequest
+    ) -> None:
+        try:
+            if len(request.document) > REPORTS_BYTES_MAX:
+                raise msgspec.DecodeError("too large")
+            report = msgspec.json.decode(request.document, type=dict[str, Any])
+        except msgspec.DecodeError:
+            error = RequestError("sink.report", "A report is a small JSON object")
+            self._reply(origin, return_route, failed(request.request_id, error))
+            return
+        self._job.healthy()
+        self._status.report = report
+        done = native.DoneResponse(request.request_id)
+        self._reply(origin, return_route, native.encode(done))
+
+    def _reply(self, origin: Origin, return_route: Route, payload: bytes) -> None:
+        self._context.router.reply(origin, self._own_address, [(return_route, payload)])
+
+
+def literal_prefix(patterns: Sequence[str]) -> str:
+    """The longest text with which every name that matches any of the patterns begins."""
+    literals = [re.split(r"[*?\[]", pattern, maxsplit=1)[0] for pattern in patterns]
+    # The characters in which the smallest and the largest agree, all those between share.
+    low, high = min(literals, default=""), max(literals, default="")
+    return "".join(
+        a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False))
+    )

@@ -1,0 +1,127 @@
+"""Keys and values of the store in RocksDB; pure.
+
+Column families and their keys (all numbers big-endian, so that byte order is number order):
+
+    blocks    log u64                        -> extent, once the log was trimmed (4 x u64)
+              log u64 | first_index u64      -> a block as `codecs.entries` lays it out
+    keys      log u64 | secondary key        -> the submitter's value
+    default   "m" name                       -> format version, next stream id (u32)
+              "s" name                       -> StreamRecord (MessagePack)
+              "i" stream id u32              -> name
+              "x" stream 00 00 | partition u32 | client id -> index u64
+              "r" key                        -> a named value
+
+A log's extent row stands just before its blocks, so one cursor finds both. In "x" a zero byte of
+the stream's name is written 00 01: the order of keys is then the order of SavedIndexKey.
+"""
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+from rillnode.actors.storage import LogExtent, SavedIndexKey, StreamRecord
+from rillnode.codecs.errors import StoreError
+
+INDEX_MAX: Final = 2**64 - 1
+
+LOG_KEY: Final = Struct(">Q")
+BLOCK_KEY: Final = Struct(">QQ")
+NUMBER: Final = Struct(">I")
+INDEX: Final = Struct(">Q")
+_EXTENT: Final = Struct(">QQQQ")
+
+FORMAT_KEY: Final = b"mformat"
+NEXT_STREAM_KEY: Final = b"mnext_stream"
+STREAM_PREFIX: Final = b"s"
+STREAM_ID_PREFIX: Final = b"i"
+SAVED_INDEX_PREFIX: Final = b"x"
+RECORD_PREFIX: Final = b"r"
+
+_record_encoder = msgspec.msgpack.Encoder()
+_record_decoder = msgspec.msgpack.Decoder(StreamRecord)
+
+
+@dataclass(slots=True, eq=False)
+class LogState:
+    """Where a log begins and ends, in entries and in data bytes since its creation."""
+
+    first_index: int = 0
+    next_index: int = 0
+    first_position: int = 0
+    next_position: int = 0
+
+    def extent(self) -> LogExtent:
+        """The state as users of the store see it."""
+        return LogExtent(
+            self.first_index, self.next_index, self.next_position - self.first_position
+        )
+
+    def encode(self) -> bytes:
+        """The value of the log's extent row."""
+        return _EXTENT.pack(
+            self.first_index, self.next_index, self.first_position, self.next_position
+        )
+
+    @classmethod
+    def decode(cls, value: bytes) -> "LogState":
+        """Read an extent row."""
+        return cls(*_EXTENT.unpack(value))
+
+
+def stream_key(name: str) -> bytes:
+    """Key of a stream's record."""
+    return STREAM_PREFIX + utf8(name)
+
+
+def stream_id_key(stream_id: int) -> bytes:
+    """Key under which a stream's name stands."""
+    return STREAM_ID_PREFIX + NUMBER.pack(stream_id)
+
+
+def record_key(key: str) -> bytes:
+    """Key of a named value."""
+    return RECORD_PREFIX + utf8(key)
+
+
+def encode_record(record: StreamRecord) -> bytes:
+    """A stream's record as it is stored."""
+    return _record_encoder.encode(record)
+
+
+def decode_record(value: bytes) -> StreamRecord:
+    """Read a stream's record; fields of a later version are passed over."""
+    return _record_decoder.decode(value)
+
+
+def saved_index_prefix(stream: str) -> bytes:
+    """What the keys of all saved indexes of a stream begin with."""
+    return SAVED_INDEX_PREFIX + utf8(stream).replace(b"\0", b"\0\1") + b"\0\0"
+
+
+def saved_index_key(key: SavedIndexKey) -> bytes:
+    """Key of a saved index; sorts as SavedIndexKey does."""
+    return saved_index_prefix(key.stream) + NUMBER.pack(key.partition) + utf8(key.client_id)
+
+
+def decode_saved_index_key(key: bytes) -> SavedIndexKey:
+    """The inverse of `saved_index_key`."""
+    end = key.index(b"\0\0")
+    stream = key[len(SAVED_INDEX_PREFIX) : end].replace(b"\0\1", b"\0").decode()
+    (partition,) = NUMBER.unpack_from(key, end + 2)
+    return SavedIndexKey(stream, partition, key[end + 2 + NUMBER.size :].decode())
+
+
+def utf8(text: str) -> bytes:
+    """Encode a name.
+
+    Raises:
+        StoreError: a lone surrogate, which no text from outside holds.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise StoreError(
+            "store.name", f"{text!a} is not valid Unicode text", retryable=False
+        ) from None

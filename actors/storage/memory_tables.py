@@ -1,0 +1,213 @@
+"""What a MemoryLogStore has made durable: applied and read in memory."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+
+import msgspec
+
+from rillnode.actors.storage import (
+    Append,
+    FindStream,
+    GetRecord,
+    ListIndexes,
+    ListKeys,
+    ListStreams,
+    LoadIndex,
+    LogExtent,
+    PutStream,
+    Read,
+    ReadOperation,
+    SavedIndexKey,
+    SaveIndex,
+    StreamRecord,
+    Trim,
+    WriteOperation,
+    log_id,
+)
+from rillnode.actors.storage.layout import LogState, utf8
+from rillnode.actors.storage.retention import cut_index
+from rillnode.actors.storage.tail import first_index_of, take_blocks
+from rillnode.codecs.entries import Block, data_bytes, decode_header, encode_block, lengths_of
+from rillnode.codecs.errors import StoreError
+
+
+@dataclass(slots=True)
+class _Log:
+    state: LogState = field(default_factory=LogState)
+    blocks: list[Block] = field(default_factory=list[Block])
+    keys: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+
+
+class MemoryTables:
+    """Logs, streams, saved indexes and named values.
+
+    Attributes:
+        size: bytes of blocks and named values.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._logs: dict[int, _Log] = {}
+        self._streams: dict[str, StreamRecord] = {}
+        self._names: dict[int, str] = {}
+        self._indexes: dict[SavedIndexKey, int] = {}
+        self._records: dict[str, bytes] = {}
+
+    # Writes ----------------------------------------------------------------------------------
+
+    def apply(self, operation: WriteOperation) -> None:
+        """Carry out a write and set its results."""
+        match operation:
+            case Append():
+                self._append(operation)
+            case Trim():
+                self._trim(operation)
+            case PutStream():
+                self._put_stream(operation)
+            case SaveIndex():
+                utf8(operation.key.stream + operation.key.client_id)
+                self._indexes[operation.key] = operation.index
+            case _:
+                utf8(operation.key)
+                self.size -= len(self._records.pop(operation.key, b""))
+                if operation.value is not None:
+                    self._records[operation.key] = operation.value
+                    self.size += len(operation.value)
+
+    def _append(self, operation: Append) -> None:
+        log = self._logs.setdefault(operation.log, _Log())
+        state = log.state
+        value = encode_block(
+            count=operation.count,
+            kind=operation.kind,
+            received_at=operation.received_at,
+            position=state.next_position,
+            body=operation.body,
+            flags=operation.flags,
+        )
+        operation.first_index = state.next_index
+        log.blocks.append(Block(state.next_index, value))
+        log.keys.update(operation.keys)
+        state.next_index += operation.count
+        state.next_position += data_bytes(operation.count, operation.body, operation.flags)
+        self.size += len(value)
+
+    def _trim(self, operation: Trim) -> None:
+        log = self._logs.get(operation.log) or _Log()
+        state = log.state
+        find = partial(_block_at, log.blocks)
+        cut = cut_index(operation, state, find)
+        operation.trimmed = cut - state.first_index
+        if operation.trimmed:
+            kept = len(log.blocks)
+            state.first_position = state.next_position
+            if cut < state.next_index:
+                block = find(cut)
+                kept = log.blocks.index(block)
+                before = lengths_of(block.value)[: cut - block.first_index]
+                state.first_position = decode_header(block.value).position + sum(before)
+            state.first_index = cut
+            self.size -= sum(len(block.value) for block in log.blocks[:kept])
+            del log.blocks[:kept]
+        if operation.keys_before:
+            for key in [key for key in log.keys if key < operation.keys_before]:
+                del log.keys[key]
+        operation.extent = state.extent()
+
+    def _put_stream(self, operation: PutStream) -> None:
+        record = operation.record
+        utf8(record.name + record.owner)
+        known = self._streams.get(record.name)
+        if record.id and (known is None or known.id != record.id):
+            raise StoreError(
+                "store.unknown",
+                f"no stream has the name {record.name!r} and the id {record.id}",
+                retryable=False,
+            )
+        if not record.id and known is not None:
+            raise StoreError(
+                "store.exists", f"a stream {record.name!r} exists already", retryable=False
+            )
+        if not record.id:
+            record = msgspec.structs.replace(record, id=len(self._names) + 1)
+            self._names[record.id] = record.name
+        self._streams[record.name] = operation.record = record
+
+    # Reads -----------------------------------------------------------------------------------
+
+    def answer(self, operation: ReadOperation) -> None:
+        """Set the results of a read."""
+        match operation:
+            case Read():
+                self._read(operation)
+            case FindStream():
+                name = operation.name
+                if name is None:
+                    name = self._names.get(operation.id, "")
+                operation.record = self._streams.get(name)
+                if operation.record is not None:
+                    operation.extents = self._extents(operation.record)
+            case ListStreams():
+                self._list_streams(operation)
+            case LoadIndex():
+                operation.index = self._indexes.get(operation.key)
+            case ListIndexes():
+                self._list_indexes(operation)
+            case GetRecord():
+                operation.value = self._records.get(operation.key)
+            case ListKeys():
+                self._list_keys(operation)
+
+    def in_tail(self, operation: Read, blocks: int) -> bool:
+        """Whether a read needs no more than the last `blocks` blocks of its log."""
+        log = self._logs.get(operation.log)
+        if log is None or operation.index > log.state.next_index:
+            return False
+        return not log.blocks or operation.index >= log.blocks[-blocks:][0].first_index
+
+    def _read(self, operation: Read) -> None:
+        log = self._logs.get(operation.log) or _Log()
+        operation.extent = log.state.extent()
+        index = max(operation.index, log.state.first_index)
+        end = min(operation.until, log.state.next_index)
+        if index < end:
+            at = bisect_right(log.blocks, index, key=first_index_of) - 1
+            take_blocks(operation, log.blocks, at, min(end, index + operation.entries_max))
+
+    def _list_streams(self, operation: ListStreams) -> None:
+        names = sorted(self._streams)
+        for name in islice(names, bisect_right(names, operation.after), None):
+            if len(operation.records) == operation.limit:
+                return
+            if name.startswith(operation.prefix):
+                record = self._streams[name]
+                operation.records.append(record)
+                operation.extents.append(self._extents(record))
+
+    def _list_indexes(self, operation: ListIndexes) -> None:
+        rows: Iterable[tuple[SavedIndexKey, int]] = sorted(self._indexes.items())
+        after, stream = operation.after, operation.stream
+        if after is not None:
+            rows = (row for row in rows if row[0] > after)
+        if stream:
+            rows = (row for row in rows if row[0].stream == stream)
+        operation.indexes.extend(islice(rows, operation.limit))
+
+    def _list_keys(self, operation: ListKeys) -> None:
+        log = self._logs.get(operation.log) or _Log()
+        keys = sorted(log.keys)
+        start = bisect_left(keys, operation.start)
+        end = len(keys) if operation.end is None else bisect_left(keys, operation.end)
+        wanted = keys[start : min(end, start + operation.limit)]
+        operation.pairs.extend((key, log.keys[key]) for key in wanted)
+
+    def _extents(self, record: StreamRecord) -> list[LogExtent]:
+        logs = (self._logs.get(log_id(record.id, part)) for part in range(record.partitions))
+        return [LogExtent() if log is None else log.state.extent() for log in logs]
+
+
+def _block_at(blocks: list[Block], index: int) -> Block:
+    return blocks[bisect_right(blocks, index, key=first_index_of) - 1]

@@ -1,0 +1,96 @@
+"""The readers' threads: answer from the disk what the tail cache does not hold."""
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Final
+
+from rillnode.actors.storage import Complete, Read, ReadOperation
+from rillnode.actors.storage.reads import answer
+from rillnode.actors.storage.view import DurableView
+from rillnode.actors.storage.writer import deliver
+from rillnode.codecs.errors import StoreError
+
+logger = logging.getLogger("rillnode.actors.storage")
+
+
+_BATCH_MAX: Final = 64
+"""Look-ups that are delivered together."""
+
+
+class ReaderPool:
+    """Some threads on one bounded queue."""
+
+    def __init__(self, view: DurableView, *, readers: int, reads_max: int, complete: Complete):
+        self._view = view
+        self._readers = readers
+        self._reads_max = reads_max
+        self._complete = complete
+        self._queue: SimpleQueue[ReadOperation | None] = SimpleQueue()
+        self._threads: list[Thread] = []
+
+    def start(self) -> None:
+        """Take reads."""
+        self._threads = [
+            Thread(target=self._run, args=(number,), name=f"store-reader-{number}", daemon=True)
+            for number in range(self._readers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Refuse what comes and answer what waits."""
+        threads, self._threads = self._threads, []
+        for _ in threads:
+            self._queue.put(None)
+        for thread in threads:
+            thread.join()
+
+    def submit(self, operation: ReadOperation) -> None:
+        """Queue a read; it is completed with an error at once where it cannot be taken."""
+        if not self._threads:
+            operation.error = StoreError("store.closed", "the store is not open")
+        elif self._queue.qsize() >= self._reads_max:
+            operation.error = StoreError(
+                "store.busy", f"{self._reads_max} reads are waiting already: ask again"
+            )
+        else:
+            self._queue.put(operation)
+            return
+        self._complete((operation,))
+
+    def _run(self, number: int) -> None:
+        while (operation := self._queue.get()) is not None:
+            done: list[ReadOperation] = []
+            # What waits is answered together: waking the loop costs more than a look-up.
+            while operation is not None:
+                self._answer(number, operation)
+                done.append(operation)
+                operation = self._next_look_up(done)
+            deliver(self._complete, done)
+
+    def _next_look_up(self, done: Sequence[ReadOperation]) -> ReadOperation | None:
+        """Another operation to be delivered with those done; ranges are delivered at once."""
+        if len(done) == _BATCH_MAX or isinstance(done[-1], Read):
+            return None
+        try:
+            operation = self._queue.get_nowait()
+        except Empty:
+            return None
+        if operation is None:
+            self._queue.put(None)
+        return operation
+
+    def _answer(self, number: int, operation: ReadOperation) -> None:
+        try:
+            self._view.read(number, partial(answer, operation))
+        except StoreError as error:
+            # Without its traceback, whose frames hold cursors: they keep the database open.
+            operation.error = error.with_traceback(None)
+        except Exception as error:
+            logger.error("read_failed", extra={"reason": repr(error)})
+            operation.error = StoreError(
+                "store.read", f"the store could not be read ({error}): check the disk"
+            )

@@ -1,0 +1,163 @@
+"""The answers to reads, out of cursors over what is durable."""
+
+from collections.abc import Iterator
+
+from rocksdict import RdictIter
+
+from rillnode.actors.storage import (
+    FindStream,
+    GetRecord,
+    ListIndexes,
+    ListKeys,
+    ListStreams,
+    LoadIndex,
+    LogExtent,
+    Read,
+    ReadOperation,
+    StreamRecord,
+    log_id,
+)
+from rillnode.actors.storage.layout import (
+    BLOCK_KEY,
+    INDEX,
+    LOG_KEY,
+    SAVED_INDEX_PREFIX,
+    STREAM_PREFIX,
+    decode_record,
+    decode_saved_index_key,
+    record_key,
+    saved_index_key,
+    saved_index_prefix,
+    stream_id_key,
+    stream_key,
+)
+from rillnode.actors.storage.logs import (
+    block_at,
+    block_here,
+    hole_error,
+    load_state,
+    seek,
+    step,
+)
+from rillnode.actors.storage.tables import Cursors
+from rillnode.codecs.entries import Block
+
+
+def answer(operation: ReadOperation, cursors: Cursors) -> None:
+    """Set the results of a read.
+
+    Raises:
+        StoreError: a log is damaged.
+        Exception: RocksDB could not read.
+    """
+    match operation:
+        case Read():
+            _read(cursors.blocks, operation)
+        case FindStream():
+            _find_stream(cursors, operation)
+        case ListStreams():
+            _list_streams(cursors, operation)
+        case LoadIndex():
+            stored = _value(cursors.records, saved_index_key(operation.key))
+            operation.index = None if stored is None else INDEX.unpack(stored)[0]
+        case ListIndexes():
+            _list_indexes(cursors.records, operation)
+        case GetRecord():
+            operation.value = _value(cursors.records, record_key(operation.key))
+        case ListKeys():
+            _list_keys(cursors.keys, operation)
+
+
+def _read(cursor: RdictIter, operation: Read) -> None:
+    log = operation.log
+    state = load_state(cursor, log)
+    operation.extent = state.extent()
+    index = max(operation.index, state.first_index)
+    end = min(operation.until, state.next_index)
+    if index >= end:
+        return
+    end = min(end, index + operation.entries_max)
+    block = block_at(cursor, log, index)
+    size = len(block.value)
+    operation.blocks.append(block)
+    while block.next_index < end and size < operation.bytes_max:
+        block = _block_after(cursor, log, block)
+        size += len(block.value)
+        if size > operation.bytes_max:
+            return
+        operation.blocks.append(block)
+
+
+def _block_after(cursor: RdictIter, log: int, block: Block) -> Block:
+    key = BLOCK_KEY.pack(log, block.next_index)
+    if step(cursor) != key:
+        raise hole_error(log, block.next_index)
+    return block_here(cursor, key)
+
+
+def _list_keys(cursor: RdictIter, operation: ListKeys) -> None:
+    prefix = LOG_KEY.pack(operation.log)
+    rows = _rows(cursor, prefix + operation.start, prefix, operation.limit)
+    for key, value in rows:
+        own = key[len(prefix) :]
+        if operation.end is not None and own >= operation.end:
+            return
+        operation.pairs.append((own, value))
+
+
+def _find_stream(cursors: Cursors, operation: FindStream) -> None:
+    name = operation.name
+    key = None if name is None else stream_key(name)
+    if key is None:
+        stored_name = _value(cursors.records, stream_id_key(operation.id))
+        if stored_name is None:
+            return
+        key = STREAM_PREFIX + stored_name
+    stored = _value(cursors.records, key)
+    if stored is not None:
+        operation.record = decode_record(stored)
+        operation.extents = _extents(cursors.blocks, operation.record)
+
+
+def _list_streams(cursors: Cursors, operation: ListStreams) -> None:
+    prefix = stream_key(operation.prefix)
+    # No name continues `after` with less than a zero byte: that is the first key past it.
+    after = stream_key(operation.after) + b"\0" if operation.after else prefix
+    for _, value in _rows(cursors.records, max(prefix, after), prefix, operation.limit):
+        record = decode_record(value)
+        operation.records.append(record)
+        operation.extents.append(_extents(cursors.blocks, record))
+
+
+def _list_indexes(cursor: RdictIter, operation: ListIndexes) -> None:
+    one = operation.stream
+    prefix = saved_index_prefix(one) if one else SAVED_INDEX_PREFIX
+    after = saved_index_key(operation.after) + b"\0" if operation.after else prefix
+    for key, value in _rows(cursor, max(prefix, after), prefix, operation.limit):
+        (index,) = INDEX.unpack(value)
+        operation.indexes.append((decode_saved_index_key(key), index))
+
+
+def _extents(cursor: RdictIter, record: StreamRecord) -> list[LogExtent]:
+    return [
+        load_state(cursor, log_id(record.id, partition)).extent()
+        for partition in range(record.partitions)
+    ]
+
+
+def _value(cursor: RdictIter, key: bytes) -> bytes | None:
+    if seek(cursor, key) != key:
+        return None
+    value: bytes = cursor.value()
+    return value
+
+
+def _rows(
+    cursor: RdictIter, start: bytes, prefix: bytes, limit: int
+) -> Iterator[tuple[bytes, bytes]]:
+    key = seek(cursor, start)
+    for _ in range(limit):
+        if key is None or not key.startswith(prefix):
+            return
+        yield key, cursor.value()
+        key = step(cursor)

@@ -1,0 +1,118 @@
+"""RocksLogStore: the durable log in one directory of this machine, on RocksDB.
+
+Its parts: `tables` opens and writes RocksDB, `layout` says what stands there, `commit` carries out
+one group of writes and `writer` runs it and repairs what fails; `reads` answers, `readers` runs
+it, `view` keeps from them what is not synced yet, and `tail` answers without them.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from rillnode.actors.storage import (
+    Complete,
+    OnHealth,
+    Read,
+    ReadOperation,
+    StoreHealth,
+    WriteOperation,
+)
+from rillnode.actors.storage.format import MIGRATIONS, Migration, settle_format
+from rillnode.actors.storage.readers import ReaderPool
+from rillnode.actors.storage.tables import OpenTables, Tables, Tuning, make_directory, open_error
+from rillnode.actors.storage.tail import TailCache
+from rillnode.actors.storage.view import DurableView
+from rillnode.actors.storage.writer import Writer
+from rillnode.codecs.errors import StoreError
+
+_DEFAULT_TUNING = Tuning()
+
+
+class RocksLogStore:
+    """A LogStore on RocksDB.
+
+    `complete` and `on_health` are called from the store's threads, and from the caller's where a
+    submission is refused. An uncached disk read holds Python's interpreter lock while the disk
+    answers (the binding does not release it), whichever thread makes it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        complete: Complete,
+        on_health: OnHealth,
+        tuning: Tuning = _DEFAULT_TUNING,
+        open_tables: OpenTables = Tables,
+        migrations: Mapping[int, Migration] = MIGRATIONS,
+    ) -> None:
+        self._path = Path(path).absolute()
+        self._tuning = tuning
+        self._open = open_tables
+        self._migrations = migrations
+        self._tail = TailCache(tuning.tail_bytes_max)
+        view = DurableView(tuning.readers)
+        self._readers = ReaderPool(
+            view, readers=tuning.readers, reads_max=tuning.reads_max, complete=complete
+        )
+        self._writer = Writer(
+            self._path,
+            tuning,
+            view=view,
+            tail=self._tail,
+            open_tables=self._open_tables,
+            complete=complete,
+            on_health=on_health,
+        )
+
+    @property
+    def health(self) -> StoreHealth:
+        """The state now."""
+        return self._writer.health
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of appends submitted and not yet completed."""
+        return self._writer.pending_bytes
+
+    def open(self) -> None:
+        """Open or create, migrate, start the threads.
+
+        Raises:
+            StoreError: newer format, locked by another process, or unreadable.
+        """
+        try:
+            make_directory(self._path)
+        except OSError as error:
+            raise open_error(self._path, error) from error
+        self._writer.start(self._open_tables())
+        self._readers.start()
+
+    def close(self) -> None:
+        """Complete what was submitted, then close; harmless when repeated."""
+        self._readers.stop()
+        self._writer.stop()
+        self._tail.clear()
+
+    def submit(self, operation: WriteOperation) -> None:
+        """Queue a write; while the store cannot write it is completed with an error at once."""
+        self._writer.submit(operation)
+
+    def read(self, operation: ReadOperation) -> bool:
+        """Answer at once out of the tail cache (True), or later through `complete` (False)."""
+        if isinstance(operation, Read) and self._tail.read(operation):
+            return True
+        self._readers.submit(operation)
+        return False
+
+    def _open_tables(self) -> Tables:
+        tables = self._open(self._path, self._tuning)
+        try:
+            settle_format(tables, self._path, self._migrations)
+        except StoreError:
+            tables.close()
+            raise
+        except Exception as error:
+            tables.close()
+            raise open_error(self._path, error) from error
+        return tables

@@ -1,0 +1,275 @@
+"""The writer's thread: groups what was submitted, and repairs the store when a group fails."""
+
+import logging
+import os
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import Final
+
+from rillnode.actors.storage import (
+    Append,
+    Complete,
+    OnHealth,
+    Operation,
+    StoreHealth,
+    WriteOperation,
+)
+from rillnode.actors.storage.commit import GroupCommit
+from rillnode.actors.storage.tables import Tables, Tuning, full_error, is_full
+from rillnode.actors.storage.tail import TailCache
+from rillnode.actors.storage.view import DurableView
+from rillnode.codecs.errors import StoreError
+
+logger = logging.getLogger("rillnode.actors.storage")
+
+_OPERATIONS_MAX: Final = 16_384
+"""Operations in one group: what has no body is bounded by number."""
+
+_SPARE_BYTES: Final = 16_777_216
+"""Room beyond its log that a full store needs before it is worth opening it again."""
+
+
+class Writer:
+    """Owns the tables while it runs; `submit` is for one other thread.
+
+    What is submitted while a group is on its way to the disk makes the next group. After a
+    failure everything waiting, and everything that comes, is refused until the tables were opened
+    again, as RocksDB takes no writes before that. Readers keep the old ones meanwhile.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        tuning: Tuning,
+        *,
+        view: DurableView,
+        tail: TailCache,
+        open_tables: Callable[[], Tables],
+        complete: Complete,
+        on_health: OnHealth,
+    ) -> None:
+        self._path = path
+        self._tuning = tuning
+        self._view = view
+        self._tail = tail
+        self._open_tables = open_tables
+        self._complete = complete
+        self._on_health = on_health
+        self._writes: deque[WriteOperation] = deque()
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._idle = False
+        self._stopping = Event()
+        self._thread: Thread | None = None
+        self._refusal: StoreError | None = closed_error()
+        self._health = StoreHealth(writable=False, reason="the store is not open")
+        # Each is counted by one thread only.
+        self._bytes_submitted = 0
+        self._bytes_completed = 0
+        self._failures = 0
+
+    @property
+    def health(self) -> StoreHealth:
+        """Whether writes are taken."""
+        return self._health
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of appends submitted and not yet completed."""
+        return self._bytes_submitted - self._bytes_completed
+
+    def start(self, tables: Tables) -> None:
+        """Take writes for these tables."""
+        self._stopping.clear()
+        self._view.show(tables)
+        self._take_writes()
+        self._thread = Thread(target=self._run, args=(tables,), name="store-writer", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Refuse what comes, carry out what was submitted, close the tables."""
+        if self._thread is None:
+            return
+        self._refusal = closed_error()
+        self._stopping.set()
+        self._wake.put(None)
+        self._thread.join()
+        self._thread = None
+        self._health = StoreHealth(writable=False, reason="the store is closed")
+
+    def submit(self, operation: WriteOperation) -> None:
+        """Queue a write, or complete it with an error at once while none are taken."""
+        if self._refusal is not None:
+            operation.error = self._refusal
+            self._complete((operation,))
+            return
+        if isinstance(operation, Append):
+            self._bytes_submitted += len(operation.body)
+        self._writes.append(operation)
+        if self._idle:
+            self._idle = False
+            self._wake.put(None)
+
+    # The thread ------------------------------------------------------------------------------
+
+    def _run(self, tables: Tables | None) -> None:
+        while tables is not None:
+            tables = self._write(tables)
+        # What was submitted while the refusal was being set.
+        self._refuse_waiting(closed_error())
+
+    def _write(self, tables: Tables) -> Tables | None:
+        """Commit groups until told to stop; returns other tables after a repair."""
+        commit: GroupCommit | None = None
+        while group := self._next_group():
+            try:
+                commit = commit or GroupCommit(tables, self._view, self._tail, self._tuning)
+                commit.run(group)
+            except Exception as error:
+                commit = None
+                return self._repair(tables, group, error)
+            self._failures = 0
+            self._finish(group)
+        with self._view.replaced():
+            tables.close()
+        return None
+
+    def _next_group(self) -> list[WriteOperation]:
+        """Wait for writes and take as many as make a group; none when there is to be no more."""
+        writes = self._writes
+        while not writes:
+            self._idle = True
+            # Looked at again, as a submitter may have looked at `_idle` just before.
+            if writes:
+                break
+            if self._stopping.is_set():
+                return []
+            self._wake.get()
+        self._idle = False
+        group: list[WriteOperation] = []
+        size, size_max = 0, self._tuning.group_bytes_max
+        while writes and size < size_max and len(group) < _OPERATIONS_MAX:
+            operation = writes.popleft()
+            group.append(operation)
+            if isinstance(operation, Append):
+                size += len(operation.body)
+        return group
+
+    def _finish(self, group: Sequence[WriteOperation]) -> None:
+        self._bytes_completed += sum(
+            len(operation.body) for operation in group if isinstance(operation, Append)
+        )
+        deliver(self._complete, group)
+
+    # Failure and repair ----------------------------------------------------------------------
+
+    def _repair(
+        self, tables: Tables, group: Sequence[WriteOperation], error: Exception
+    ) -> Tables | None:
+        """Refuse writes until the tables could be opened again; None when told to stop."""
+        refusal = self._failure(error)
+        where = "".join(traceback.format_exception(error))
+        logger.error("store_failed", extra={"code": refusal.code, "traceback": where})
+        # Not given to the log as it is: its frames hold handles, which keep the database open.
+        error.__traceback__ = None
+        self._refusal = refusal
+        self._set_health(StoreHealth(writable=False, reason=refusal.text))
+        for operation in group:
+            operation.error = refusal
+        self._finish(group)
+        broken: Tables | None = tables
+        reopened: Tables | None = None
+        while reopened is None:
+            self._refuse_waiting(refusal)
+            self._failures += 1
+            stopping = self._stopping.wait(self._pause_seconds())
+            # Until there is room readers are better off with what is open.
+            full = broken is not None and refusal.code == "store.full"
+            if full and not stopping and not _has_room(self._path):
+                continue
+            with self._view.replaced():
+                if broken is not None:
+                    broken.close()
+                    broken = None
+                if stopping:
+                    return None
+                reopened = self._reopen()
+        self._refuse_waiting(refusal)
+        logger.warning("store_repaired", extra={"attempts": self._failures})
+        self._take_writes()
+        return reopened
+
+    def _reopen(self) -> Tables | None:
+        try:
+            tables = self._open_tables()
+        except StoreError as error:
+            logger.warning("store_not_reopened", extra={"code": error.code, "reason": error.text})
+            return None
+        # Of the failed group some writes may be there after all; what the tail has ends before.
+        self._tail.clear()
+        self._view.show(tables)
+        return tables
+
+    def _failure(self, error: Exception) -> StoreError:
+        if is_full(str(error)):
+            return full_error(self._path)
+        return StoreError(
+            "store.failed",
+            f"the store in {self._path} could not write ({error}): check the disk; it tries "
+            "again by itself",
+            path=str(self._path),
+        )
+
+    def _pause_seconds(self) -> float:
+        first, longest = self._tuning.repair_seconds_min, self._tuning.repair_seconds_max
+        return float(min(longest, first * 2 ** min(self._failures - 1, 30)))
+
+    def _take_writes(self) -> None:
+        if not self._stopping.is_set():
+            self._refusal = None
+            self._set_health(StoreHealth(writable=True))
+
+    def _set_health(self, health: StoreHealth) -> None:
+        self._health = health
+        self._on_health(health)
+
+    def _refuse_waiting(self, refusal: StoreError) -> None:
+        group: list[WriteOperation] = []
+        while self._writes:
+            operation = self._writes.popleft()
+            operation.error = refusal
+            group.append(operation)
+        if group:
+            self._finish(group)
+
+
+def deliver(complete: Complete, operations: Sequence[Operation]) -> None:
+    """Hand completed operations over; a node that is gone must not end the store's threads."""
+    try:
+        complete(operations)
+    except Exception:
+        logger.exception("completion_failed")
+
+
+def closed_error() -> StoreError:
+    """The answer to what comes before `open` and after `close`."""
+    return StoreError("store.closed", "the store is not open")
+
+
+def _has_room(directory: Path) -> bool:
+    """Whether the disk would take what opening the store writes: its log, as tables."""
+    probe = directory / "probe.tmp"
+    try:
+        needed = sum(log.stat().st_size for log in directory.glob("*.log")) + _SPARE_BYTES
+        with probe.open("wb") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, needed)
+                os.fsync(file.fileno())
+            finally:
+                probe.unlink()
+    except OSError:
+        return False
+    return True

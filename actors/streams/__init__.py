@@ -1,0 +1,1 @@
+"""The stream core: the stream and index services, streams, indexes, subscriptions, retention."""

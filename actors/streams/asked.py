@@ -1,0 +1,99 @@
+"""What a stream's submitted operations were asked for by, and what they answer when completed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count, repeat
+
+from rillnode.actors.delivery import Origin
+from rillnode.actors.storage import Append, Read
+from rillnode.actors.streams.answers import failed
+from rillnode.actors.streams.pulling import answer_room, pull_answer
+from rillnode.codecs import native
+from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.ockam.stream import (
+    PullRequest,
+    PushConfirm,
+    PushRequest,
+    Status,
+    encode_response,
+    response_tag,
+)
+
+Answers = list[tuple[Route, bytes]]
+"""Return routes of requests, and the payloads that go back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pushes:
+    """One append's pushes, in the order of its entries."""
+
+    origin: Origin
+    requests: Sequence[tuple[Route, PushRequest]]
+
+    def answers(self, operation: Append) -> Answers:
+        """A confirm for each: its index, or ERROR when nothing of the append is durable."""
+        status = Status.OK if operation.error is None else Status.ERROR
+        indexes = count(operation.first_index) if status is Status.OK else repeat(0)
+        return [
+            (route, confirm(request, status, index))
+            for index, (route, request) in zip(indexes, self.requests, strict=False)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class NativeAppend:
+    """A whole block from a native client."""
+
+    origin: Origin
+    return_route: Route
+    request_id: int
+
+    def answers(self, operation: Append) -> Answers:
+        """The first entry's index, or why nothing of it is durable."""
+        if operation.error is not None:
+            payload = failed(self.request_id, operation.error)
+        else:
+            response = native.PositionResponse(self.request_id, operation.first_index)
+            payload = native.encode(response)
+        return [(self.return_route, payload)]
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """One of Ockam's pulls."""
+
+    origin: Origin
+    return_route: Route
+    request: PullRequest
+    reserved: int
+
+    def answer(self, operation: Read, own_address: bytes) -> bytes:
+        """As many entries as were asked for and fit."""
+        room = answer_room(self.origin, self.return_route, own_address)
+        return pull_answer(self.request, operation, room)
+
+
+@dataclass(frozen=True, slots=True)
+class NativeRead:
+    """A native client's read of whole blocks."""
+
+    origin: Origin
+    return_route: Route
+    request_id: int
+    reserved: int
+
+    def answer(self, operation: Read, _: bytes) -> bytes:
+        """The blocks, copied once."""
+        if operation.error is not None:
+            return failed(self.request_id, operation.error)
+        extent = operation.extent
+        return native.encode_blocks(
+            self.request_id, extent.first_index, extent.next_index, operation.blocks
+        )
+
+
+def confirm(request: PushRequest, status: Status, index: int) -> bytes:
+    """A push's confirm, spelt as the push was."""
+    return encode_response(
+        PushConfirm(request.request_id, status, index, response_tag(request.tag))
+    )

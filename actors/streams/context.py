@@ -1,0 +1,48 @@
+"""What the actors of the stream core share, and how a stream's address is made of its name."""
+
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from rillnode.actors.access import Access
+from rillnode.actors.ports import Clock, Entropy
+from rillnode.actors.router import Router
+from rillnode.actors.storage import LogStore
+from rillnode.actors.system import AsyncioSystemBase
+
+ADDRESS_PREFIX = b"ST_S_"
+"""Released nodes have named stream workers so since 2021-11."""
+
+_SAFE = "/.-_:@"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamContext:
+    """The node's parts that stream actors work with."""
+
+    system: AsyncioSystemBase
+    router: Router
+    store: LogStore
+    access: Access
+    clock: Clock
+    entropy: Entropy
+
+
+def stream_address(name: str, partition: int) -> bytes:
+    """Make a partition's address: prefix, partition, name with unusual characters quoted.
+
+    The address holds the whole name, so that a node with 100,000 idle streams needs no table to
+    find the stream of an address again.
+    """
+    return b"%s%d_%s" % (ADDRESS_PREFIX, partition, quote(name, safe=_SAFE).encode())
+
+
+def parse_stream_address(address: bytes) -> tuple[str, int] | None:
+    """The name and partition that an address was made of, or None where it was not."""
+    digits, separator, quoted = address[len(ADDRESS_PREFIX) :].partition(b"_")
+    if not (separator and digits.isdigit() and len(digits) <= 10 and quoted.isascii()):
+        return None
+    try:
+        name, partition = unquote(quoted.decode(), errors="strict"), int(digits)
+    except UnicodeDecodeError:
+        return None
+    return (name, partition) if stream_address(name, partition) == address else None

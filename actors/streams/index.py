@@ -1,0 +1,130 @@
+"""The index actor: one consumer's position in one partition, durable and never moving back."""
+
+import logging
+from dataclasses import dataclass
+
+from rillnode.actors.storage import LoadIndex, SavedIndexKey, SaveIndex
+from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+from rillnode.codecs.errors import StoreError
+
+logger = logging.getLogger("rillnode.actors.streams.index")
+
+
+@dataclass(frozen=True, slots=True)
+class GetPosition:
+    """Ask for the saved position."""
+
+    token: object
+
+
+@dataclass(frozen=True, slots=True)
+class SavePosition:
+    """Save a position unless a higher one is saved."""
+
+    token: object
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The answer to each request: what is durably saved, or why that could not be done."""
+
+    key: SavedIndexKey
+    token: object
+    index: int | None
+    error: StoreError | None = None
+
+
+class IndexActor(Worker):
+    """Owner of one saved index.
+
+    Every request is answered once, to the index service that made the actor, in the order of the
+    requests, when all saves before it are durable.
+    """
+
+    mailbox_messages_max = 4_096
+    on_failure = "restart"
+
+    def __init__(self, context: StreamContext, key: SavedIndexKey, service: Cell) -> None:
+        self._context = context
+        self._key = key
+        self._service = service
+        self._loading = False
+        self._loaded = False
+        self._durable: int | None = None
+        self._highest = -1
+        self._saves_in_flight = 0
+        self._save_error: StoreError | None = None
+        self._waiting: list[GetPosition | SavePosition] = []
+        self._unanswered: list[GetPosition | SavePosition] = []
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take requests from the index service and completed operations from the store."""
+        match message:
+            case GetPosition() | SavePosition():
+                self._request(message)
+            case LoadIndex():
+                self._load(message)
+            case SaveIndex():
+                self._saved(message)
+            case _:
+                pass
+
+    def _request(self, request: GetPosition | SavePosition) -> None:
+        if not self._loaded:
+            self._waiting.append(request)
+            if not self._loading:
+                self._loading = True
+                operation = LoadIndex(reply_to=self.address, key=self._key)
+                if self._context.store.read(operation):
+                    self._load(operation)
+            return
+        if isinstance(request, SavePosition) and request.index > self._highest:
+            self._highest = request.index
+            self._saves_in_flight += 1
+            self._context.store.submit(
+                SaveIndex(reply_to=self.address, key=self._key, index=request.index)
+            )
+        self._unanswered.append(request)
+        if not self._saves_in_flight:
+            self._answer()
+
+    def _load(self, operation: LoadIndex) -> None:
+        self._loading = False
+        waiting, self._waiting = self._waiting, []
+        if operation.error is not None:
+            # Not known is not "none": those who ask are told, and the next request loads again.
+            for request in waiting:
+                answer = Position(self._key, request.token, None, operation.error)
+                self.system.post(self._service, answer)
+            return
+        self._loaded = True
+        self._durable = operation.index
+        self._highest = -1 if operation.index is None else operation.index
+        for request in waiting:
+            self._request(request)
+
+    def _saved(self, operation: SaveIndex) -> None:
+        self._saves_in_flight -= 1
+        if operation.error is None:
+            self._durable = max(operation.index, self._durable or 0)
+        else:
+            self._save_error = operation.error
+            logger.warning(
+                "index_not_saved",
+                extra={"stream": self._key.stream, "code": operation.error.code},
+            )
+        if not self._saves_in_flight:
+            # After a failure the highest asked for is not saved: it may be asked for again.
+            self._highest = -1 if self._durable is None else self._durable
+            self._answer()
+
+    def _answer(self) -> None:
+        requests, self._unanswered = self._unanswered, []
+        error, self._save_error = self._save_error, None
+        for request in requests:
+            failed = error if isinstance(request, SavePosition) else None
+            answer = Position(self._key, request.token, self._durable, failed)
+            self.system.post(self._service, answer)

@@ -1,0 +1,264 @@
+"""The index service: finds the actor of a saved index, and answers in the asker's protocol.
+
+What the released service does: a position never saved is answered as none and nothing is created;
+a save has no answer; a payload that is no index request is logged and has no answer either.
+"""
+
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import partial
+
+from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.storage import ListIndexes, SavedIndexKey
+from rillnode.actors.streams.answers import failed, invalid_request
+from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.streams.index import GetPosition, IndexActor, Position, SavePosition
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+from rillnode.codecs import native
+from rillnode.codecs.errors import CodecError, RequestError
+from rillnode.codecs.limits import NAME_BYTES_MAX
+from rillnode.codecs.ockam.routing import Route, WireMessage
+from rillnode.codecs.ockam.stream import (
+    GetIndexRequest,
+    GetPartitionIndexRequest,
+    IndexResponse,
+    PartitionIndexResponse,
+    SaveIndexRequest,
+    SavePartitionIndexRequest,
+    encode_response,
+    response_tag,
+)
+from rillnode.codecs.requests import decode_request
+
+logger = logging.getLogger("rillnode.actors.streams.index_service")
+
+ADDRESSES = (b"stream_index", b"stream_index_service")
+
+INDEX_ACTORS_MAX = 10_000
+"""Index actors kept; above it those that have been without work for longest are ended."""
+
+_Get = GetIndexRequest | GetPartitionIndexRequest | native.LoadIndexRequest
+_Save = SaveIndexRequest | SavePartitionIndexRequest | native.SaveIndexRequest
+
+
+@dataclass(frozen=True, slots=True)
+class AskPosition:
+    """An actor of this node loads (`index` None) or saves a position.
+
+    A `Position` with this message as its token goes to `reply_to`.
+    """
+
+    key: SavedIndexKey
+    reply_to: Cell
+    index: int | None = None
+    token: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Which peer asked for what."""
+
+    origin: Origin
+    return_route: Route
+    request: _Get | _Save
+
+
+@dataclass(slots=True)
+class _Owner:
+    """An index actor and the number of its requests that are not answered yet."""
+
+    cell: Cell
+    unanswered: int = 0
+
+
+class IndexService(Worker):
+    """One per node, under the addresses `stream_index` and `stream_index_service`."""
+
+    mailbox_messages_max = 16_384
+    on_failure = "restart"
+
+    def __init__(self, context: StreamContext) -> None:
+        self._context = context
+        self._owners: OrderedDict[SavedIndexKey, _Owner] = OrderedDict()
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take requests, index actors' answers and completed listings."""
+        match message:
+            case Delivery():
+                self._requests(message)
+            case AskPosition(key=key, index=None):
+                self._forward(key, GetPosition(message))
+            case AskPosition(key=key, index=int(index)):
+                self._forward(key, SavePosition(message, index))
+            case Position():
+                self._answer(message)
+            case ListIndexes():
+                self._listed(message)
+            case _:
+                pass
+
+    def _requests(self, delivery: Delivery) -> None:
+        origin = delivery.origin
+        for wire in delivery.messages:
+            try:
+                request = decode_request(wire.payload, speaks_native=origin.native)
+            except CodecError as error:
+                self._malformed(origin, wire, error)
+                continue
+            match request:
+                case GetIndexRequest() | SaveIndexRequest():
+                    self._ask(origin, wire, request, request.stream_name, 0)
+                case GetPartitionIndexRequest() | SavePartitionIndexRequest():
+                    self._ask(origin, wire, request, request.stream_name, request.partition)
+                case native.LoadIndexRequest() | native.SaveIndexRequest():
+                    self._ask(origin, wire, request, request.stream, request.partition)
+                case native.ListIndexesRequest():
+                    self._list(origin, wire.return_route, request)
+                case _:
+                    self._malformed(origin, wire, request)
+
+    def _malformed(self, origin: Origin, wire: WireMessage, cause: object) -> None:
+        code = cause.code if isinstance(cause, CodecError) else "request.unknown"
+        logger.info("bad_request", extra={"code": code})
+        # A name that is no text is the one error that a well-formed request can hold.
+        if origin.native or code == "codec.utf8":
+            self._reply(origin, wire.return_route, invalid_request(cause))
+
+    def _ask(
+        self, origin: Origin, wire: WireMessage, request: _Get | _Save, stream: str, partition: int
+    ) -> None:
+        client_id = request.client_id
+        if max(len(stream.encode()), len(client_id.encode())) > NAME_BYTES_MAX:
+            text = f"Stream names and client ids have at most {NAME_BYTES_MAX} bytes"
+            self._refuse(origin, wire, request, RequestError("index.invalid", text))
+            return
+        if partition >= 2**32 or not self._context.access.allows(origin.principal, "pull", stream):
+            error = RequestError("stream.unknown", "No such stream, or it is not yours to pull")
+            self._refuse(origin, wire, request, error)
+            return
+        key = SavedIndexKey(stream, partition, client_id)
+        asked = _Asked(origin, wire.return_route, request)
+        match request:
+            case SaveIndexRequest() | SavePartitionIndexRequest() | native.SaveIndexRequest():
+                self._forward(key, SavePosition(asked, request.index))
+            case _:
+                self._forward(key, GetPosition(asked))
+
+    def _forward(self, key: SavedIndexKey, request: GetPosition | SavePosition) -> None:
+        owner = self._owner(key)
+        owner.unanswered += 1
+        self.system.post(owner.cell, request)
+
+    def _owner(self, key: SavedIndexKey) -> _Owner:
+        owner = self._owners.get(key)
+        if owner is None:
+            cell = self.system.spawn(
+                partial(IndexActor, self._context, key, self.address), parent=self.address
+            )
+            owner = self._owners[key] = _Owner(cell)
+            if len(self._owners) > INDEX_ACTORS_MAX:
+                self._end_idle()
+        else:
+            self._owners.move_to_end(key)
+        return owner
+
+    def _end_idle(self) -> None:
+        key, oldest = next(iter(self._owners.items()))
+        if oldest.unanswered:
+            self._owners.move_to_end(key)
+            return
+        del self._owners[key]
+        self.system.exit(oldest.cell)
+
+    def _answer(self, position: Position) -> None:
+        owner = self._owners.get(position.key)
+        if owner is not None:
+            owner.unanswered -= 1
+        asked = position.token
+        if isinstance(asked, AskPosition):
+            self.system.post(asked.reply_to, position)
+            return
+        if not isinstance(asked, _Asked):
+            return
+        origin, request = asked.origin, asked.request
+        payload: bytes
+        match request:
+            case SaveIndexRequest() | SavePartitionIndexRequest():
+                return
+            case native.LoadIndexRequest() | native.SaveIndexRequest():
+                if position.error is not None:
+                    payload = failed(request.request_id, position.error)
+                else:
+                    response = native.SavedIndexResponse(request.request_id, position.index)
+                    payload = native.encode(response)
+            case _ if position.error is not None:
+                payload = invalid_request(request, position.error.text)
+            case GetIndexRequest():
+                tag = response_tag(request.tag)
+                payload = encode_response(
+                    IndexResponse(request.client_id, request.stream_name, position.index, tag)
+                )
+            case GetPartitionIndexRequest():
+                tag = response_tag(request.tag)
+                payload = encode_response(
+                    PartitionIndexResponse(
+                        request.client_id,
+                        request.stream_name,
+                        request.partition,
+                        position.index,
+                        tag,
+                    )
+                )
+        self._reply(origin, asked.return_route, payload)
+
+    def _list(
+        self, origin: Origin, return_route: Route, request: native.ListIndexesRequest
+    ) -> None:
+        after = None
+        if request.after_stream:
+            after = SavedIndexKey(
+                request.after_stream, request.after_partition, request.after_client_id
+            )
+        operation = ListIndexes(
+            reply_to=self.address,
+            token=(origin, return_route, request),
+            stream=request.stream,
+            after=after,
+            limit=native.LIST_MAX,
+        )
+        if self._context.store.read(operation):
+            self._listed(operation)
+
+    def _listed(self, operation: ListIndexes) -> None:
+        origin, return_route, request = operation.token
+        if operation.error is not None:
+            self._reply(origin, return_route, failed(request.request_id, operation.error))
+            return
+        allows, principal = self._context.access.allows, origin.principal
+        indexes = [
+            native.SavedIndex(key.stream, key.partition, key.client_id, index)
+            for key, index in operation.indexes
+            if allows(principal, "pull", key.stream)
+        ]
+        last = None
+        if len(operation.indexes) == operation.limit:
+            key, index = operation.indexes[-1]
+            last = native.SavedIndex(key.stream, key.partition, key.client_id, index)
+        response = native.ListIndexesResponse(request.request_id, indexes, last)
+        self._reply(origin, return_route, native.encode(response))
+
+    def _refuse(
+        self, origin: Origin, wire: WireMessage, request: _Get | _Save, error: RequestError
+    ) -> None:
+        match request:
+            case native.LoadIndexRequest() | native.SaveIndexRequest():
+                self._reply(origin, wire.return_route, failed(request.request_id, error))
+            case GetIndexRequest() | GetPartitionIndexRequest():
+                self._reply(origin, wire.return_route, invalid_request(request))
+            case _:
+                logger.info("save_refused", extra={"code": error.code})
+
+    def _reply(self, origin: Origin, return_route: Route, payload: bytes) -> None:
+        self._context.router.reply(origin, ADDRESSES[0], [(return_route, payload)])

@@ -1,0 +1,117 @@
+"""The retention actor: trims what streams need no longer keep, never what a sink holds."""
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from rillnode.actors.storage import ListStreams, StreamRecord, Trim, log_id
+from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.streams.holds import Holds
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+
+logger = logging.getLogger("rillnode.actors.streams.retention")
+
+SWEEP_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Sweep:
+    """Time to trim."""
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """Time to ask again for the streams after a name."""
+
+    after: str
+
+
+class RetentionActor(Worker):
+    """One per node. Streams without limits cost it nothing."""
+
+    on_failure = "restart"
+
+    def __init__(self, context: StreamContext, holds: Holds) -> None:
+        self._context = context
+        self._holds = holds
+        self._limited: dict[int, StreamRecord] = {}
+        self._trims_in_flight = 0
+
+    def started(self) -> None:
+        """Find the streams that have limits, then sweep for ever."""
+        self._list(after="")
+        self.wake_after(SWEEP_SECONDS, _Sweep())
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take stream records, the time to sweep and completed operations."""
+        match message:
+            case StreamRecord():
+                self._note(message)
+            case ListStreams():
+                self._listed(message)
+            case Trim():
+                self._trims_in_flight -= 1
+                self._trimmed(message)
+            case _List(after=after):
+                self._list(after)
+            case _Sweep():
+                self._sweep()
+                self.wake_after(SWEEP_SECONDS, _Sweep())
+            case _:
+                pass
+
+    def _list(self, after: str) -> None:
+        operation = ListStreams(reply_to=self.address, after=after)
+        if self._context.store.read(operation):
+            self._listed(operation)
+
+    def _listed(self, operation: ListStreams) -> None:
+        if operation.error is not None:
+            logger.warning("streams_not_listed", extra={"code": operation.error.code})
+            self.wake_after(SWEEP_SECONDS, _List(operation.after))
+            return
+        for record in operation.records:
+            self._note(record)
+        if len(operation.records) == operation.limit:
+            self._list(operation.records[-1].name)
+
+    def _note(self, record: StreamRecord) -> None:
+        limits = record.retention
+        if limits.seconds is None and limits.entries_max is None and limits.bytes_max is None:
+            self._limited.pop(record.id, None)
+        else:
+            self._limited[record.id] = record
+
+    def _sweep(self) -> None:
+        # A sweep that the store has not finished is not overtaken by the next.
+        if self._trims_in_flight:
+            return
+        now_ms = self._context.clock.now_ms()
+        for record in self._limited.values():
+            for partition in range(record.partitions):
+                log = log_id(record.id, partition)
+                self._trims_in_flight += 1
+                self._context.store.submit(
+                    Trim(
+                        reply_to=self.address,
+                        token=(record.name, partition),
+                        log=log,
+                        retention=record.retention,
+                        now_ms=now_ms,
+                        hold=self._holds.lowest(log),
+                    )
+                )
+
+    def _trimmed(self, operation: Trim) -> None:
+        name, partition = operation.token
+        if operation.error is None and operation.trimmed:
+            logger.info(
+                "trimmed",
+                extra={
+                    "stream": name,
+                    "partition": partition,
+                    "entries": operation.trimmed,
+                    "first_index": operation.extent.first_index,
+                },
+            )

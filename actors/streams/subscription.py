@@ -1,0 +1,160 @@
+"""A subscription: one link follows one partition, first out of the log, then as it grows.
+
+It always reads from the log and is merely woken when the log has grown, so that there is no seam
+between old and new entries at which one could be lost or sent twice. The subscriber's credit
+bounds what is on its way: a slow one costs its window and nothing else.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.storage import Read
+from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+from rillnode.codecs import native
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.requests import decode_request
+
+RETRY_SECONDS: Final = 1.0
+"""Pause after the store could not read."""
+
+CHUNK_BYTES: Final = 1_048_576
+"""Bytes of blocks in one message: enough to be cheap, small enough for others to get between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """The log holds committed entries up to `next_index`."""
+
+    next_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribed:
+    """A subscription is over."""
+
+    subscription: Cell
+
+
+@dataclass(frozen=True, slots=True)
+class _Retry:
+    """Time to read again after a failure."""
+
+
+class SubscriptionActor(Worker):
+    """One subscription; it ends with its link or on request."""
+
+    mailbox_messages_max = 1_024
+    on_failure = "stop"
+
+    def __init__(
+        self,
+        context: StreamContext,
+        log: int,
+        stream: Cell,
+        origin: Origin,
+        return_route: Route,
+        request: native.SubscribeRequest,
+    ) -> None:
+        self._context = context
+        self._log = log
+        self._stream = stream
+        self._origin = origin
+        self._return_route = return_route
+        self._id = request.request_id
+        self._next = request.index
+        self._credit = request.credit_bytes
+        self._grown_to = request.index + 1
+        self._reading = False
+        self._own_address = b"SUB_" + context.entropy(8).hex().encode()
+
+    def started(self) -> None:
+        """Take an address and read what is there."""
+        self._context.router.register(self._own_address, self.address)
+        self._advance()
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take credit, news of growth and read blocks."""
+        match message:
+            case Grown(next_index=index):
+                self._grown_to = max(self._grown_to, index)
+                self._advance()
+            case Delivery():
+                self._requests(message)
+            case Read():
+                self._reading = False
+                self._send(message)
+                self._advance()
+            case _Retry():
+                self._reading = False
+                self._advance()
+            case _:
+                pass
+
+    def stopped(self) -> None:
+        """Give the address back and tell the stream."""
+        self._context.router.unregister(self._own_address)
+        self._origin.attached.discard(self.address)
+        self.system.post(self._stream, Unsubscribed(self.address))
+
+    def _requests(self, delivery: Delivery) -> None:
+        if delivery.origin is not self._origin:
+            self._context.router.undeliverable("refused", delivery)
+            return
+        for wire in delivery.messages:
+            try:
+                request = decode_request(wire.payload, speaks_native=True)
+            except CodecError:
+                continue
+            match request:
+                case native.CreditRequest(credit_bytes=credit):
+                    self._credit += credit
+                case native.UnsubscribeRequest():
+                    self.system.exit(self.address)
+                    return
+                case _:
+                    pass
+        self._advance()
+
+    def _advance(self) -> None:
+        while self._credit > 0 and not self._reading and self._next < self._grown_to:
+            operation = Read(
+                reply_to=self.address,
+                log=self._log,
+                index=self._next,
+                bytes_max=native.block_budget(
+                    self._origin.message_bytes_max, min(self._credit, CHUNK_BYTES)
+                ),
+            )
+            if not self._context.store.read(operation):
+                self._reading = True
+                return
+            self._send(operation)
+
+    def _send(self, operation: Read) -> None:
+        if operation.error is not None:
+            self._reading = True
+            self.wake_after(RETRY_SECONDS, _Retry())
+            return
+        extent, blocks = operation.extent, operation.blocks
+        self._grown_to = max(self._grown_to, extent.next_index)
+        if not blocks:
+            # Caught up, or the rest was trimmed: go on where the log does.
+            self._grown_to = extent.next_index
+            self._next = max(self._next, extent.first_index)
+            return
+        self._next = blocks[-1].next_index
+        self._credit -= sum(len(block.value) for block in blocks)
+        self._context.router.reply(
+            self._origin,
+            self._own_address,
+            [
+                (
+                    self._return_route,
+                    native.encode_blocks(self._id, extent.first_index, extent.next_index, blocks),
+                )
+            ],
+        )

@@ -1,0 +1,390 @@
+"""The actor system: Thespian's API on an asyncio event loop.
+
+    base = AsyncioSystemBase(clock=clock)
+    system = ActorSystem(systemBase=base, transientUnique=True)
+
+Handed over as an object, Thespian uses the base as it is, and with `transientUnique` another
+system in the same process stays another.
+
+Without a running loop the base has one of its own, in a thread, for Thespian's blocking API.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from datetime import timedelta
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from thespian.actors import (
+    Actor,
+    ActorAddress,
+    ActorExitRequest,
+    InvalidActorSourceHash,
+    WakeupMessage,
+)
+
+from rillnode.actors.callers import Caller, Period, seconds_of
+from rillnode.actors.cell import GONE, Cell, Factory
+from rillnode.actors.dead_letters import DeadLetter
+from rillnode.actors.dispatcher import Dispatcher
+from rillnode.actors.failures import FAILURES, record_failure
+from rillnode.actors.inbox import Inbox
+from rillnode.actors.kinds import ActorKind
+from rillnode.actors.lifecycle import Lifecycle, Start
+from rillnode.actors.loop_thread import LoopThread
+from rillnode.actors.outside import Reply
+from rillnode.actors.ports import TimerHandle
+from rillnode.actors.thespian_api import common_capabilities, factory_of
+from rillnode.actors.timers import Timer, Timing
+from rillnode.codecs.errors import ActorError
+
+__all__ = ["AsyncioSystemBase", "Cell"]
+
+T = TypeVar("T")
+
+SLICE_SECONDS: Final = 0.000_5
+DEAD_LETTERS_KEPT_MAX: Final = 100
+
+
+class _LoopTiming:
+    """The machine's monotonic clock and a loop's timers.
+
+    Not the loop's own time: uvloop's stands still while a callback runs.
+    """
+
+    monotonic = staticmethod(time.monotonic)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> TimerHandle:
+        return self._loop.call_later(seconds, callback)
+
+
+class _Done:
+    """An awaitable that has nothing to wait for."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+class AsyncioSystemBase(Dispatcher):
+    """An actor system on one event loop.
+
+    All methods are for the loop's thread, except `post_threadsafe` and Thespian's own. `ask` and
+    `shutdown` have the names of Thespian's: on the loop's thread they return awaitables, on any
+    other they block.
+
+    Args:
+        clock: timers and the time that slices and restart windows are measured with; it must
+            work on the loop. None: the loop's timers and the machine's time.
+        loop: None: the running loop; where none runs, a loop of its own in a thread.
+        name: of the thread, for people.
+        capabilities: Thespian's, for actors that require some.
+        slice_seconds: how long actors run before the loop gets its turn.
+        dead_letters_max: how many of the newest dead letters are kept to look at.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Timing | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        name: str = "rillnode-actors",
+        capabilities: dict[str, Any] | None = None,
+        slice_seconds: float = SLICE_SECONDS,
+        dead_letters_max: int = DEAD_LETTERS_KEPT_MAX,
+    ) -> None:
+        self._thread: LoopThread | None = None
+        self._thread_ident: int | None = threading.get_ident()
+        if loop is None:
+            try:
+                loop = asyncio.get_running_loop()
+            except RuntimeError:
+                self._thread = LoopThread(name)
+                self._thread_ident = self._thread.ident
+                loop = self._thread.loop
+        self._loop = loop
+        super().__init__(
+            loop.call_soon, clock or _LoopTiming(loop), slice_seconds, dead_letters_max
+        )
+        self.life = Lifecycle(self, self.timing)
+        self._inbox = Inbox(
+            post=self.post,
+            lose=self._lose,
+            call_soon=loop.call_soon,
+            call_soon_threadsafe=loop.call_soon_threadsafe,
+        )
+        self.capabilities = {} if capabilities is None else capabilities
+        self.capabilities.update(common_capabilities())
+        self._serial = count(1)
+        self._idle_waiters: list[asyncio.Future[None]] = []
+        self._ended: asyncio.Future[None] | None = None
+        self._caller = Caller(self, "caller")
+
+    def _lose(self, target: ActorAddress, message: Any, sender: ActorAddress | None = None) -> None:
+        # On whatever thread found the loop closed: nobody can be told any more.
+        self.dead_letters.add(DeadLetter(target, message, sender, "gone"))
+
+    # Actors ----------------------------------------------------------------------------------
+
+    def spawn(
+        self, factory: Factory, *, parent: Cell | None = None, name: str | None = None
+    ) -> Cell:
+        """Make an actor and return its address.
+
+        The instance is made in the actor's first turn, soon after and before any message; there
+        `factory` and `started` fail under the supervision of the class. The parent is sent
+        ChildActorExited when the actor exits, and takes it with it when it exits itself.
+
+        Args:
+            factory: makes the instance; called again after a restart or a passivation.
+            parent: None: ends with the system only.
+            name: for people; need not be unique.
+
+        Raises:
+            ActorError: `actor.gone`, the parent has exited; `actor.closed`, the system has.
+        """
+        cell = self._add(factory, parent, name)
+        self.post(cell, Start())
+        self._exit_if_closing(cell)
+        return cell
+
+    def exit(self, target: ActorAddress) -> None:
+        """Ask an actor to exit after the messages it already has; harmless when it has exited.
+
+        One without an instance ends without getting one.
+        """
+        self.post(target, ActorExitRequest())
+
+    def _add(self, factory: Factory, parent: Cell | None, name: str | None) -> Cell:
+        if self._ended is not None and self._ended.done():
+            raise ActorError("actor.closed", "The actor system has been shut down")
+        return self.life.add(factory, parent, name)
+
+    def _exit_if_closing(self, cell: Cell) -> None:
+        if self._ended is not None:
+            self.exit(cell)
+
+    def next_name(self, kind: ActorKind) -> str:
+        """Name an actor that was given no name."""
+        return f"{kind.name.rpartition('.')[2]}-{next(self._serial)}"
+
+    # Messages --------------------------------------------------------------------------------
+
+    def post_threadsafe(self, deliveries: Iterable[tuple[ActorAddress, Any]]) -> None:
+        """Post many (target, message) in order, from any thread, waking the loop at most once."""
+        self.enter(deliveries)
+
+    def enter(self, deliveries: Iterable[tuple[Any, ...]]) -> None:
+        """`post_threadsafe` for deliveries that may name their sender too."""
+        self._inbox.enter(deliveries)
+
+    async def send(
+        self, target: ActorAddress, message: Any, sender: ActorAddress | None = None
+    ) -> None:
+        """Post a message as soon as the mailbox is below its bound.
+
+        Raises:
+            ActorError: `actor.gone`, the target has exited.
+        """
+        if isinstance(target, Cell):
+            while len(target.mailbox) >= target.kind.mailbox_messages_max:
+                await self._congestion.wait(target)
+            if target.mailbox is GONE:
+                raise ActorError("actor.gone", f"{target} has exited")
+        self.post(target, message, sender)
+
+    def ask(
+        self, target: ActorAddress, message: Any, timeout_seconds: Period = None
+    ) -> Awaitable[Any]:
+        """Post a message and wait for the first answer to it.
+
+        Off the loop's thread this is Thespian's: it blocks, returns the answer itself, and None
+        when there is none in time.
+
+        Raises:
+            ActorError: `actor.timeout`; `actor.gone`, the target has exited without handling the
+                message; `actor.failed`, the message made it fail twice.
+        """
+        if self.on_loop_thread():
+            return self._ask(target, message, seconds_of(timeout_seconds))
+        answer: Awaitable[Any] = self._caller.ask(target, message, timeout_seconds)
+        return answer
+
+    async def _ask(self, target: ActorAddress, message: Any, seconds: float | None) -> Any:
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        reply = Reply(target, answer)
+        timer = None if seconds is None else self.timing.call_later(seconds, reply.expire)
+        try:
+            self.post(target, message, reply)
+            return await answer
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def wake_after(self, cell: Cell, seconds: float, message: object) -> TimerHandle:
+        """Post `message` to an actor, from itself, after `seconds`."""
+        return Timer(cell, seconds, message, self.timing)
+
+    def wakeup_after(self, cell: Cell, period: timedelta | float, payload: Any) -> None:
+        """Send an actor Thespian's WakeupMessage after `period`."""
+        self.wake_after(cell, seconds_of(period) or 0.0, WakeupMessage(period, payload))
+
+    # The system's own life -------------------------------------------------------------------
+
+    async def drain(self) -> None:
+        """Wait until no message waits, in mailboxes or from threads; timers are not waited for."""
+        while self._ready or self._inbox:
+            if self._ready:
+                waiter: asyncio.Future[None] = self._loop.create_future()
+                self._idle_waiters.append(waiter)
+                await waiter
+            else:
+                await asyncio.sleep(0)
+
+    def _idle(self) -> None:
+        waiters, self._idle_waiters = self._idle_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def shutdown(self) -> Awaitable[None]:
+        """Ask every actor to exit after the messages it has, and wait until all have.
+
+        Off the loop's thread this blocks, and stops the loop if it is the system's own.
+        """
+        if self.on_loop_thread():
+            return asyncio.shield(self.begin_shutdown())
+        if not self._loop.is_closed():
+            self._run_on_loop(self._shut_down())
+        if self._thread is not None:
+            self._thread.stop()
+            self._inbox.flush()
+        return _Done()
+
+    def begin_shutdown(self) -> "asyncio.Future[None]":
+        """Ask every actor to exit; the result is there when all have."""
+        if self._ended is None:
+            self._ended = self._loop.create_future()
+            for cell in tuple(self.life.roots):
+                self.exit(cell)
+            self._end_if_empty()
+        return self._ended
+
+    async def _shut_down(self) -> None:
+        await self.begin_shutdown()
+
+    def forget(self, cell: Cell) -> None:
+        """An actor has exited; the last one ends a shutdown."""
+        super().forget(cell)
+        self._end_if_empty()
+
+    def _end_if_empty(self) -> None:
+        if self._ended is not None and not self.life.population and not self._ended.done():
+            self._ended.set_result(None)
+
+    def on_loop_thread(self) -> bool:
+        """Whether the caller is on the loop's thread."""
+        return threading.get_ident() == self._thread_ident
+
+    def _run_on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    # Thespian's API --------------------------------------------------------------------------
+
+    @property
+    def names(self) -> dict[str, Cell]:
+        """The actors that have a global name."""
+        return self.life.names
+
+    def create_child(
+        self,
+        parent: Cell | None,
+        actor_class: type[Actor] | str,
+        requirements: dict[str, Any] | None = None,
+        global_name: str | None = None,
+        source_hash: str | None = None,
+    ) -> Cell:
+        """Make an actor, with its instance at once, or find the one that has the global name.
+
+        A parent is told of a constructor that raises by ChildActorExited, as of any other end.
+
+        Raises:
+            InvalidActorSourceHash: always where one is given, for none is ever loaded.
+            Exception: whatever the constructor of an actor without a parent raises, or the
+                resolution of its class.
+        """
+        if global_name and global_name in self.names:
+            return self.names[global_name]
+        if source_hash is not None:
+            raise InvalidActorSourceHash(source_hash)
+        factory = factory_of(actor_class, self.capabilities, requirements)
+        cell = self._add(factory, parent, global_name)
+        try:
+            self.life.instance_of(cell)
+        except FAILURES as error:
+            record_failure(cell, "constructor", error)
+            self.life.terminate(cell)
+            if parent is None:
+                raise
+        else:
+            if global_name:
+                self.names[global_name] = cell
+            self._exit_if_closing(cell)
+        return cell
+
+    def newPrimaryActor(
+        self,
+        actor_class: type[Actor] | str,
+        requirements: dict[str, Any] | None = None,
+        global_name: str | None = None,
+        source_hash: str | None = None,
+    ) -> Cell:
+        """Make an actor without a parent, see `create_child`; any thread."""
+        arguments = (None, actor_class, requirements, global_name, source_hash)
+        if self.on_loop_thread():
+            return self.create_child(*arguments)
+
+        async def create() -> Cell:
+            return self.create_child(*arguments)
+
+        return self._run_on_loop(create())
+
+    def tell(self, target: ActorAddress, message: Any) -> None:
+        """Send a message whose answers `listen` returns; any thread."""
+        if self.on_loop_thread():
+            self.post(target, message, self._caller)
+        else:
+            self._caller.tell(target, message)
+
+    def listen(self, timeout: Period = None) -> Any:
+        """Wait for a message to the caller of `tell` and `ask`; any thread but the loop's."""
+        return self._caller.listen(timeout)
+
+    def external_clone(self) -> Caller:
+        """A caller of its own, for one more thread."""
+        return Caller(self, "private caller")
+
+    def updateCapability(self, name: str, value: Any = None) -> None:
+        """Set a capability; None removes it."""
+        if value is None:
+            self.capabilities.pop(name, None)
+        else:
+            self.capabilities[name] = value
+
+    def loadActorSource(self, source: object) -> Any:
+        """Refuse: code is never loaded from source archives.
+
+        Raises:
+            ActorError: always, `actor.unsupported`.
+        """
+        raise ActorError("actor.unsupported", f"Actor code is never loaded from {source!r}")
+
+    unloadActorSource = loadActorSource
+
+    def _handleDeadLetters(self, address: Cell, enable: bool) -> None:
+        self.handle_dead_letters(address, enable)

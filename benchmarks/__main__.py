@@ -1,0 +1,144 @@
+"""Run benchmarks: rillnode beside the servers that one would pick instead.
+
+    python -m benchmarks [CASE ...]
+
+Without a case, the workloads w1 w2 w4 w5 w6 are run.
+"""
+
+import argparse
+import json
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+
+from benchmarks import machine, workloads
+from benchmarks.figures import Figures, show
+from benchmarks.profile import profile, show_profile
+
+_ROOT: Final = Path(__file__).parent.parent
+
+_WORKLOADS: Final = {
+    "w1": ("push, durable confirm", workloads.push_confirm),
+    "w2": ("replay of stored 1 KiB messages", workloads.replay),
+    "w4": ("many streams", workloads.many_streams),
+    "w5": ("idle connections", workloads.idle_links),
+    "w6": ("kill -9 under full load", workloads.crash),
+}
+
+_PARTS: Final = {
+    "actors": "the actor system alone",
+    "links": "sealing, encrypted echo, idle links",
+    "spark": "node to Delta table, beside Spark's own file source",
+    "store": "the store alone",
+}
+"""Benchmarks with a command line of their own: `python -m benchmarks.<name>`."""
+
+
+def _arguments() -> argparse.Namespace:
+    cases = {name: title for name, (title, _) in _WORKLOADS.items()}
+    cases["profile"] = "where the node's time goes under w1, 1 KiB"
+    cases |= {name: text for name, text in _PARTS.items() if _part(name).exists()}
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Run benchmarks: rillnode beside the servers that one would pick instead.",
+        epilog="cases:\n" + "".join(f"  {name:<9} {text}\n" for name, text in cases.items()),
+    )
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="default: all workloads")
+    parser.add_argument("--quick", action="store_true", help="small and short: does it work?")
+    parser.add_argument("--rounds", type=int, metavar="N", help="default: 3, with --quick 1")
+    parser.add_argument("--kills", type=int, metavar="N", help="w6; default: 5, with --quick 2")
+    parser.add_argument(
+        "--systems", nargs="+", default=[], metavar="PART", help="only those with it in their name"
+    )
+    parser.add_argument("--window", type=int, default=1_024, metavar="N", help="of the profile")
+    parser.add_argument(
+        "--dir", type=Path, metavar="DIR", help="on the disk to be measured; default: build/"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="default: build/benchmarks-<date>.json"
+    )
+    arguments = parser.parse_args()
+    for case in arguments.cases:
+        if case not in cases:
+            parser.error(f"no case {case!r}: there are {' '.join(cases)}")
+    return arguments
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    arguments = _arguments()
+    console = Console()
+    errors = Console(stderr=True, highlight=False)
+    # Unwound, so that no server is left behind.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    # Thousands of connections: servers and generators inherit it.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    build = _ROOT / "build"
+    build.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="benchmarks-", dir=arguments.dir or build) as name:
+        directory = Path(name)
+        about = machine.describe(directory)
+        errors.print(escape(_headline(about)))
+        for warning in machine.warnings(about):
+            errors.print(f"[yellow]warning[/]: {escape(warning)}")
+        figures = Figures()
+        profiles: list[dict[str, Any]] = []
+        for case in arguments.cases or _WORKLOADS:
+            if case in _PARTS:
+                subprocess.run([sys.executable, "-m", f"benchmarks.{case}"], cwd=_ROOT, check=True)
+            elif case == "profile":
+                profiles.append(profile(directory, window=arguments.window))
+                show_profile(profiles[-1], console)
+            else:
+                title, run = _WORKLOADS[case]
+                run(_settings(arguments, directory), figures)
+                show(figures, case, f"{case}: {title}", console)
+        for note in figures.notes:
+            errors.print(f"[yellow]note[/]: {escape(note)}")
+    output = arguments.output or build / f"benchmarks-{about['date'].replace(':', '')}.json"
+    document = {
+        "machine": about,
+        "notes": figures.notes,
+        "figures": list(figures.documents()),
+        "profiles": profiles,
+    }
+    output.write_text(json.dumps(document, indent=1) + "\n")
+    errors.print(escape(f"written: {output}"))
+    if any(figures.total(metric) for metric in ("lost", "wrong", "holes")):
+        sys.exit("confirmed messages were lost or spoiled: see w6")
+
+
+def _settings(arguments: argparse.Namespace, directory: Path) -> workloads.Settings:
+    quick = arguments.quick
+    return workloads.Settings(
+        directory=directory,
+        quick=quick,
+        rounds=arguments.rounds or (1 if quick else 3),
+        kills=arguments.kills or (2 if quick else 5),
+        systems=arguments.systems,
+    )
+
+
+def _headline(about: dict[str, Any]) -> str:
+    return (
+        f"rillnode {about['rillnode']} ({about['commit']}) on {about['cores']} cores of "
+        f"{about['cpu']}, Python {about['python']}, {about['file_system']}: "
+        f"4 KiB append and fdatasync {about['sync_us'] / 1e3:.3f} ms"
+    )
+
+
+def _part(name: str) -> Path:
+    return _ROOT / "benchmarks" / f"{name}.py"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""What a load generator is asked to do: one job per process, given as JSON on its command line."""
+
+import msgspec
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A running server, as a load generator sees it.
+
+    Attributes:
+        kind: whose protocol it speaks: rillnode, redis or nats.
+        pid: the server's process, for its processor time.
+        ca_file: certificate authority to check it against; "": no TLS.
+        key_file: rillnode: the client's key.
+        node_identity: rillnode: whom to expect.
+    """
+
+    kind: str
+    port: int
+    pid: int
+    ca_file: str = ""
+    key_file: str = ""
+    node_identity: str = ""
+
+
+class PushJob(msgspec.Struct, frozen=True, kw_only=True, tag="push"):
+    """W1: push random messages for `seconds` with at most `window` of them unconfirmed."""
+
+    endpoint: Endpoint
+    stream: str
+    message_bytes: int
+    window: int
+    seconds: float
+
+
+class FillJob(msgspec.Struct, frozen=True, kw_only=True, tag="fill"):
+    """Store `count` random messages, as fast as the client can."""
+
+    endpoint: Endpoint
+    stream: str
+    message_bytes: int
+    count: int
+
+
+class ReplayJob(msgspec.Struct, frozen=True, kw_only=True, tag="replay"):
+    """W2: read `count` stored messages from the first on.
+
+    Attributes:
+        mode: one of the client's ways to read.
+        batch: messages asked for at a time, where the way to read has such a number.
+        consumer: name under which a position is saved, unused before.
+    """
+
+    endpoint: Endpoint
+    stream: str
+    count: int
+    mode: str
+    batch: int
+    consumer: str
+
+
+class StreamsJob(msgspec.Struct, frozen=True, kw_only=True, tag="streams"):
+    """W4: create `count` streams with a message each, then push one more in random order."""
+
+    endpoint: Endpoint
+    count: int
+    message_bytes: int
+
+
+class LinksJob(msgspec.Struct, frozen=True, kw_only=True, tag="links"):
+    """W5: open `count` connections that each follow a stream in which nothing happens."""
+
+    endpoint: Endpoint
+    count: int
+
+
+class CrashJob(msgspec.Struct, frozen=True, kw_only=True, tag="crash"):
+    """W6: push until the server dies; tell what it had confirmed.
+
+    Attributes:
+        first: number of the first message of this job; each message can be made from its number.
+        confirms_file: takes the confirmed (index, number) pairs, each two u64 of this machine.
+    """
+
+    endpoint: Endpoint
+    stream: str
+    message_bytes: int
+    window: int
+    first: int
+    confirms_file: str
+
+
+class CheckJob(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
+    """W6: read a stream from `start` on and hold it against all that was confirmed."""
+
+    endpoint: Endpoint
+    stream: str
+    message_bytes: int
+    start: int
+    confirms_files: list[str]
+
+
+Job = PushJob | FillJob | ReplayJob | StreamsJob | LinksJob | CrashJob | CheckJob
+
+Result = dict[str, float]
+"""What a phase of a job measured, by name; every name ends in its unit."""

@@ -1,0 +1,248 @@
+"""Load on a rillnode node, through its own client, as an application would make it."""
+
+import asyncio
+import random
+from array import array
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from time import perf_counter
+from typing import Final
+
+from benchmarks.jobs import (
+    CheckJob,
+    CrashJob,
+    Endpoint,
+    FillJob,
+    LinksJob,
+    PushJob,
+    ReplayJob,
+    Result,
+    StreamsJob,
+)
+from benchmarks.measure import Meter, NumberedPayloads, Reading, payloads
+from rillnode.codecs.entries import Entry
+from rillnode.codecs.errors import RillnodeError
+from rillnode.node.client import Client, Stream, connect
+
+_SAVE_ENTRIES: Final = 10_000
+"""How often a reader of whole batches saves its position."""
+
+_RUN: Final = 256
+"""Messages pushed in one turn of the loop: the node takes them while the next are prepared."""
+
+_TOGETHER: Final = 1_000
+"""Streams created, and connections made, at one time."""
+
+
+async def push(job: PushJob) -> AsyncGenerator[Result]:
+    """W1: keep the window full, in the order of the confirms."""
+    async with await _connect(job.endpoint) as client:
+        stream = await client.stream(job.stream)
+        meter = Meter(job)
+        messages = cycle(payloads(job.message_bytes))
+        push_nowait = stream.push_nowait
+        unconfirmed: deque[tuple[asyncio.Future[int], float]] = deque()
+        now = perf_counter()
+        while meter.running(now):
+            while (free := job.window - len(unconfirmed)) > 0:
+                for message in islice(messages, min(free, _RUN)):
+                    unconfirmed.append((push_nowait(message), now))
+                if free > _RUN:
+                    await asyncio.sleep(0)
+            await unconfirmed[0][0]
+            now = perf_counter()
+            while unconfirmed and unconfirmed[0][0].done():
+                confirm, sent = unconfirmed.popleft()
+                confirm.result()
+                meter.confirmed(now - sent)
+        yield meter.result()
+
+
+async def fill(job: FillJob) -> AsyncGenerator[Result]:
+    """W2: store what is then replayed."""
+    async with await _connect(job.endpoint) as client:
+        stream = await client.stream(job.stream)
+        started = perf_counter()
+        await stream.push_many(islice(cycle(payloads(job.message_bytes)), job.count))
+        yield {"messages_per_second": job.count / (perf_counter() - started)}
+
+
+async def replay(job: ReplayJob) -> AsyncGenerator[Result]:
+    """W2: `tail` and `consume` give entry by entry, `batches` what came together."""
+    async with await _connect(job.endpoint) as client:
+        stream = await client.stream(job.stream)
+        reading = Reading(job.endpoint.pid)
+        match job.mode:
+            case "tail":
+                read = await _until(stream.tail(start="start"), job.count)
+            case "consume, saved":
+                read = await _until(stream.consume(job.consumer), job.count)
+            case "batches":
+                read = await _batches(stream, job.count, client, "")
+            case "batches, saved":
+                read = await _batches(stream, job.count, client, job.consumer)
+            case _:
+                raise ValueError(job.mode)
+        result = reading.result(job.count)
+        if read != job.count:
+            raise RuntimeError(f"{read} entries were read, not {job.count}")
+        yield result
+
+
+async def _until(entries: AsyncGenerator[Entry], count: int) -> int:
+    """Take entries one by one; return the number of different ones."""
+    read = 0
+    try:
+        async for entry in entries:
+            if entry.index != read:
+                raise RuntimeError(f"entry {entry.index} came, not {read}")
+            read += 1
+            if read == count:
+                break
+    finally:
+        await entries.aclose()
+    return read
+
+
+async def _batches(stream: Stream, count: int, client: Client, consumer: str) -> int:
+    read = saved = 0
+    batches = stream.batches(start="start")
+    try:
+        async for batch in batches:
+            read = batch[-1].index + 1
+            if consumer and (read >= count or read - saved >= _SAVE_ENTRIES):
+                saved = await client.set_index(consumer, stream.name, read)
+            if read >= count:
+                break
+    finally:
+        await batches.aclose()
+    return read
+
+
+async def streams(job: StreamsJob) -> AsyncGenerator[Result]:
+    """W4: the phases are connected, created, pushed once, pushed once more."""
+    async with await _connect(job.endpoint) as client:
+        await client.stream("before")
+        yield {}
+        message = payloads(job.message_bytes, 1)[0]
+        opened: list[Stream] = []
+        started = perf_counter()
+        for start in range(0, job.count, _TOGETHER):
+            names = range(start, min(start + _TOGETHER, job.count))
+            opened += await asyncio.gather(*(client.stream(f"w4-{n}") for n in names))
+        yield {"creates_per_second": job.count / (perf_counter() - started)}
+        yield {"first_pushes_per_second": await _push_each(opened, message)}
+        random.shuffle(opened)
+        yield {"random_pushes_per_second": await _push_each(opened, message)}
+
+
+async def _push_each(streams: Sequence[Stream], message: bytes) -> float:
+    """Push one message to each stream; return the rate."""
+    started = perf_counter()
+    for start in range(0, len(streams), _TOGETHER):
+        pushed = [stream.push_nowait(message) for stream in streams[start : start + _TOGETHER]]
+        for confirm in pushed:
+            await confirm
+    return len(streams) / (perf_counter() - started)
+
+
+async def links(job: LinksJob) -> AsyncGenerator[Result]:
+    """W5: the phases are one connection, all connections."""
+    clients = [await _connect(job.endpoint)]
+    await clients[0].stream("w5")
+    following = [await _follow(clients[0])]
+    yield {}
+    started = perf_counter()
+    while len(clients) <= job.count:
+        some = min(100, job.count + 1 - len(clients))
+        new = await asyncio.gather(*(_connect(job.endpoint) for _ in range(some)))
+        following += await asyncio.gather(*map(_follow, new))
+        clients += new
+    yield {"links_per_second": job.count / (perf_counter() - started)}
+    for task in following:
+        task.cancel()
+
+
+async def _follow(client: Client) -> asyncio.Task[list[Entry]]:
+    """Wait for the next entry of the stream without any; return when the node knows."""
+    stream = await client.stream("w5")
+
+    async def next_batch() -> list[Entry]:
+        return await anext(stream.batches(start=0))
+
+    task = asyncio.create_task(next_batch())
+    await asyncio.sleep(0)
+    await stream.pull(0, 1)  # answered after the subscription, which went before it
+    return task
+
+
+async def crash(job: CrashJob) -> AsyncGenerator[Result]:
+    """W6: the phases are under full load, server gone."""
+    client = await _connect(job.endpoint, reconnect=False)
+    stream = await client.stream(job.stream)
+    pushing = asyncio.create_task(_push_until_lost(stream, job))
+    yield {}
+    confirms = await pushing
+    with Path(job.confirms_file).open("wb") as file:
+        confirms.tofile(file)
+    yield {"confirmed": len(confirms) / 2}
+
+
+async def _push_until_lost(stream: Stream, job: CrashJob) -> "array[int]":
+    """Return the (index, number) pairs of all that was confirmed."""
+    messages = NumberedPayloads(job.message_bytes)
+    confirms = array("Q")
+    unconfirmed: deque[tuple[asyncio.Future[int], int]] = deque()
+    number = job.first
+    while True:
+        try:
+            while len(unconfirmed) < job.window:
+                unconfirmed.append((stream.push_nowait(messages[number]), number))
+                number += 1
+            await unconfirmed[0][0]
+        except RillnodeError:
+            break
+        while unconfirmed and unconfirmed[0][0].done() and not unconfirmed[0][0].exception():
+            confirm, of = unconfirmed.popleft()
+            confirms.extend((confirm.result(), of))
+    await asyncio.wait([confirm for confirm, _ in unconfirmed])
+    for confirm, of in unconfirmed:
+        if confirm.exception() is None:
+            confirms.extend((confirm.result(), of))
+    return confirms
+
+
+async def check(job: CheckJob) -> AsyncGenerator[Result]:
+    """W6: count what was confirmed and is not there, has other bytes, or left a hole."""
+    messages = NumberedPayloads(job.message_bytes)
+    expected: dict[int, int] = {}
+    for name in job.confirms_files:
+        pairs = array("Q", Path(name).read_bytes())
+        expected.update(zip(pairs[::2], pairs[1::2], strict=True))
+    lost = wrong = holes = 0
+    async with await _connect(job.endpoint) as client:
+        stream = await client.stream(job.stream)
+        (partition,) = (await client.describe(job.stream)).partitions
+        index = job.start
+        batches = stream.batches(start=index)
+        while index < partition.next_index:
+            for entry in await anext(batches):
+                holes += entry.index != index
+                index = entry.index + 1
+                number = expected.pop(entry.index, None)
+                made = messages[int.from_bytes(entry.data[:8], "big")]
+                wrong += entry.data != (made if number is None else messages[number])
+        await batches.aclose()
+        lost = len(expected)
+    yield {"next_index": index, "lost": lost, "wrong": wrong, "holes": holes}
+
+
+async def _connect(endpoint: Endpoint, *, reconnect: bool = True) -> Client:
+    return await connect(
+        f"noise://127.0.0.1:{endpoint.port}",
+        key_file=endpoint.key_file,
+        node_identity=endpoint.node_identity,
+        reconnect=reconnect,
+    )

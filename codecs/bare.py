@@ -1,0 +1,127 @@
+r"""BARE, schema first: a dataclass with typed fields gives its encoder and decoder.
+
+| BARE | annotation | BARE | annotation |
+|---|---|---|---|
+| uint, int | `UInt`, `Int` | optional<A> | `A | None` |
+| u8 .. u64, i8 .. i64 | `U8` .. `U64`, `I8` .. `I64` | list<A> | `list[A]` |
+| f32, f64 | `F32`, `F64` | list<A>[n] | `Annotated[list[A], Length(n)]` |
+| bool | `bool` | map<A><B> | `dict[A, B]` |
+| enum | an `IntEnum` | union {A \| B} | `A | B`, tags from 0 in this order |
+| str | `str` | union {A = 1} | `Annotated[A, Tags(1)]`, also for several |
+| data | `bytes` | struct | a dataclass, or `tuple[A, B]` |
+| data[n] | `Annotated[bytes, Length(n)]` | void | `None` |
+
+A field annotated `Annotated[T, LOCAL]` is not on the wire and keeps its default. Encoder and
+decoder are compiled once, when the codec is made (about a millisecond): make codecs at import.
+
+What comes from outside gives a value or a CodecError, in time and memory linear in its size:
+lengths are checked before slicing, counts before allocating. Codes: `codec.truncated`, `.trailing`,
+`.varint`, `.bool`, `.optional`, `.enum`, `.union`, `.utf8`, `.map` (a key stands twice), `.limit`
+(too many items), and when encoding also `.range` and `.length`.
+
+Source: draft-devault-bare (IETF), which released Ockam nodes and NextGraph's serde_bare follow.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Generic, Protocol, TypeVar, cast, overload
+
+from rillnode.codecs.bare_decoder import decoder_source
+from rillnode.codecs.bare_encoder import encoder_source
+from rillnode.codecs.bare_schema import LOCAL, Length, Number, Tags, Varint, read_schema
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.varint import BIG_UINT_MAX
+
+__all__ = [
+    "F32",
+    "F64",
+    "I8",
+    "I16",
+    "I32",
+    "I64",
+    "LOCAL",
+    "U8",
+    "U16",
+    "U32",
+    "U64",
+    "BigUInt",
+    "Codec",
+    "DecodePrefix",
+    "Int",
+    "Length",
+    "Tags",
+    "UInt",
+]
+
+UInt = Annotated[int, Varint()]
+Int = Annotated[int, Varint(signed=True)]
+BigUInt = Annotated[int, Varint(maximum=BIG_UINT_MAX)]
+"""A uint that may exceed 64 bits, for what a node only echoes: some peers have no limit."""
+
+U8 = Annotated[int, Number("B")]
+U16 = Annotated[int, Number("H")]
+U32 = Annotated[int, Number("I")]
+U64 = Annotated[int, Number("Q")]
+I8 = Annotated[int, Number("b")]
+I16 = Annotated[int, Number("h")]
+I32 = Annotated[int, Number("i")]
+I64 = Annotated[int, Number("q")]
+F32 = Annotated[float, Number("f")]
+F64 = Annotated[float, Number("d")]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class DecodePrefix(Protocol[T_co]):
+    """Decodes a value that other bytes may stand before and after."""
+
+    def __call__(
+        self, data: bytes | memoryview, offset: int = 0, *, lenient: bool = False
+    ) -> tuple[T_co, int]:
+        """Return the value at `offset`, which is not negative, and the offset after it."""
+        ...
+
+
+class Codec(Generic[T]):
+    """Encodes and decodes one type.
+
+    Attributes:
+        encode: `encode(value) -> bytes`. Raises CodecError for what the type cannot hold: numbers
+            out of range, wrong lengths, too many items, text without a UTF-8 form.
+        decode_prefix: `decode_prefix(data, offset=0, *, lenient=False) -> (value, end)`, for a
+            value in the midst of others. Raises CodecError as `decode` does, except for what
+            follows the value; a memoryview is copied first.
+        source: the Python source made for the type, for reading and profiling.
+    """
+
+    @overload
+    def __init__(self, annotation: type[T]) -> None: ...
+    @overload
+    def __init__(self, annotation: object) -> None: ...
+    def __init__(self, annotation: object) -> None:
+        schema = read_schema(annotation)
+        name = getattr(annotation, "__name__", str(annotation))
+        encoder, encoder_names = encoder_source(schema)
+        decoder, decoder_names = decoder_source(schema)
+        self.source = f"{encoder}\n\n{decoder}"
+        exec(compile(encoder, f"<bare encoder of {name}>", "exec"), encoder_names)
+        exec(compile(decoder, f"<bare decoder of {name}>", "exec"), decoder_names)
+        self.encode = cast(Callable[[T], bytes], encoder_names["encode"])
+        self.decode_prefix = cast(DecodePrefix[T], decoder_names["decode"])
+
+    def decode(self, data: bytes | memoryview, *, lenient: bool = False) -> T:
+        """Decode a whole message.
+
+        Args:
+            data: the message.
+            lenient: take numbers that are not minimal, and ignore bytes after the value.
+
+        Raises:
+            CodecError: the data is no such message.
+        """
+        if not isinstance(data, bytes):
+            data = bytes(data)
+        value, end = self.decode_prefix(data, lenient=lenient)
+        if end != len(data) and not lenient:
+            raise CodecError("codec.trailing", "bytes after the value", offset=end)
+        return value

@@ -1,0 +1,85 @@
+"""Every error of rillnode, in one tree.
+
+    RillnodeError             code, text, context
+    +- CodecError             a peer's bytes are wrong: close or answer that peer, count it
+    +- TransportError         a link failed
+    |  +- HandshakeError      the peer could not be authenticated, or refuses us
+    +- StoreError             the log could not do what was asked; see `retryable`
+    +- ActorError             an actor or its address is gone, or does not answer
+    +- RequestError           a node refused a request; the code is the node's
+    +- ConfigError            the operator must act: file, key path, allowed values; exit code 2
+
+Codes are stable and dotted (`codec.truncated`); texts may change.
+"""
+
+
+class RillnodeError(Exception):
+    """Base of all errors.
+
+    Attributes:
+        code: stable, dotted, lower case.
+        context: what the text is about, for logs; never payloads or keys.
+        retryable: whether the same call may succeed later.
+    """
+
+    retryable = False
+
+    def __init__(self, code: str, text: str, **context: object) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+        self.context = context
+
+    def __str__(self) -> str:
+        return f"{self.text} [{self.code}]"
+
+
+class CodecError(RillnodeError):
+    """Bytes from outside that are no message.
+
+    Attributes:
+        offset: index of the first byte that is wrong, in the decoded input.
+    """
+
+    def __init__(self, code: str, text: str, *, offset: int = 0, **context: object) -> None:
+        super().__init__(code, text, **context)
+        self.offset = offset
+
+    def __str__(self) -> str:
+        return f"{self.text} at byte {self.offset} [{self.code}]"
+
+
+class TransportError(RillnodeError):
+    """A link could not be made or kept."""
+
+    retryable = True
+
+
+class HandshakeError(TransportError):
+    """A peer that cannot be authenticated, refuses us, or speaks something else."""
+
+    retryable = False
+
+
+class StoreError(RillnodeError):
+    """The log could not do what was asked, or cannot tell that it did."""
+
+    def __init__(self, code: str, text: str, *, retryable: bool = True, **context: object) -> None:
+        super().__init__(code, text, **context)
+        self.retryable = retryable
+
+
+class ActorError(RillnodeError):
+    """An actor is gone, its mailbox is full, or it did not answer in time."""
+
+
+class RequestError(RillnodeError):
+    """A node's refusal of a request, as a client sees it; `code` is the node's."""
+
+    def __init__(self, code: str, text: str, *, retryable: bool = False, **context: object) -> None:
+        super().__init__(code, text, **context)
+        self.retryable = retryable
+
+
+class ConfigError(RillnodeError):
+    """A configuration that cannot be used; the text names file, key path and allowed values."""

@@ -1,0 +1,288 @@
+"""rillnode's own payload protocols, spoken on the same routes as Ockam's.
+
+They do what the Ockam protocols do in batches (whole blocks of entries both ways), and what those
+lack: subscriptions, reasons for refusals, administration. They are spoken on links of rillnode's
+own only (`noise`, in memory), never on an `ockam` port.
+
+    payload = { protocol: string, data: data }       data = the protocol's request or response
+
+Every request begins with a `request_id` of the asker's choice; its answer, or a `Failure`, repeats
+it. Requests go to these addresses:
+
+| protocol | to | answer |
+|---|---|---|
+| rillnode_append | a stream | Position of the first entry, once durable |
+| rillnode_read | a stream | Blocks |
+| rillnode_subscribe | a stream | Blocks, again and again, from the subscription's own address |
+| rillnode_credit, rillnode_unsubscribe | a subscription | none |
+| rillnode_open, rillnode_describe | `stream` | StreamInfo |
+| rillnode_list | `stream` | StreamList |
+| rillnode_trim | `stream` | Position of the first entry kept |
+| rillnode_load_index, rillnode_save_index | `stream_index` | SavedPosition |
+| rillnode_list_indexes | `stream_index` | IndexList |
+| rillnode_status | `node` | Document |
+| rillnode_sink_ends | `spark_sink/<name>` | SinkEnds |
+| rillnode_sink_read | `spark_sink/<name>` | Blocks |
+| rillnode_sink_commit, rillnode_sink_report | `spark_sink/<name>` | Done |
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rillnode.codecs.bare import Codec
+from rillnode.codecs.entries import Block
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.native_messages import (
+    AppendRequest as AppendRequest,
+)
+from rillnode.codecs.native_messages import (
+    BlockItem as BlockItem,
+)
+from rillnode.codecs.native_messages import (
+    BlocksResponse as BlocksResponse,
+)
+from rillnode.codecs.native_messages import (
+    CreditRequest as CreditRequest,
+)
+from rillnode.codecs.native_messages import (
+    DescribeRequest as DescribeRequest,
+)
+from rillnode.codecs.native_messages import (
+    DocumentResponse as DocumentResponse,
+)
+from rillnode.codecs.native_messages import (
+    DoneResponse as DoneResponse,
+)
+from rillnode.codecs.native_messages import (
+    Failure as Failure,
+)
+from rillnode.codecs.native_messages import (
+    ListIndexesRequest as ListIndexesRequest,
+)
+from rillnode.codecs.native_messages import (
+    ListIndexesResponse as ListIndexesResponse,
+)
+from rillnode.codecs.native_messages import (
+    ListRequest as ListRequest,
+)
+from rillnode.codecs.native_messages import (
+    ListResponse as ListResponse,
+)
+from rillnode.codecs.native_messages import (
+    LoadIndexRequest as LoadIndexRequest,
+)
+from rillnode.codecs.native_messages import (
+    OpenRequest as OpenRequest,
+)
+from rillnode.codecs.native_messages import (
+    PartitionInfo as PartitionInfo,
+)
+from rillnode.codecs.native_messages import (
+    PositionResponse as PositionResponse,
+)
+from rillnode.codecs.native_messages import (
+    ReadRequest as ReadRequest,
+)
+from rillnode.codecs.native_messages import (
+    Request as Request,
+)
+from rillnode.codecs.native_messages import (
+    Response as Response,
+)
+from rillnode.codecs.native_messages import (
+    SavedIndex as SavedIndex,
+)
+from rillnode.codecs.native_messages import (
+    SavedIndexResponse as SavedIndexResponse,
+)
+from rillnode.codecs.native_messages import (
+    SaveIndexRequest as SaveIndexRequest,
+)
+from rillnode.codecs.native_messages import (
+    SinkCommitRequest as SinkCommitRequest,
+)
+from rillnode.codecs.native_messages import (
+    SinkEnd as SinkEnd,
+)
+from rillnode.codecs.native_messages import (
+    SinkEndsRequest as SinkEndsRequest,
+)
+from rillnode.codecs.native_messages import (
+    SinkEndsResponse as SinkEndsResponse,
+)
+from rillnode.codecs.native_messages import (
+    SinkPosition as SinkPosition,
+)
+from rillnode.codecs.native_messages import (
+    SinkReadRequest as SinkReadRequest,
+)
+from rillnode.codecs.native_messages import (
+    SinkReportRequest as SinkReportRequest,
+)
+from rillnode.codecs.native_messages import (
+    StatusRequest as StatusRequest,
+)
+from rillnode.codecs.native_messages import (
+    StreamInfo as StreamInfo,
+)
+from rillnode.codecs.native_messages import (
+    StreamResponse as StreamResponse,
+)
+from rillnode.codecs.native_messages import (
+    SubscribeRequest as SubscribeRequest,
+)
+from rillnode.codecs.native_messages import (
+    TrimRequest as TrimRequest,
+)
+from rillnode.codecs.native_messages import (
+    UnsubscribeRequest as UnsubscribeRequest,
+)
+from rillnode.codecs.varint import encode_uint, read_uint
+
+PREFIX: Final = b"rillnode_"
+"""Begins the name of each protocol here, and of no other."""
+
+LIST_MAX: Final = 500
+"""Streams or indexes in one answer; `next` tells where to go on."""
+
+_BLOCKS_OVERHEAD_BYTES: Final = 1_024
+
+
+_REQUESTS: Final[dict[str, type[Request]]] = {
+    "rillnode_append": AppendRequest,
+    "rillnode_read": ReadRequest,
+    "rillnode_subscribe": SubscribeRequest,
+    "rillnode_credit": CreditRequest,
+    "rillnode_unsubscribe": UnsubscribeRequest,
+    "rillnode_open": OpenRequest,
+    "rillnode_describe": DescribeRequest,
+    "rillnode_list": ListRequest,
+    "rillnode_trim": TrimRequest,
+    "rillnode_load_index": LoadIndexRequest,
+    "rillnode_save_index": SaveIndexRequest,
+    "rillnode_list_indexes": ListIndexesRequest,
+    "rillnode_status": StatusRequest,
+    "rillnode_sink_ends": SinkEndsRequest,
+    "rillnode_sink_read": SinkReadRequest,
+    "rillnode_sink_commit": SinkCommitRequest,
+    "rillnode_sink_report": SinkReportRequest,
+}
+
+_RESPONSES: Final[dict[str, type[Response]]] = {
+    "rillnode_stream": StreamResponse,
+    "rillnode_streams": ListResponse,
+    "rillnode_position": PositionResponse,
+    "rillnode_blocks": BlocksResponse,
+    "rillnode_saved_index": SavedIndexResponse,
+    "rillnode_saved_indexes": ListIndexesResponse,
+    "rillnode_document": DocumentResponse,
+    "rillnode_ends": SinkEndsResponse,
+    "rillnode_done": DoneResponse,
+    "rillnode_failure": Failure,
+}
+
+
+def _envelope(tag: str) -> bytes:
+    return encode_uint(len(tag)) + tag.encode()
+
+
+_REQUEST_CODECS: Final[dict[bytes, Codec[Any]]] = {
+    tag.encode(): Codec(message) for tag, message in _REQUESTS.items()
+}
+_RESPONSE_CODECS: Final[dict[bytes, Codec[Any]]] = {
+    tag.encode(): Codec(message) for tag, message in _RESPONSES.items()
+}
+_ENCODERS: Final[dict[type, tuple[bytes, Codec[Any]]]] = {
+    message: (_envelope(tag), (_REQUEST_CODECS | _RESPONSE_CODECS)[tag.encode()])
+    for tag, message in (_REQUESTS | _RESPONSES).items()
+}
+
+
+MESSAGES: Final[frozenset[type]] = frozenset(_ENCODERS)
+"""Every message there is."""
+
+
+def is_native(payload: bytes) -> bool:
+    """Whether a payload is of one of these protocols."""
+    return payload[1:10] == PREFIX
+
+
+def encode(message: Request | Response) -> bytes:
+    """Encode a request or response with its envelope.
+
+    Raises:
+        CodecError: a field is out of its range.
+    """
+    envelope, codec = _ENCODERS[type(message)]
+    body = codec.encode(message)
+    return b"".join((envelope, encode_uint(len(body)), body))
+
+
+def decode_request(payload: bytes) -> Request:
+    """Decode a request out of its envelope.
+
+    Raises:
+        CodecError: no envelope, `codec.protocol` for an unknown one, or a malformed body.
+    """
+    request: Request = _decode(payload, _REQUEST_CODECS)
+    return request
+
+
+def decode_response(payload: bytes) -> Response:
+    """Decode a response out of its envelope; raises as `decode_request` does."""
+    response: Response = _decode(payload, _RESPONSE_CODECS)
+    return response
+
+
+def encode_blocks(
+    request_id: int, first_index: int, next_index: int, blocks: Sequence[Block]
+) -> bytes:
+    """Encode a BlocksResponse straight from stored blocks: each is copied once."""
+    parts = [encode_uint(request_id), encode_uint(first_index), encode_uint(next_index)]
+    parts.append(encode_uint(len(blocks)))
+    for block in blocks:
+        parts += (encode_uint(block.first_index), encode_uint(len(block.value)), block.value)
+    size = sum(map(len, parts))
+    return b"".join((_ENCODERS[BlocksResponse][0], encode_uint(size), *parts))
+
+
+def blocks_of(response: BlocksResponse) -> list[Block]:
+    """The blocks of a response."""
+    return [Block(item.first_index, item.value) for item in response.blocks]
+
+
+def block_budget(message_bytes_max: int, wanted: int) -> int:
+    """Bytes of blocks that an answer may hold, out of what was asked for."""
+    return max(1, min(wanted, message_bytes_max - _BLOCKS_OVERHEAD_BYTES))
+
+
+def failure_for(payload: bytes, code: str, text: str) -> bytes | None:
+    """The failure that answers a request which reached nobody; None where it is no request."""
+    try:
+        _, start = _open(payload, _REQUEST_CODECS)
+        request_id, _ = read_uint(payload, start)
+    except CodecError:
+        return None
+    return encode(Failure(request_id, code, text))
+
+
+def _decode(payload: bytes, codecs: dict[bytes, Codec[Any]]) -> Any:
+    codec, start = _open(payload, codecs)
+    message, end = codec.decode_prefix(payload, start)
+    if end != len(payload):
+        raise CodecError("codec.trailing", "bytes follow the message", offset=end)
+    return message
+
+
+def _open(payload: bytes, codecs: dict[bytes, Codec[Any]]) -> tuple[Codec[Any], int]:
+    """Read an envelope: the body's codec and offset."""
+    length, start = read_uint(payload, 0)
+    end = start + length
+    codec = codecs.get(bytes(payload[start:end]))
+    if codec is None:
+        raise CodecError("codec.protocol", "unknown protocol", offset=start)
+    size, start = read_uint(payload, end)
+    if start + size != len(payload):
+        code = "codec.truncated" if start + size > len(payload) else "codec.trailing"
+        raise CodecError(code, "the body's length is not what is there", offset=start)
+    return codec, start

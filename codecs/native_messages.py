@@ -1,0 +1,343 @@
+"""The messages of rillnode's own payload protocols; `codecs/native.py` says where they go."""
+
+from dataclasses import dataclass, field
+
+from rillnode.codecs.bare import UInt
+
+
+@dataclass(slots=True)
+class AppendRequest:
+    """Add the `count` entries of `body` (layout: codecs/entries.py) to a stream."""
+
+    request_id: UInt
+    count: UInt
+    body: bytes
+
+
+@dataclass(slots=True)
+class ReadRequest:
+    """Read whole blocks from `index` on."""
+
+    request_id: UInt
+    index: UInt
+    entries_max: UInt
+    bytes_max: UInt
+
+
+@dataclass(slots=True)
+class SubscribeRequest:
+    """Follow a stream from `index` on; at most `credit_bytes` of blocks are sent ahead."""
+
+    request_id: UInt
+    index: UInt
+    credit_bytes: UInt
+
+
+@dataclass(slots=True)
+class CreditRequest:
+    """Let a subscription send this many bytes of blocks more."""
+
+    request_id: UInt
+    credit_bytes: UInt
+
+
+@dataclass(slots=True)
+class UnsubscribeRequest:
+    """End a subscription."""
+
+    request_id: UInt
+
+
+@dataclass(slots=True)
+class OpenRequest:
+    """Create a stream, or open it where it exists; an empty name asks for a made-up one."""
+
+    request_id: UInt
+    name: str
+    partitions: UInt
+
+
+@dataclass(slots=True)
+class DescribeRequest:
+    """Tell about one stream."""
+
+    request_id: UInt
+    name: str
+
+
+@dataclass(slots=True)
+class ListRequest:
+    """List streams with a prefix, by name, after `after`."""
+
+    request_id: UInt
+    prefix: str
+    after: str
+
+
+@dataclass(slots=True)
+class TrimRequest:
+    """Drop a partition's entries below `before`."""
+
+    request_id: UInt
+    name: str
+    partition: UInt
+    before: UInt
+
+
+@dataclass(slots=True)
+class LoadIndexRequest:
+    """Tell a consumer's saved position."""
+
+    request_id: UInt
+    client_id: str
+    stream: str
+    partition: UInt
+
+
+@dataclass(slots=True)
+class SaveIndexRequest:
+    """Save a consumer's position; the answer tells what is saved durably then."""
+
+    request_id: UInt
+    client_id: str
+    stream: str
+    partition: UInt
+    index: UInt
+
+
+@dataclass(slots=True)
+class ListIndexesRequest:
+    """List saved positions of one stream, or of all (empty), after a position's key."""
+
+    request_id: UInt
+    stream: str
+    after_stream: str
+    after_partition: UInt
+    after_client_id: str
+
+
+@dataclass(slots=True)
+class StatusRequest:
+    """Ask for the node's status."""
+
+    request_id: UInt
+
+
+@dataclass(slots=True)
+class SinkEndsRequest:
+    """Ask for the extents of all partitions that a sink takes from."""
+
+    request_id: UInt
+
+
+@dataclass(slots=True)
+class SinkReadRequest:
+    """Read whole blocks that hold `index` to `until` of one of a sink's partitions."""
+
+    request_id: UInt
+    stream: str
+    partition: UInt
+    index: UInt
+    until: UInt
+    bytes_max: UInt
+
+
+@dataclass(slots=True)
+class SinkPosition:
+    """Up to where (exclusive) a sink has committed one partition."""
+
+    stream: str
+    partition: UInt
+    index: UInt
+
+
+@dataclass(slots=True)
+class SinkCommitRequest:
+    """Save what a sink has committed; answered when that is durable."""
+
+    request_id: UInt
+    positions: list[SinkPosition]
+
+
+@dataclass(slots=True)
+class SinkReportRequest:
+    """A job's progress: a small JSON document."""
+
+    request_id: UInt
+    document: bytes
+
+
+@dataclass(slots=True)
+class PartitionInfo:
+    """One partition of a stream: its address and committed extent."""
+
+    partition: UInt
+    address: bytes
+    first_index: UInt
+    next_index: UInt
+    data_bytes: UInt
+
+
+@dataclass(slots=True)
+class StreamInfo:
+    """A stream; times in milliseconds since 1970, retention limits where there are any."""
+
+    name: str
+    created_at: UInt
+    owner: str
+    retain_milliseconds: UInt | None
+    retain_entries_max: UInt | None
+    retain_bytes_max: UInt | None
+    partitions: list[PartitionInfo]
+
+
+@dataclass(slots=True)
+class StreamResponse:
+    """Answers OpenRequest and DescribeRequest."""
+
+    request_id: UInt
+    stream: StreamInfo
+
+
+@dataclass(slots=True)
+class ListResponse:
+    """Answers ListRequest; `next_after` is empty at the end."""
+
+    request_id: UInt
+    streams: list[StreamInfo]
+    next_after: str
+
+
+@dataclass(slots=True)
+class PositionResponse:
+    """Answers AppendRequest and TrimRequest."""
+
+    request_id: UInt
+    index: UInt
+
+
+@dataclass(slots=True)
+class BlockItem:
+    """One stored block and the index of its first entry."""
+
+    first_index: UInt
+    value: bytes
+
+
+@dataclass(slots=True)
+class BlocksResponse:
+    """Answers reads and subscriptions; the reader drops entries outside what it asked for.
+
+    Attributes:
+        first_index: first index that the log still keeps.
+        next_index: index after the last committed entry when it was read.
+    """
+
+    request_id: UInt
+    first_index: UInt
+    next_index: UInt
+    blocks: list[BlockItem]
+
+
+@dataclass(slots=True)
+class SavedIndex:
+    """A consumer's saved position."""
+
+    stream: str
+    partition: UInt
+    client_id: str
+    index: UInt
+
+
+@dataclass(slots=True)
+class SavedIndexResponse:
+    """Answers LoadIndexRequest and SaveIndexRequest; None where nothing was ever saved."""
+
+    request_id: UInt
+    index: UInt | None
+
+
+@dataclass(slots=True)
+class ListIndexesResponse:
+    """Answers ListIndexesRequest; `last` tells where to go on, None at the end."""
+
+    request_id: UInt
+    indexes: list[SavedIndex]
+    last: SavedIndex | None
+
+
+@dataclass(slots=True)
+class DocumentResponse:
+    """Answers StatusRequest: JSON text."""
+
+    request_id: UInt
+    document: bytes
+
+
+@dataclass(slots=True)
+class SinkEnd:
+    """The committed extent of one of a sink's partitions."""
+
+    stream: str
+    partition: UInt
+    first_index: UInt
+    next_index: UInt
+
+
+@dataclass(slots=True)
+class SinkEndsResponse:
+    """Answers SinkEndsRequest."""
+
+    request_id: UInt
+    ends: list[SinkEnd]
+
+
+@dataclass(slots=True)
+class DoneResponse:
+    """Answers requests that have nothing to tell but success."""
+
+    request_id: UInt
+
+
+@dataclass(slots=True)
+class Failure:
+    """Answers any request that was not done: why, and whether it may be asked again."""
+
+    request_id: UInt
+    code: str
+    text: str
+    retryable: bool = field(default=False)
+
+
+Request = (
+    AppendRequest
+    | ReadRequest
+    | SubscribeRequest
+    | CreditRequest
+    | UnsubscribeRequest
+    | OpenRequest
+    | DescribeRequest
+    | ListRequest
+    | TrimRequest
+    | LoadIndexRequest
+    | SaveIndexRequest
+    | ListIndexesRequest
+    | StatusRequest
+    | SinkEndsRequest
+    | SinkReadRequest
+    | SinkCommitRequest
+    | SinkReportRequest
+)
+
+Response = (
+    StreamResponse
+    | ListResponse
+    | PositionResponse
+    | BlocksResponse
+    | SavedIndexResponse
+    | ListIndexesResponse
+    | DocumentResponse
+    | SinkEndsResponse
+    | DoneResponse
+    | Failure
+)

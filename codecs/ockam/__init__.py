@@ -1,0 +1,1 @@
+"""Ockam: routing messages and the payload protocols of its stream service."""

@@ -1,0 +1,200 @@
+"""Ockam routing: addresses, routes and wire messages.
+
+    Address { type: uint, value: data }         Route []Address
+    Message { version: uint, onward_route: Route, return_route: Route, payload: data }
+
+The notation is BARE's. Version 1 is written; version 2 adds `tracing_context: optional<string>` at
+the end. What stands before the payload is the message's *header*. It ends itself, so messages
+that begin with the same header's bytes have the same routes, and most messages of a connection
+do: `WireDecoder` and `encode_header` handle a header once for all of them.
+
+Source: ockam-network/proposals, design 0009; nodes released from 2021-02 to 2024-06 (u16 frames).
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.limits import ADDRESS_BYTES_MAX, ROUTE_HOPS_MAX
+from rillnode.codecs.varint import SMALL, SMALL_UINTS, encode_uint, read_data, read_uint
+
+WIRE_VERSION: Final = 1
+
+LOCAL: Final = 0
+TCP: Final = 1
+UDP: Final = 2
+"""Types of addresses. A local one's value is a worker's name, the others' is `host:port`."""
+
+_HEADERS_KEPT: Final = 4
+_HEADER_KEPT_BYTES_MAX: Final = 4_096
+"""What a connection may cost in remembered headers: four times this, and the routes read."""
+
+_SEPARATOR: Final = re.compile(";|=>")
+_TYPE: Final = re.compile("[0-9]{1,20}")
+
+
+class Address(NamedTuple):
+    """One hop of a route: hashable, and as cheap as a tuple."""
+
+    type: int
+    value: bytes
+
+    def __str__(self) -> str:
+        return f"{self.type}#{self.value.decode('utf-8', 'backslashreplace')}"
+
+
+Route = tuple[Address, ...]
+
+
+class WireMessage(NamedTuple):
+    """One routed message."""
+
+    onward_route: Route
+    return_route: Route
+    payload: bytes
+
+
+def local(name: str | bytes) -> Address:
+    """The address of a worker on the node that the route has led to."""
+    return Address(LOCAL, name.encode() if isinstance(name, str) else name)
+
+
+def parse_route(text: str) -> Route:
+    """Read a route from text: `1#host:4000;0#echo` or `a => b`; without `#` the type is 0.
+
+    Raises:
+        CodecError: `route.text`, a hop without a value or with a type that is no number;
+            `codec.limit`, `codec.range`, `codec.utf8`. The offset counts hops.
+    """
+    hops: list[Address] = []
+    for nth, hop in enumerate(_SEPARATOR.split(text) if text.strip() else ()):
+        kind, sharp, value = hop.strip().partition("#")
+        if not sharp:
+            kind, value = str(LOCAL), kind
+        if not value or not _TYPE.fullmatch(kind):
+            raise CodecError("route.text", f"{hop!r} is not an address", offset=nth)
+        try:
+            hops.append(Address(int(kind), value.encode()))
+        except UnicodeEncodeError:
+            raise CodecError("codec.utf8", f"{hop!r} has no UTF-8 form", offset=nth) from None
+    route = tuple(hops)
+    _encode_route(route)
+    return route
+
+
+def format_route(route: Route) -> str:
+    """Write a route as text: `1#host:4000;0#echo`."""
+    return ";".join(map(str, route))
+
+
+class WireDecoder:
+    """Decodes the wire messages of one connection, remembering the last few headers.
+
+    Messages with equal headers share their route objects, so that `is` tells them together.
+
+    Args:
+        strict: refuse other versions than 1, bytes after the payload and numbers that are not
+            minimal; else take them, as nodes of 2021 do.
+    """
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self._strict = strict
+        # Latest first; a heartbeat's header to begin with.
+        self._headers: list[tuple[bytes, Route, Route]] = [(encode_header((), ()), (), ())]
+
+    def decode(self, frames: Iterable[bytes]) -> Iterator[WireMessage]:
+        """Decode frames in order; messages before a malformed frame are yielded first.
+
+        Raises:
+            CodecError: `codec.truncated`, `codec.varint`, `codec.limit` (hops, address size), and
+                if strict `codec.version` and `codec.trailing`.
+        """
+        strict = self._strict
+        make = WireMessage._make  # faster than calling the class
+        header, onward_route, return_route = self._headers[0]
+        for frame in frames:
+            if not frame.startswith(header):
+                header, onward_route, return_route = self._find_header(frame)
+            start, end = read_data(frame, len(header), not strict)
+            if strict and end != len(frame):
+                raise CodecError("codec.trailing", "bytes after the payload", offset=end)
+            yield make((onward_route, return_route, frame[start:end]))
+
+    def _find_header(self, frame: bytes) -> tuple[bytes, Route, Route]:
+        headers = self._headers
+        for nth, entry in enumerate(headers):
+            if frame.startswith(entry[0]):
+                headers.insert(0, headers.pop(nth))
+                return entry
+        onward_route, return_route, end = _read_header(frame, self._strict)
+        entry = (frame[:end], onward_route, return_route)
+        if end <= _HEADER_KEPT_BYTES_MAX:
+            headers.insert(0, entry)
+            del headers[_HEADERS_KEPT:]
+        return entry
+
+
+def decode_message(frame: bytes, *, strict: bool = False) -> WireMessage:
+    """Decode one message that comes alone; raises as `WireDecoder.decode` does."""
+    (message,) = WireDecoder(strict=strict).decode((frame,))
+    return message
+
+
+def encode_header(onward_route: Route, return_route: Route) -> bytes:
+    """Encode what stands before the payload, once for all messages on that way.
+
+    Raises:
+        CodecError: `codec.limit`, a route or an address over its limit; `codec.range`.
+    """
+    version = SMALL_UINTS[WIRE_VERSION]
+    return b"".join((version, *_encode_route(onward_route), *_encode_route(return_route)))
+
+
+def encode_with_header(header: bytes, payload: bytes | memoryview) -> bytes:
+    """Encode a message whose header is encoded already."""
+    size = len(payload)
+    length = SMALL_UINTS[size] if size < SMALL else encode_uint(size)
+    return b"".join((header, length, payload))
+
+
+def encode_message(onward_route: Route, return_route: Route, payload: bytes | memoryview) -> bytes:
+    """Encode a message, version 1; raises as `encode_header` does."""
+    return encode_with_header(encode_header(onward_route, return_route), payload)
+
+
+def _encode_route(route: Route) -> list[bytes]:
+    if len(route) > ROUTE_HOPS_MAX:
+        raise CodecError("codec.limit", f"route has more than {ROUTE_HOPS_MAX} hops")
+    parts = [SMALL_UINTS[len(route)]]
+    for kind, value in route:
+        if len(value) > ADDRESS_BYTES_MAX:
+            raise CodecError("codec.limit", f"address has more than {ADDRESS_BYTES_MAX} bytes")
+        parts += (encode_uint(kind), SMALL_UINTS[len(value)], value)
+    return parts
+
+
+def _read_header(frame: bytes, strict: bool) -> tuple[Route, Route, int]:
+    """Read version and routes; return the routes and the offset after them."""
+    version, offset = read_uint(frame, 0, not strict)
+    if strict and version != WIRE_VERSION:
+        raise CodecError("codec.version", f"version is not {WIRE_VERSION}")
+    onward_route, offset = _read_route(frame, offset, strict)
+    return_route, offset = _read_route(frame, offset, strict)
+    return onward_route, return_route, offset
+
+
+def _read_route(frame: bytes, offset: int, strict: bool) -> tuple[Route, int]:
+    count, at = read_uint(frame, offset, not strict)
+    if count > ROUTE_HOPS_MAX:
+        raise CodecError("codec.limit", f"route has more than {ROUTE_HOPS_MAX} hops", offset=offset)
+    hops: list[Address] = []
+    for _ in range(count):
+        kind, at = read_uint(frame, at, not strict)
+        start, end = read_data(frame, at, not strict)
+        if end - start > ADDRESS_BYTES_MAX:
+            text = f"address has more than {ADDRESS_BYTES_MAX} bytes"
+            raise CodecError("codec.limit", text, offset=at)
+        hops.append(Address(kind, frame[start:end]))
+        at = end
+    return tuple(hops), at

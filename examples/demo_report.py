@@ -1,0 +1,145 @@
+"""The demo's report: Spark reads the Delta table, counts it and asks it three questions.
+
+Which keys have most events, which events have the largest number (earthquakes: the strongest), and
+how many events there were in each hour. The last two adapt to events without such a field.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rillnode.node.pipeline.charts import bar_table, save_bars
+from rillnode.node.pipeline.reports import (
+    events_per_hour,
+    events_per_key,
+    json_number,
+    json_text,
+    json_time,
+    read_delta,
+    top_by,
+)
+from rillnode.node.pipeline.session import open_session
+
+LEVELS = " ▁▂▃▄▅▆▇█"
+DAYS_SHOWN = 31
+HOURS_FILLED = 2_400
+ENTRY = ("stream", "partition", "index")
+
+Hours = dict[datetime, int]
+
+
+def main(args: argparse.Namespace) -> None:
+    """Read, count, report."""
+    console = Console(highlight=False)
+    spark = open_session(
+        "rillnode demo",
+        master="local[2]",
+        work_dir=args.work,
+        settings={"spark.sql.shuffle.partitions": "1"},
+    )
+    try:
+        rows = read_delta(spark, str(args.table)).cache()
+        counts = {
+            "rows": rows.count(),
+            "duplicates": rows.count() - rows.select(*ENTRY).distinct().count(),
+        }
+        args.counts.write_text(json.dumps(counts))
+        console.print()
+        console.print(keys_chart(rows, path(args.key_field)))
+        top = top_table(rows, path(args.top_field), path(args.label_field))
+        if top.rows:
+            console.print()
+            console.print(top)
+        hours = hours_of(rows, json_time(path(args.time_field))) or hours_of(
+            rows, f.col("received_at")
+        )
+        console.print()
+        console.print(days_chart(hours))
+        untimed = counts["rows"] - sum(hours.values())
+        if untimed:
+            console.print(f"{untimed:,} events without a time are not shown")
+        save_bars("Events per hour (UTC)", labelled(hours), args.picture)
+    finally:
+        spark.stop()
+
+
+def path(field: str) -> str:
+    """The JSON path of a field whose parts are joined by dots."""
+    return "$" + "".join(f"['{part}']" for part in field.split("."))
+
+
+def keys_chart(rows: DataFrame, key: str) -> Table:
+    """Events per key; those without one are counted by partition."""
+    partition = f.concat(f.lit("partition "), f.col("partition"))
+    counted = events_per_key(rows, f.coalesce(json_text(key), partition)).collect()
+    points = [(str(row["key"]), float(row["events"])) for row in counted]
+    return bar_table("Events per key", points)
+
+
+def top_table(rows: DataFrame, number: str, label: str) -> Table:
+    """The five events with the largest numbers."""
+    table = Table("", "number", "entry", title="Top five", title_justify="left", box=None)
+    name = f.coalesce(json_text(label), f.col("stream"))
+    for row in top_by(rows, json_number(number), label=name).collect():
+        entry = f"{row['stream']} {row['partition']}:{row['index']}"
+        table.add_row(Text(str(row["label"])), f"{row['number']:g}", Text(entry, style="dim"))
+    return table
+
+
+def hours_of(rows: DataFrame, time: Column) -> Hours:
+    """Events per hour, with the hours between that have none."""
+    found: Hours = {
+        row["hour"].replace(tzinfo=UTC): row["events"]
+        for row in events_per_hour(rows, time).collect()
+    }
+    if not found:
+        return {}
+    first, last = min(found), max(found)
+    span = (last - first) // timedelta(hours=1) + 1
+    if span > HOURS_FILLED:
+        return found
+    every = (first + timedelta(hours=number) for number in range(span))
+    return {hour: found.get(hour, 0) for hour in every}
+
+
+def days_chart(hours: Hours) -> Table:
+    """One line per day, one character per hour."""
+    table = Table("", "00    06    12    18", "events", title="Events per hour (UTC)", box=None)
+    table.title_justify = "left"
+    table.columns[2].justify = "right"
+    largest = max(hours.values())
+    days = sorted({hour.date() for hour in hours})
+    for day in days[-DAYS_SHOWN:]:
+        line = [
+            hours.get(datetime(day.year, day.month, day.day, hour, tzinfo=UTC), 0)
+            for hour in range(24)
+        ]
+        text = "".join(LEVELS[-(-8 * events // largest)] for events in line)
+        table.add_row(str(day), Text(text, style="cyan"), f"{sum(line):,}")
+    return table
+
+
+def labelled(hours: Hours) -> Sequence[tuple[str, float]]:
+    """Points of the picture."""
+    return [(f"{hour:%m-%d %H:00}", float(events)) for hour, events in hours.items()]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="The report of `make demo`.")
+    parser.add_argument("table", type=Path, help="directory of the Delta table")
+    parser.add_argument("counts", type=Path, help="file for the counts, JSON")
+    parser.add_argument("picture", type=Path, help="file for the picture, PNG")
+    parser.add_argument("work", type=Path, help="directory for Spark's temporary files")
+    parser.add_argument("--key-field", default="properties.net", help="what events share")
+    parser.add_argument("--time-field", default="properties.time", help="milliseconds since 1970")
+    parser.add_argument("--top-field", default="properties.mag", help="a number")
+    parser.add_argument("--label-field", default="properties.place", help="what to call an event")
+    main(parser.parse_args())

@@ -1,0 +1,43 @@
+"""A node inside an application: no socket, no other process, the same durable log.
+
+    python examples/embed.py DIRECTORY
+
+Run it twice: the second run goes on where the first one stopped.
+"""
+
+import asyncio
+import sys
+from contextlib import aclosing
+from pathlib import Path
+
+import rillnode
+from rillnode.node.config import Config, HttpListener, NoiseListener
+
+
+async def main(directory: Path) -> None:
+    """Push ten readings, then consume everything that this client has not processed yet."""
+    config = Config(
+        name="embedded",
+        data_dir=directory,
+        # Without listeners only this process reaches the node.
+        noise=NoiseListener(enabled=False),
+        http=HttpListener(enabled=False),
+    )
+    async with rillnode.Node(config) as node:
+        stream = await node.stream("readings")
+        # Pushed together, synced together; each future gets its index once it is durable.
+        futures = [stream.push_nowait(b"reading %d" % number) for number in range(10)]
+        indexes = await asyncio.gather(*futures)
+        print(f"stored {indexes[0]} to {indexes[-1]}")
+
+        async with aclosing(stream.consume("example")) as entries:
+            async for entry in entries:
+                print(f"{entry.index}: {entry.data.decode()}")
+                if entry.index == indexes[-1]:
+                    break
+        # The loop was left at the last entry: say that it is processed too.
+        await node.client.set_index("example", stream.name, indexes[-1] + 1)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))

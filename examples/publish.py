@@ -1,0 +1,48 @@
+"""Push readings to a stream of a running node, over its encrypted link.
+
+rillnode run -c edge/node.toml --ports-file edge/ports.json
+python examples/publish.py edge/ports.json edge/data/admin.key readings
+"""
+
+import argparse
+import asyncio
+import json
+import time
+from collections import deque
+from pathlib import Path
+
+import rillnode
+
+WINDOW = 1_000
+"""Readings that may be unconfirmed: `push_nowait` itself bounds nothing."""
+
+
+async def main(args: argparse.Namespace) -> None:
+    """Push `--count` readings, each to the partition of its device."""
+    node = json.loads(args.ports_file.read_text())
+    async with await rillnode.connect(
+        f"noise://{node['noise']}", key_file=args.key, node_identity=node["identity"]
+    ) as client:
+        stream = await client.stream(args.stream, partitions=4)
+        unconfirmed: deque[asyncio.Future[int]] = deque()
+        confirmed = 0
+        for number in range(args.count):
+            device = number % 10
+            reading = {"device": device, "value": number / 2, "at": time.time()}
+            data = json.dumps(reading).encode()
+            unconfirmed.append(stream.push_nowait(data, partition=device % stream.partitions))
+            if len(unconfirmed) >= WINDOW:
+                await unconfirmed.popleft()
+                confirmed += 1
+        await asyncio.gather(*unconfirmed)
+        confirmed += len(unconfirmed)
+    print(f"{confirmed} readings are stored")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Push readings to a stream.")
+    parser.add_argument("ports_file", type=Path, help="what `rillnode run --ports-file` wrote")
+    parser.add_argument("key", type=Path, help="your key file")
+    parser.add_argument("stream", help="name of the stream")
+    parser.add_argument("--count", type=int, default=1_000, help="how many (default: 1000)")
+    asyncio.run(main(parser.parse_args()))

@@ -1,0 +1,1 @@
+"""Wiring and operation: configuration, the node, clients, command line, HTTP, Spark."""

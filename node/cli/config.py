@@ -1,0 +1,76 @@
+"""`rillnode config`: check a configuration, show what is in effect, print the schema."""
+
+import argparse
+from pathlib import Path
+
+import msgspec
+
+from rillnode.node.cli.connection import CONFIG_FILE
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb
+from rillnode.node.cli.terminal import Terminal
+from rillnode.node.config import load, refuse_unavailable
+from rillnode.node.config.describe import effective, schema
+
+
+def add(commands: Commands) -> None:
+    """Add the noun and its verbs."""
+    verbs = add_noun(commands, "config", "a node's configuration: check, show, schema")
+    parser = add_verb(
+        verbs, "check", check,
+        summary="check a configuration without starting anything",
+        text="The exit code is 2 when a node would refuse to run with it.",
+        examples=["rillnode config check -c edge/node.toml"],
+    )  # fmt: skip
+    add_config_options(parser)
+    parser = add_verb(
+        verbs, "show", show,
+        summary="show every value in effect and where it comes from",
+        text="The first of these that has a value wins: --set, environment, file, default.",
+        examples=[
+            "rillnode config show",
+            "RILLNODE__NOISE__LISTEN=127.0.0.1:0 rillnode config show",
+        ],
+    )  # fmt: skip
+    add_config_options(parser)
+    add_verb(
+        verbs, "schema", print_schema,
+        summary="print the JSON schema of node.toml",
+        examples=["rillnode config schema > node.schema.json"],
+    )  # fmt: skip
+
+
+def add_config_options(parser: Parser) -> None:
+    """Let a verb take the options that say what a node is configured with."""
+    group = parser.add_argument_group("configuration")
+    group.add_argument(
+        "-c", "--config", type=Path, metavar="FILE", help="configuration (default: ./node.toml)"
+    )
+    group.add_argument(
+        "--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE",
+        help="set one value, such as noise.listen=127.0.0.1:0; may be repeated",
+    )  # fmt: skip
+
+
+def check(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Check a configuration."""
+    loaded = load(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    refuse_unavailable(loaded.config)
+    terminal.message(f"{args.config or CONFIG_FILE}: valid")
+    return Exit.OK
+
+
+def show(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Show the values in effect."""
+    loaded = load(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    rows = [
+        {"key": key, "value": value, "source": source} for key, value, source in effective(loaded)
+    ]
+    terminal.rows(rows, empty="")
+    return Exit.OK
+
+
+def print_schema(_: argparse.Namespace, terminal: Terminal) -> int:
+    """Print the schema."""
+    terminal.write(msgspec.json.format(msgspec.json.encode(schema())) + b"\n")
+    return Exit.OK

@@ -1,0 +1,113 @@
+"""How a verb finds its node: `-c node.toml`, or `--node`, `--key` and `--node-identity`."""
+
+import argparse
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.keys import Identity, parse_identity
+from rillnode.node.cli.parsing import Parser
+from rillnode.node.cli.terminal import Terminal
+from rillnode.node.client import Client, connect
+from rillnode.node.config import ListenAddress, load_config, parse_address
+from rillnode.node.keyfiles import read_key
+
+CONFIG_FILE: Final = Path("node.toml")
+_SCHEME: Final = "noise://"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A node to talk to, and as whom."""
+
+    url: str
+    node_identity: str
+    identity: Identity
+
+
+def add_connection_options(parser: Parser) -> None:
+    """Let a verb take the options that name a node."""
+    parser.set_defaults(asks_node=True)
+    group = parser.add_argument_group("node")
+    group.add_argument(
+        "-c", "--config", type=Path, metavar="FILE",
+        help="take address, identity and admin key from this node.toml (default: ./node.toml)",
+    )  # fmt: skip
+    group.add_argument("--node", metavar="URL", help="address of the node: noise://HOST:PORT")
+    group.add_argument("--key", type=Path, metavar="FILE", help="your key file")
+    group.add_argument(
+        "--node-identity", metavar="HEX", help="public key of the node, as its banner shows it"
+    )
+
+
+@asynccontextmanager
+async def connected(args: argparse.Namespace, terminal: Terminal) -> AsyncGenerator[Client]:
+    """Connect to the node that the options name, for the time of the block.
+
+    Raises:
+        ConfigError: the options do not name one.
+        TransportError: it is out of reach.
+    """
+    target = find_target(args, terminal)
+    async with await connect(
+        target.url, identity=target.identity, node_identity=target.node_identity
+    ) as client:
+        yield client
+
+
+def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
+    """Work out which node to talk to.
+
+    Raises:
+        ConfigError: there is neither a configuration nor all that stands for one.
+    """
+    file: Path | None = args.config
+    if file is None and not args.node and CONFIG_FILE.is_file():
+        file = CONFIG_FILE
+    url, identity, key = args.node, args.node_identity, args.key
+    if file is not None:
+        config = load_config(file, (), terminal.environ)
+        url = url or _url(config.noise.address)
+        identity = identity or read_key(config.key_file).public_hex
+        key = key or config.admin_key_file
+    given = {"--node": url, "--node-identity": identity, "--key": key}
+    missing = [option for option, value in given.items() if not value]
+    if len(missing) == len(given):
+        text = "no node named: there is no node.toml here, and neither -c nor --node was given"
+        raise ConfigError("config.connection", text)
+    if missing:
+        raise ConfigError("config.connection", f"{' and '.join(missing)} missing")
+    _check_url(url)
+    return Target(url, parse_identity(identity).hex(), read_key(key))
+
+
+def _url(listen: ListenAddress) -> str:
+    if listen.port == 0:
+        text = "noise.listen has port 0: name the port that the node took with --node"
+        raise ConfigError("config.connection", text)
+    return f"{_SCHEME}{_reachable(listen)}"
+
+
+def _reachable(listen: ListenAddress) -> ListenAddress:
+    """The address to dial for an address that was listened on: every address means this machine."""
+    try:
+        address = ip_address(listen.host)
+    except ValueError:
+        return listen
+    if not address.is_unspecified:
+        return listen
+    return ListenAddress("127.0.0.1" if address.version == 4 else "::1", listen.port)
+
+
+def _check_url(url: str) -> None:
+    try:
+        if not url.startswith(_SCHEME) or parse_address(url.removeprefix(_SCHEME)).port == 0:
+            raise ValueError
+    except ValueError:
+        raise ConfigError(
+            "config.connection", f"--node {url}: expected noise://HOST:PORT"
+        ) from None

@@ -1,0 +1,175 @@
+"""Entries as lines: JSON, raw, hexadecimal, or for people; and lines as entries."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
+from typing import BinaryIO, Final, Literal
+
+import msgspec
+
+from rillnode.codecs.entries import Entry
+from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.limits import ENTRY_BYTES_MAX
+from rillnode.node.cli.terminal import printable
+
+LineFormat = Literal["people", "json", "raw", "hex"]
+InputFormat = Literal["lines", "json", "raw", "hex"]
+
+_SHOWN_BYTES: Final = 32
+_CHUNK_BYTES: Final = 65_536
+
+
+class _EntryLine(msgspec.Struct, omit_defaults=True):
+    """One entry as JSON: exactly one of json, text and base64 is there."""
+
+    partition: int
+    index: int
+    received_at: str
+    kind: str
+    json: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    text: str | msgspec.UnsetType = msgspec.UNSET
+    base64: bytes | msgspec.UnsetType = msgspec.UNSET
+
+
+def line_formatter(form: LineFormat) -> Callable[[Entry], bytes]:
+    """What turns an entry into a line, its newline included."""
+    match form:
+        case "raw":
+            return lambda entry: entry.data + b"\n"
+        case "hex":
+            return lambda entry: entry.data.hex().encode() + b"\n"
+        case "json":
+            return _json_line
+        case "people":
+            return _people_line
+
+
+def iso_time(milliseconds: int) -> str:
+    """A time in milliseconds since 1970 as ISO 8601, UTC."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def json_text(data: bytes) -> bytes | None:
+    """The data as one line of JSON where it is a JSON object or array, else None."""
+    if data[:1] not in (b"{", b"["):
+        return None
+    try:
+        msgspec.json.decode(data)
+        return msgspec.json.format(data, indent=-1) if b"\n" in data or b"\r" in data else data
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+async def input_chunks(source: BinaryIO) -> AsyncIterator[bytes]:
+    """What arrives on a stream, as it arrives, without holding up the event loop."""
+    descriptor = _descriptor(source)
+    while True:
+        if descriptor is None:
+            chunk = source.read(_CHUNK_BYTES)
+        else:
+            await _readable(descriptor)
+            chunk = os.read(descriptor, _CHUNK_BYTES)
+        if not chunk:
+            return
+        yield chunk
+
+
+class InputReader:
+    """Cuts what arrives into entries.
+
+    Raises (from `feed` and `finish`):
+        RillnodeError: a line that is too long, or not in the format; the text names its number.
+    """
+
+    def __init__(self, form: InputFormat) -> None:
+        self._form = form
+        self._rest = b""
+        self._line = 0
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """The entries that a chunk completes."""
+        if self._form == "raw":
+            self._rest += chunk
+        else:
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            for line in lines:
+                yield from self._entry(line)
+        if len(self._rest) > ENTRY_BYTES_MAX * (2 if self._form == "hex" else 1):
+            raise self._error(self._line + 1, f"more than {ENTRY_BYTES_MAX:,} bytes")
+
+    def finish(self) -> Iterator[bytes]:
+        """The entry that the end of the input completes."""
+        if self._form == "raw":
+            yield self._rest
+        elif self._rest:
+            yield from self._entry(self._rest)
+
+    def _entry(self, line: bytes) -> Iterator[bytes]:
+        self._line += 1
+        if self._form == "json":
+            if not line.strip():
+                return
+            try:
+                msgspec.json.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise self._error(self._line, f"not JSON: {error}") from None
+        elif self._form == "hex":
+            try:
+                line = bytes.fromhex(line.decode("ascii"))
+            except ValueError:
+                raise self._error(self._line, "not hexadecimal") from None
+        if len(line) > ENTRY_BYTES_MAX:
+            raise self._error(self._line, f"more than {ENTRY_BYTES_MAX:,} bytes")
+        yield line
+
+    def _error(self, line: int, text: str) -> RillnodeError:
+        where = "input" if self._form == "raw" else f"line {line} of the input"
+        return RillnodeError("input.format", f"{where}: {text}")
+
+
+def _json_line(entry: Entry) -> bytes:
+    line = _EntryLine(
+        entry.partition, entry.index, iso_time(entry.received_at), entry.kind.name.lower()
+    )
+    inner = json_text(entry.data)
+    if inner is not None:
+        line.json = msgspec.Raw(inner)
+    else:
+        try:
+            line.text = entry.data.decode()
+        except UnicodeDecodeError:
+            line.base64 = entry.data
+    return msgspec.json.encode(line) + b"\n"
+
+
+def _people_line(entry: Entry) -> bytes:
+    try:
+        text = printable(entry.data.decode())
+    except UnicodeDecodeError:
+        more = "..." if len(entry.data) > _SHOWN_BYTES else ""
+        text = f"<{len(entry.data):,} bytes> {entry.data[:_SHOWN_BYTES].hex(' ')}{more}"
+    line = f"{entry.partition}:{entry.index}  {iso_time(entry.received_at)}  {text}\n"
+    return line.encode(errors="replace")
+
+
+async def _readable(descriptor: int) -> None:
+    """Wait until a read will not block. Regular files cannot be waited for, and never do."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    try:
+        loop.add_reader(descriptor, ready.set)
+    except PermissionError:
+        return
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)  # at once: a second wake-up would find nothing to read
+
+
+def _descriptor(source: BinaryIO) -> int | None:
+    try:
+        return source.fileno()
+    except OSError:
+        return None

@@ -1,0 +1,105 @@
+"""`rillnode index`: the saved positions of consumers."""
+
+import argparse
+
+from rillnode.codecs.errors import RillnodeError
+from rillnode.node.cli.connection import add_connection_options, connected
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, whole_number
+from rillnode.node.cli.terminal import Terminal
+
+
+def add(commands: Commands) -> None:
+    """Add the noun and its verbs."""
+    verbs = add_noun(commands, "index", "saved positions of consumers: list, get, set")
+    parser = add_verb(
+        verbs, "ls", ls,
+        summary="list consumers, their positions and what they have not processed yet",
+        usage="[STREAM] [options]",
+        examples=["rillnode index ls", "rillnode index ls sensors --json"],
+    )  # fmt: skip
+    parser.add_argument("stream", nargs="?", default="", metavar="STREAM", help="of this one only")
+    add_connection_options(parser)
+
+    parser = add_verb(
+        verbs, "get", get,
+        summary="show a consumer's position: the next index that it reads",
+        usage="STREAM CLIENT [options]",
+        examples=["rillnode index get sensors c1 --partition 2"],
+    )  # fmt: skip
+    _add_position(parser)
+
+    parser = add_verb(
+        verbs, "set", set_,
+        summary="move a consumer's position forward",
+        usage="STREAM CLIENT INDEX [options]",
+        text="A position never goes back; the consumer will not see the entries in between.",
+        examples=["rillnode index set sensors c1 1000"],
+    )  # fmt: skip
+    _add_position(parser)
+    parser.add_argument("index", type=whole_number, metavar="INDEX", help="next index to read")
+
+
+async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
+    """List positions."""
+    async with connected(args, terminal) as client:
+        saved = await client.indexes(args.stream)
+    rows = [
+        {
+            "stream": one.stream,
+            "partition": one.partition,
+            "client": one.client_id,
+            "index": one.index,
+            "end": one.next_index,
+            "lag": one.lag,
+        }
+        for one in saved
+    ]
+    terminal.rows(rows, empty="no consumer has saved a position yet")
+    return Exit.OK
+
+
+async def get(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Show one position; exit code 1 when there is none."""
+    async with connected(args, terminal) as client:
+        index = await client.get_index(args.client, args.stream, partition=args.partition)
+    if index is None:
+        raise RillnodeError(
+            "index.none",
+            f"{args.client} has saved no position in {args.stream}, partition {args.partition}",
+        )
+    _show(args, terminal, index)
+    return Exit.OK
+
+
+async def set_(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Move a position; exit code 1 when it stands further on already."""
+    async with connected(args, terminal) as client:
+        index = await client.set_index(
+            args.client, args.stream, args.index, partition=args.partition
+        )
+    if index != args.index:
+        text = f"the position stays at {index}: it never goes back to {args.index}"
+        raise RillnodeError("index.kept", text)
+    _show(args, terminal, index)
+    return Exit.OK
+
+
+def _add_position(parser: Parser) -> None:
+    parser.add_argument("stream", metavar="STREAM", help="name of the stream")
+    parser.add_argument("client", metavar="CLIENT", help="the consumer's client id")
+    parser.add_argument(
+        "--partition", type=whole_number, default=0, metavar="N", help="which (default: 0)"
+    )
+    add_connection_options(parser)
+
+
+def _show(args: argparse.Namespace, terminal: Terminal, index: int) -> None:
+    terminal.record(
+        {
+            "stream": args.stream,
+            "partition": args.partition,
+            "client": args.client,
+            "index": index,
+        }
+    )

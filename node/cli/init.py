@@ -1,0 +1,65 @@
+"""`rillnode init`: a directory with keys and a configuration, ready to run."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Final
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.keys import SEED_BYTES, Identity
+from rillnode.node.cli.connection import CONFIG_FILE
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import Commands, add_verb
+from rillnode.node.cli.terminal import Terminal
+from rillnode.node.config.describe import template
+from rillnode.node.keyfiles import write_key
+
+_DEFAULT_NAME: Final = "node"
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_verb(
+        commands, "init", init,
+        summary="make keys and a configuration",
+        usage="[DIR] [options]",
+        text="Writes node.toml with every default in comments, data/identity.key (who the node\n"
+        "is) and data/admin.key (may do everything). Nothing is ever overwritten.",
+        examples=["rillnode init edge", "rillnode run -c edge/node.toml"],
+    )  # fmt: skip
+    parser.add_argument(
+        "directory", nargs="?", type=Path, default=Path(), metavar="DIR",
+        help="where (default: here)",
+    )  # fmt: skip
+    parser.add_argument("--name", metavar="NAME", help="the node's name (default: the directory's)")
+
+
+def init(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Make keys and a configuration."""
+    directory: Path = args.directory
+    config = directory / CONFIG_FILE
+    node_key, admin_key = directory / "data" / "identity.key", directory / "data" / "admin.key"
+    for path in (config, node_key, admin_key):
+        if path.exists():
+            text = f"{path} exists; nothing was written: choose another directory"
+            raise ConfigError("config.exists", text)
+    node, admin = (Identity.from_seed(os.urandom(SEED_BYTES)) for _ in range(2))
+    text = template(args.name or directory.resolve().name or _DEFAULT_NAME, admin.public_hex)
+    write_key(node_key, node)
+    write_key(admin_key, admin)
+    try:
+        with config.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ConfigError("config.file", f"{config}: cannot be written: {error}") from None
+    terminal.record(
+        {
+            "config": str(config),
+            "identity": node.public_hex,
+            "identity_key": str(node_key),
+            "admin": admin.public_hex,
+            "admin_key": str(admin_key),
+        }
+    )
+    terminal.message(f"next: rillnode run -c {config}")
+    return Exit.OK

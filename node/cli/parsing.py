@@ -1,0 +1,137 @@
+"""How commands are declared: one look for every help text, usage errors as exceptions."""
+
+import argparse
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final, NoReturn, Protocol, cast
+
+from rillnode.node.cli.terminal import Terminal
+
+Verb = Callable[[argparse.Namespace, Terminal], int | Awaitable[int]]
+"""Carries out a command; returns the exit code."""
+
+_COLUMNS: Final = 92
+
+
+class UsageError(Exception):
+    """A command line that cannot be understood; `command` is what to ask for help."""
+
+    def __init__(self, command: str, text: str) -> None:
+        super().__init__(text)
+        self.command = command
+
+
+class Commands(Protocol):
+    """Where a command is added."""
+
+    def add_parser(self, name: str, **options: Any) -> "Parser":
+        """Add one command."""
+        ...
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help of the same width on every terminal, with each option's value named once."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30, width=_COLUMNS)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings:
+            return super()._format_action_invocation(action)
+        value = "" if action.nargs == 0 else f" {action.metavar or action.dest.upper()}"
+        return ", ".join(action.option_strings) + value
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises UsageError instead of ending the process."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=HelpFormatter, allow_abbrev=False, **options)
+        self._commands: dict[str, Parser] = {}
+
+    def add_commands(self, **options: Any) -> Commands:
+        """Make room for commands below this one."""
+        action = self.add_subparsers(required=True, prog=self.prog, **options)
+        self._commands = cast(dict[str, Parser], action.choices)
+        return cast(Commands, action)
+
+    def walk(self) -> "Iterator[Parser]":
+        """This command and all below it, in the order of the help."""
+        yield self
+        for command in self._commands.values():
+            yield from command.walk()
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the command line."""
+        raise UsageError(self.prog, message)
+
+
+def add_noun(commands: Commands, name: str, summary: str) -> Commands:
+    """Add a noun, whose verbs are added to what is returned."""
+    noun = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
+    noun.usage = f"{noun.prog} VERB ..."
+    return noun.add_commands(metavar="VERB", title="verbs")
+
+
+def add_verb(
+    commands: Commands,
+    name: str,
+    verb: Verb,
+    *,
+    summary: str,
+    usage: str = "[options]",
+    text: str = "",
+    examples: Sequence[str],
+) -> Parser:
+    """Add a command.
+
+    Args:
+        commands: where it is added.
+        name: what the user types.
+        verb: what carries it out.
+        summary: one line, lower case, for the list of commands.
+        usage: arguments after the name.
+        text: paragraphs below the summary.
+        examples: command lines.
+    """
+    about = summary[0].upper() + summary[1:] + "."
+    lines = "".join(f"\n  {line}" for line in examples)
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{about}\n\n{text}" if text else about,
+        epilog=f"examples:{lines}",
+    )
+    parser.usage = f"{parser.prog} {usage}"
+    parser.set_defaults(verb=verb, command=parser.prog, asks_node=False)
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="JSON lines, also on a terminal")
+    output.add_argument("-q", "--quiet", action="store_true", help="no messages but errors")
+    output.add_argument(
+        "-v", "--verbose", action="store_true", help="debug log and traces on stderr"
+    )
+    return parser
+
+
+def whole_number(text: str) -> int:
+    """An argument that is a number from 0 on."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 on, not {text!r}")
+    return int(text)
+
+
+def positive_number(text: str) -> int:
+    """An argument that is a number from 1 on."""
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, not {text!r}")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """An argument that is a time in seconds, over 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds over 0, not {text!r}")
+    return value

@@ -1,0 +1,201 @@
+"""`rillnode stream push`: what stdin brings, one entry per line."""
+
+import argparse
+import asyncio
+import os
+import stat
+import zlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, cast
+
+import msgspec
+
+from rillnode.codecs.errors import RillnodeError
+from rillnode.node.cli.connection import add_connection_options, connected
+from rillnode.node.cli.entries import InputReader, input_chunks
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import Commands, UsageError, add_verb, whole_number
+from rillnode.node.cli.terminal import Terminal
+from rillnode.node.client import Stream
+
+_WINDOW_ENTRIES: Final = 16_384
+_WINDOW_BYTES: Final = 8_388_608
+
+Advance = Callable[[int, int], None]
+"""Told of entries and bytes that were read."""
+
+
+def add(verbs: Commands) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        verbs, "push", push,
+        summary="push what stdin brings, and wait until all of it is durable",
+        usage="NAME [options] < FILE",
+        text="Entries go out as they are read; at the end, one line per partition tells how many\n"
+        "were stored and where. --format says what an entry is: `lines`, each line as it is;\n"
+        "`json`, the same but refused unless it is JSON; `hex`, each line in hexadecimal;\n"
+        "`raw`, all of stdin is one entry.",
+        examples=[
+            "echo hello | rillnode stream push greetings --create",
+            "rillnode stream push sensors --format json --key-field device < readings.jsonl",
+            "rillnode stream push pictures --format raw < picture.png",
+        ],
+    )  # fmt: skip
+    parser.add_argument("name", metavar="NAME", help="name of the stream")
+    parser.add_argument(
+        "--format", choices=["lines", "json", "raw", "hex"], default="lines", metavar="FORMAT",
+        help="lines, json, raw or hex (default: lines)",
+    )  # fmt: skip
+    target = parser.add_mutually_exclusive_group()
+    target.add_argument(
+        "--partition", type=whole_number, default=0, metavar="N", help="which (default: 0)"
+    )
+    target.add_argument(
+        "--key-field", metavar="FIELD",
+        help="choose the partition by this field of each JSON object (CRC-32 of its text); "
+        "dots lead into inner objects",
+    )  # fmt: skip
+    parser.add_argument("--create", action="store_true", help="create the stream if need be")
+    add_connection_options(parser)
+
+
+async def push(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Push stdin."""
+    if args.key_field and args.format != "json":
+        raise UsageError(args.command, "--key-field needs --format json")
+    if terminal.stdin.isatty():
+        terminal.message("Type entries; Ctrl-D ends the input.")
+    async with connected(args, terminal) as client:
+        if not args.create:
+            await client.describe(args.name)
+        stream = await client.stream(args.name)
+        pusher = _Pusher(stream)
+        try:
+            with _progress(terminal) as advance:
+                await _push_input(args, terminal, pusher, advance)
+        except RillnodeError:
+            await pusher.settle_rest()
+            terminal.error(f"stored before the error: {pusher.stored:,} entries")
+            raise
+    terminal.rows(
+        [{"stream": stream.name, **row} for row in pusher.rows()],
+        empty="nothing on stdin, nothing pushed",
+    )
+    return Exit.OK
+
+
+async def _push_input(
+    args: argparse.Namespace, terminal: Terminal, pusher: "_Pusher", advance: Advance
+) -> None:
+    reader = InputReader(args.format)
+    choose = _partitioner(args, pusher.stream)
+    async for chunk in input_chunks(terminal.stdin):
+        await pusher.add(reader.feed(chunk), choose)
+        advance(pusher.pushed, len(chunk))
+    await pusher.add(reader.finish(), choose)
+    await pusher.settle()
+
+
+class _Pusher:
+    """Keeps a bounded number of entries under way and counts what was confirmed."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.pushed = 0
+        self._window: deque[tuple[int, int, asyncio.Future[int]]] = deque()
+        self._bytes = 0
+        self._extents: dict[int, list[int]] = {}
+
+    @property
+    def stored(self) -> int:
+        """Entries confirmed so far."""
+        return sum(count for count, _, _ in self._extents.values())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What was confirmed, by partition."""
+        return [
+            {"partition": partition, "entries": count, "first_index": first, "last_index": last}
+            for partition, (count, first, last) in sorted(self._extents.items())
+        ]
+
+    async def add(self, items: Iterator[bytes], choose: Callable[[bytes], int]) -> None:
+        """Push entries; waits while too much is unconfirmed."""
+        for data in items:
+            partition = choose(data)
+            future = self.stream.push_nowait(data, partition=partition)
+            self._window.append((partition, len(data), future))
+            self._bytes += len(data)
+            self.pushed += 1
+            while len(self._window) > _WINDOW_ENTRIES or self._bytes > _WINDOW_BYTES:
+                await self._settle_one()
+
+    async def settle(self) -> None:
+        """Wait until everything is confirmed."""
+        while self._window:
+            await self._settle_one()
+
+    async def settle_rest(self) -> None:
+        """After an error: wait for what is still under way, and count what was stored."""
+        while self._window:
+            try:
+                await self._settle_one()
+            except RillnodeError:
+                continue
+
+    async def _settle_one(self) -> None:
+        partition, size, future = self._window.popleft()
+        self._bytes -= size
+        index = await future
+        extent = self._extents.setdefault(partition, [0, index, index])
+        extent[0] += 1
+        extent[2] = index
+
+
+def _partitioner(args: argparse.Namespace, stream: Stream) -> Callable[[bytes], int]:
+    if not args.key_field:
+        return lambda _: int(args.partition)
+    path = str(args.key_field).split(".")
+
+    def choose(data: bytes) -> int:
+        value: object = msgspec.json.decode(data)
+        for part in path:
+            inner = cast(dict[str, object], value) if isinstance(value, dict) else {}
+            if part not in inner:
+                raise RillnodeError("input.key", f"an entry has no field {args.key_field}")
+            value = inner[part]
+        key = value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+        return zlib.crc32(key) % stream.partitions
+
+    return choose
+
+
+@contextmanager
+def _progress(terminal: Terminal) -> Generator[Advance]:
+    """A progress bar on a terminal's stderr, while something else than the user is the input."""
+    if terminal.quiet or not terminal.err.isatty() or terminal.stdin.isatty():
+        yield lambda _entries, _bytes: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(file=terminal.err, _environ=terminal.environ)
+    columns = (
+        TextColumn("{task.fields[entries]:,} entries"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("push", total=_size(terminal), entries=0)
+        yield lambda entries, size: progress.update(task, advance=size, entries=entries)
+
+
+def _size(terminal: Terminal) -> int | None:
+    """Bytes on stdin, where it is a file."""
+    try:
+        info = os.fstat(terminal.stdin.fileno())
+    except OSError:
+        return None
+    return info.st_size if stat.S_ISREG(info.st_mode) else None

@@ -1,0 +1,184 @@
+"""`rillnode run`: a node in the foreground."""
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from rillnode import __version__
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.cli.config import add_config_options
+from rillnode.node.cli.connection import CONFIG_FILE
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import Commands, add_verb
+from rillnode.node.cli.terminal import Terminal
+from rillnode.node.config import Config, GrantTable, load_config, refuse_unavailable
+from rillnode.node.logs import configure_logs
+
+if TYPE_CHECKING:
+    from rillnode.node.runtime import Node
+
+_SWITCH_SECONDS: Final = 0.0005
+"""The store's writer thread else waits up to 5 ms for the interpreter after each sync."""
+
+_GC_THRESHOLDS: Final = (50_000, 20, 50)
+"""Entries under way are many and short-lived; what lives long is frozen once, after the start."""
+
+_EVERYBODY: Final = GrantTable(who="*", streams="*", may=("admin",))
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_verb(
+        commands, "run", run,
+        summary="run a node in the foreground",
+        text="SIGTERM or Ctrl-C drains the node: what was confirmed is kept, and the exit code is\n"
+        "0. A second signal ends it at once.",
+        examples=[
+            "rillnode run",
+            "rillnode run -c edge/node.toml --set noise.listen=127.0.0.1:0",
+            "rillnode run --dev --data-dir /tmp/rill --set ockam.listen=127.0.0.1:4000",
+        ],
+    )  # fmt: skip
+    add_config_options(parser)
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="keep data here, whatever the configuration says",
+    )
+    parser.add_argument(
+        "--dev", action="store_true",
+        help="everybody who reaches the node may do everything; loopback addresses only",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ports-file", type=Path, metavar="FILE",
+        help="write the bound addresses and the identity here, as JSON, once all listen",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Run a node until a signal comes."""
+    config = _configuration(args, terminal)
+    table = config.log
+    configure_logs(replace(table, level="debug") if args.verbose else table, terminal.err)
+    if args.ports_file is not None:
+        _remove(args.ports_file)  # nobody shall take an earlier run's for this one's
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    return asyncio.run(_serve(config, args, terminal))
+
+
+def _configuration(args: argparse.Namespace, terminal: Terminal) -> Config:
+    """What to run with.
+
+    Raises:
+        ConfigError: no configuration, or one that cannot be run.
+    """
+    file: Path | None = args.config
+    if file is None and CONFIG_FILE.is_file():
+        file = CONFIG_FILE
+    overrides: list[str] = list(args.overrides)
+    if args.data_dir is not None:
+        overrides.append(f"data_dir={args.data_dir.absolute()}")
+    if file is None:
+        if not args.dev:
+            text = "there is no node.toml here, and no -c FILE was given"
+            raise ConfigError("config.none", text)
+        if args.data_dir is None:
+            text = "--dev without a configuration needs --data-dir DIR"
+            raise ConfigError("config.none", text)
+        overrides.insert(0, "name=dev")
+    config = load_config(file, overrides, terminal.environ)
+    refuse_unavailable(config)
+    return _opened(config) if args.dev else config
+
+
+def _opened(config: Config) -> Config:
+    """The configuration with everything granted to everybody who can reach the node."""
+    for name, table in config.listeners().items():
+        if not table.address.loopback:
+            text = f"{name}.listen: {table.listen} is not loopback, as --dev demands"
+            raise ConfigError("config.dev", text)
+    return replace(config, grants=(*config.grants, _EVERYBODY))
+
+
+async def _serve(config: Config, args: argparse.Namespace, terminal: Terminal) -> int:
+    # Everything that a node is made of takes long to import, and no other verb needs it.
+    from rillnode.node.runtime import Node
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number, stopping)
+    async with Node(config) as node:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+        if args.ports_file is not None:
+            _write_ports(args.ports_file, node)
+        _show_banner(node, terminal, dev=args.dev)
+        await stopping.wait()
+        if terminal.err.isatty():  # elsewhere, stderr has log lines only
+            terminal.message("draining; a second signal ends the node at once")
+        if args.ports_file is not None:
+            _remove(args.ports_file)
+    return Exit.OK
+
+
+def on_signal(number: int, stopping: asyncio.Event) -> None:
+    """The first signal asks the node to drain, the second ends the process."""
+    if stopping.is_set():
+        os._exit(128 + number)
+    stopping.set()
+
+
+def _show_banner(node: "Node", terminal: Terminal, *, dev: bool) -> None:
+    if terminal.quiet:
+        return
+    with suppress(BrokenPipeError):  # nobody reads it, which is no reason to stop
+        if terminal.as_json:
+            terminal.document(_ports(node))
+        else:
+            terminal.write_text(_banner(node, dev=dev))
+        terminal.flush()
+
+
+def _banner(node: "Node", *, dev: bool) -> str:
+    lines = [f"rillnode {__version__}: {node.config.name}", f"  identity  {node.identity}"]
+    addresses = node.addresses()
+    for name, address in addresses.items():
+        scheme = "https" if node.config.http.tls_cert else "http"
+        lines.append(f"  {name:<9} {f'{scheme}://{address}/' if name == 'http' else address}")
+    lines.append(f"  data      {node.config.data_dir}")
+    if dev:
+        lines.append("  --dev: EVERYBODY who reaches this node may do everything")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _ports(node: "Node") -> dict[str, str]:
+    return {**node.addresses(), "identity": node.identity}
+
+
+def _write_ports(path: Path, node: "Node") -> None:
+    """Write the file whole, or not at all: readers poll for it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps(_ports(node)) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise ConfigError("config.ports_file", f"{path}: cannot be written: {error}") from None
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError("config.ports_file", f"{path}: cannot be removed: {error}") from None

@@ -1,0 +1,146 @@
+"""`rillnode stream`: list, create, show, push, pull, tail and trim."""
+
+import argparse
+from typing import Any
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.cli import push, read
+from rillnode.node.cli.connection import add_connection_options, connected
+from rillnode.node.cli.entries import iso_time
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import (
+    Commands,
+    add_noun,
+    add_verb,
+    positive_number,
+    whole_number,
+)
+from rillnode.node.cli.terminal import Terminal
+from rillnode.node.client import StreamInfo
+
+
+def add(commands: Commands) -> None:
+    """Add the noun and its verbs."""
+    verbs = add_noun(commands, "stream", "streams of a node: list, create, push, pull, tail, trim")
+    parser = add_verb(
+        verbs, "ls", ls,
+        summary="list the streams that your key may use",
+        usage="[PREFIX] [options]",
+        examples=["rillnode stream ls", "rillnode stream ls sensors --json"],
+    )  # fmt: skip
+    parser.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="start of the name")
+    add_connection_options(parser)
+
+    parser = add_verb(
+        verbs, "create", create,
+        summary="create a stream, or more partitions of one",
+        usage="NAME [options]",
+        text="Nothing happens to a stream that has as many partitions already.",
+        examples=["rillnode stream create sensors --partitions 4"],
+    )  # fmt: skip
+    parser.add_argument("name", metavar="NAME", help="name of the stream")
+    parser.add_argument(
+        "--partitions", type=positive_number, default=1, metavar="N", help="how many (default: 1)"
+    )
+    add_connection_options(parser)
+
+    parser = add_verb(
+        verbs, "show", show,
+        summary="show a stream and its partitions",
+        usage="NAME [options]",
+        examples=["rillnode stream show sensors"],
+    )  # fmt: skip
+    parser.add_argument("name", metavar="NAME", help="name of the stream")
+    add_connection_options(parser)
+
+    push.add(verbs)
+    read.add(verbs)
+
+    parser = add_verb(
+        verbs, "trim", trim,
+        summary="drop the oldest entries of a partition, for ever",
+        usage="NAME --before INDEX --yes [options]",
+        examples=["rillnode stream trim sensors --partition 2 --before 1000 --yes"],
+    )  # fmt: skip
+    parser.add_argument("name", metavar="NAME", help="name of the stream")
+    parser.add_argument(
+        "--before", type=whole_number, required=True, metavar="INDEX", help="first index to keep"
+    )
+    parser.add_argument(
+        "--partition", type=whole_number, default=0, metavar="N", help="which (default: 0)"
+    )
+    parser.add_argument("--yes", action="store_true", help="really drop them")
+    add_connection_options(parser)
+
+
+async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
+    """List streams."""
+    async with connected(args, terminal) as client:
+        infos = await client.streams(args.prefix)
+    rows = [
+        {
+            "name": info.name,
+            "partitions": len(info.partitions),
+            "entries": sum(one.next_index - one.first_index for one in info.partitions),
+            "bytes": sum(one.data_bytes for one in info.partitions),
+            "retention": _retention(info),
+            "created_at": iso_time(info.created_at),
+        }
+        for info in infos
+    ]
+    terminal.rows(rows, empty="no streams; `rillnode stream create NAME` makes one")
+    return Exit.OK
+
+
+async def create(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Create a stream."""
+    async with connected(args, terminal) as client:
+        stream = await client.stream(args.name, partitions=args.partitions)
+    terminal.record({"name": stream.name, "partitions": stream.partitions})
+    return Exit.OK
+
+
+async def show(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Show one stream."""
+    async with connected(args, terminal) as client:
+        info = await client.describe(args.name)
+    terminal.record(
+        {
+            "name": info.name,
+            "owner": info.owner,
+            "created_at": iso_time(info.created_at),
+            "retention": _retention(info),
+            "partitions": [
+                {
+                    "partition": one.partition,
+                    "first_index": one.first_index,
+                    "next_index": one.next_index,
+                    "entries": one.next_index - one.first_index,
+                    "bytes": one.data_bytes,
+                    "address": one.address,
+                }
+                for one in info.partitions
+            ],
+        }
+    )
+    return Exit.OK
+
+
+async def trim(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Drop old entries."""
+    if not args.yes:
+        text = f"entries below index {args.before} would be gone for ever: repeat with --yes"
+        raise ConfigError("usage.yes", text)
+    async with connected(args, terminal) as client:
+        first = await client.trim(args.name, partition=args.partition, before=args.before)
+    terminal.record({"name": args.name, "partition": args.partition, "first_index": first})
+    return Exit.OK
+
+
+def _retention(info: StreamInfo) -> dict[str, Any]:
+    limits = {
+        "seconds": info.retention.seconds,
+        "entries_max": info.retention.entries_max,
+        "bytes_max": info.retention.bytes_max,
+    }
+    return {name: limit for name, limit in limits.items() if limit is not None}

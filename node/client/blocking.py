@@ -1,0 +1,169 @@
+"""A blocking face of the client, for notebooks and scripts: the same verbs, own loop."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Generator, Iterable, Sequence
+from concurrent.futures import CancelledError as FutureCancelledError
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from rillnode.codecs.entries import Entry
+from rillnode.codecs.keys import Identity
+from rillnode.node.client.client import Client, SavedIndex, connect
+from rillnode.node.client.stream import Stream, StreamInfo
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop that runs in a daemon thread, for calls from threads without one."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="rillnode-client", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait for its result; an interrupt cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except (KeyboardInterrupt, FutureCancelledError):
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the loop and its thread."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(timeout=5)
+        if not self._loop.is_running():
+            self._loop.close()
+
+
+class BlockingStream:
+    """A stream; see `Stream` for what each verb does."""
+
+    def __init__(self, stream: Stream, loop: LoopThread) -> None:
+        self.name = stream.name
+        self.partitions = stream.partitions
+        self._stream = stream
+        self._loop = loop
+
+    def push(self, data: bytes, *, partition: int = 0) -> int:
+        """Push one entry; return its index once it is durable."""
+        return self._loop.run(self._stream.push(data, partition=partition))
+
+    def push_many(self, items: Iterable[bytes], *, partition: int = 0) -> int:
+        """Push entries; return the index after the last, once all are durable."""
+        return self._loop.run(self._stream.push_many(items, partition=partition))
+
+    def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[Entry]:
+        """Read at most `limit` entries from `index` on."""
+        return self._loop.run(self._stream.pull(index, limit, partition=partition))
+
+    def consume(
+        self, client_id: str, *, partitions: Sequence[int] | None = None
+    ) -> Generator[Entry]:
+        """Follow from the saved position; positions are saved as in `Stream.consume`."""
+        entries = self._stream.consume(client_id, partitions=partitions)
+        try:
+            while True:
+                yield self._loop.run(anext(entries))
+        finally:
+            self._loop.run(entries.aclose())
+
+    def tail(
+        self,
+        *,
+        start: int | Literal["start", "end"] = "end",
+        partitions: Sequence[int] | None = None,
+    ) -> Generator[Entry]:
+        """Follow for ever."""
+        batches = self._stream.batches(start=start, partitions=partitions)
+        try:
+            while True:
+                yield from self._loop.run(anext(batches))
+        finally:
+            self._loop.run(batches.aclose())
+
+
+class BlockingClient:
+    """A client; see `Client` for what each verb does. A context manager."""
+
+    def __init__(self, client: Client, loop: LoopThread) -> None:
+        self._client = client
+        self._loop = loop
+
+    def __enter__(self) -> Self:
+        """Nothing more to do."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """Wait for what is unconfirmed, and end the link."""
+        self._loop.run(self._client.close())
+        self._loop.stop()
+
+    def stream(self, name: str | None = None, *, partitions: int = 1) -> BlockingStream:
+        """Open a stream, or create it."""
+        stream = self._loop.run(self._client.stream(name, partitions=partitions))
+        return BlockingStream(stream, self._loop)
+
+    def streams(self, prefix: str = "") -> list[StreamInfo]:
+        """All streams that this client may use."""
+        return self._loop.run(self._client.streams(prefix))
+
+    def describe(self, name: str) -> StreamInfo:
+        """Tell about one stream."""
+        return self._loop.run(self._client.describe(name))
+
+    def trim(self, name: str, *, partition: int = 0, before: int) -> int:
+        """Drop entries below `before`."""
+        return self._loop.run(self._client.trim(name, partition=partition, before=before))
+
+    def indexes(self, stream: str = "") -> list[SavedIndex]:
+        """Saved positions."""
+        return self._loop.run(self._client.indexes(stream))
+
+    def get_index(self, client_id: str, stream: str, *, partition: int = 0) -> int | None:
+        """A consumer's saved position."""
+        return self._loop.run(self._client.get_index(client_id, stream, partition=partition))
+
+    def set_index(self, client_id: str, stream: str, index: int, *, partition: int = 0) -> int:
+        """Save a consumer's position."""
+        return self._loop.run(self._client.set_index(client_id, stream, index, partition=partition))
+
+    def status(self) -> dict[str, Any]:
+        """The node's status document."""
+        return self._loop.run(self._client.status())
+
+
+def connect_blocking(
+    url: str,
+    *,
+    key_file: str | Path | None = None,
+    identity: Identity | None = None,
+    node_identity: str,
+) -> BlockingClient:
+    """Connect to a node; arguments and errors as of `connect`."""
+    loop = LoopThread()
+    try:
+        client = loop.run(
+            connect(url, key_file=key_file, identity=identity, node_identity=node_identity)
+        )
+    except BaseException:
+        loop.stop()
+        raise
+    return BlockingClient(client, loop)

@@ -1,0 +1,239 @@
+"""The asynchronous client."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+from weakref import WeakSet
+
+import msgspec
+
+from rillnode.codecs import native
+from rillnode.codecs.errors import ConfigError, RequestError
+from rillnode.codecs.keys import Identity
+from rillnode.codecs.noise import NoiseLink
+from rillnode.codecs.noise_cipher import Suite
+from rillnode.node.client.session import Connect, Session
+from rillnode.node.client.stream import Stream, StreamInfo, describe
+from rillnode.node.keyfiles import read_key
+from rillnode.transports.clock import SystemClock
+from rillnode.transports.links import LinkEvents
+from rillnode.transports.tcp import dial
+
+
+@dataclass(frozen=True, slots=True)
+class SavedIndex:
+    """A consumer's saved position, and the end of what it reads (None: no such stream)."""
+
+    stream: str
+    partition: int
+    client_id: str
+    index: int
+    next_index: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """Entries that the consumer has not processed."""
+        return None if self.next_index is None else max(0, self.next_index - self.index)
+
+
+class Client:
+    """A node's streams, indexes and status; an asynchronous context manager."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._streams: WeakSet[Stream] = WeakSet()
+
+    async def __aenter__(self) -> Self:
+        """Nothing more to do: `connect` has connected."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Save consumers' positions, wait for what is unconfirmed, and end the link."""
+        for stream in tuple(self._streams):
+            await stream.close()
+        await self._session.close()
+
+    async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream:
+        """Open a stream; create it, or more partitions of it, where there are less.
+
+        Args:
+            name: None lets the node make one up.
+            partitions: how many there must be at least.
+
+        Raises:
+            RequestError: `stream.unknown`, it is not there and may not be created;
+                `stream.invalid`, such a name or number is not possible.
+        """
+        request = native.OpenRequest(self._session.next_id(), name or "", partitions)
+        response = await self._session.request(b"stream", request)
+        if not isinstance(response, native.StreamResponse):
+            raise _unexpected()
+        stream = Stream(self._session, response.stream)
+        self._streams.add(stream)
+        return stream
+
+    async def describe(self, name: str) -> StreamInfo:
+        """Tell about one stream.
+
+        Raises:
+            RequestError: `stream.unknown`.
+        """
+        return StreamInfo.of(await describe(self._session, name))
+
+    async def streams(self, prefix: str = "") -> list[StreamInfo]:
+        """All streams that this client may use, by name."""
+        return [info async for info in self.iterate_streams(prefix)]
+
+    async def iterate_streams(self, prefix: str = "") -> AsyncIterator[StreamInfo]:
+        """All streams that this client may use, by name, fetched as they are asked for."""
+        after = ""
+        while True:
+            request = native.ListRequest(self._session.next_id(), prefix, after)
+            response = await self._session.request(b"stream", request)
+            if not isinstance(response, native.ListResponse):
+                raise _unexpected()
+            for info in response.streams:
+                yield StreamInfo.of(info)
+            after = response.next_after
+            if not after:
+                return
+
+    async def trim(self, name: str, *, partition: int = 0, before: int) -> int:
+        """Drop a partition's entries below `before`; return the first index still kept."""
+        request = native.TrimRequest(self._session.next_id(), name, partition, before)
+        response = await self._session.request(b"stream", request)
+        if not isinstance(response, native.PositionResponse):
+            raise _unexpected()
+        return response.index
+
+    async def get_index(self, client_id: str, stream: str, *, partition: int = 0) -> int | None:
+        """A consumer's saved position: the next index it reads, None when never saved."""
+        request = native.LoadIndexRequest(self._session.next_id(), client_id, stream, partition)
+        return await self._saved_index(request)
+
+    async def set_index(
+        self, client_id: str, stream: str, index: int, *, partition: int = 0
+    ) -> int:
+        """Save a consumer's position; return what is durably saved then: never less than before."""
+        request = native.SaveIndexRequest(
+            self._session.next_id(), client_id, stream, partition, index
+        )
+        return await self._saved_index(request) or 0
+
+    async def indexes(self, stream: str = "") -> list[SavedIndex]:
+        """Saved positions of one stream's consumers, or of all."""
+        ends = {
+            (info.name, partition.partition): partition.next_index
+            async for info in self.iterate_streams(stream)
+            for partition in info.partitions
+        }
+        found: list[SavedIndex] = []
+        last: native.SavedIndex | None = native.SavedIndex("", 0, "", 0)
+        while last is not None:
+            request = native.ListIndexesRequest(
+                self._session.next_id(), stream, last.stream, last.partition, last.client_id
+            )
+            response = await self._session.request(b"stream_index", request)
+            if not isinstance(response, native.ListIndexesResponse):
+                raise _unexpected()
+            found += [
+                SavedIndex(
+                    item.stream,
+                    item.partition,
+                    item.client_id,
+                    item.index,
+                    ends.get((item.stream, item.partition)),
+                )
+                for item in response.indexes
+            ]
+            last = response.last
+        return found
+
+    async def status(self) -> dict[str, Any]:
+        """The node's status document."""
+        response = await self._session.request(
+            b"node", native.StatusRequest(self._session.next_id())
+        )
+        if not isinstance(response, native.DocumentResponse):
+            raise _unexpected()
+        return msgspec.json.decode(response.document, type=dict[str, Any])
+
+    async def _saved_index(
+        self, request: native.LoadIndexRequest | native.SaveIndexRequest
+    ) -> int | None:
+        response = await self._session.request(b"stream_index", request)
+        if not isinstance(response, native.SavedIndexResponse):
+            raise _unexpected()
+        return response.index
+
+
+def noise_connect(
+    url: str, identity: Identity, node_identity: str | None, *, chacha: bool = False
+) -> Connect:
+    """A way to open Noise links to `noise://host:port`.
+
+    Raises:
+        ConfigError: the address is no such URL.
+    """
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if parts.scheme != "noise" or host is None or port is None or parts.path not in ("", "/"):
+        raise ConfigError("client.url", f"{url!r} is no address of a node: noise://host:port")
+    suite = Suite.CHACHAPOLY_SHA256 if chacha else Suite.AESGCM_SHA256
+
+    async def open_link(events: LinkEvents) -> object:
+        codec = NoiseLink.initiator(identity, node_identity=node_identity, suite=suite)
+        clock = SystemClock(asyncio.get_running_loop())
+        return await dial(
+            host, port, codec=codec, events=events, transport_name="noise", clock=clock
+        )
+
+    return open_link
+
+
+async def connect(
+    url: str,
+    *,
+    key_file: str | Path | None = None,
+    identity: Identity | None = None,
+    node_identity: str,
+    reconnect: bool = True,
+    chacha: bool = False,
+) -> Client:
+    """Connect to a node's `noise` listener.
+
+    Args:
+        url: `noise://host:port`.
+        key_file: file with this client's key.
+        identity: this client's key, instead of a file.
+        node_identity: the node's identity (hex): no other node is talked to.
+        reconnect: make new links with backoff when one is lost.
+        chacha: use ChaCha20-Poly1305, for machines without AES instructions.
+
+    Raises:
+        TransportError: the node is not reached.
+        HandshakeError: it is another node, or does not know this identity.
+        ConfigError: the address or the key cannot be used.
+    """
+    if identity is None:
+        if key_file is None:
+            raise ConfigError("client.key", "a client needs `key_file` or `identity`")
+        identity = read_key(Path(key_file))
+    way = noise_connect(url, identity, node_identity, chacha=chacha)
+    session = Session(way, reconnect=reconnect)
+    await session.open()
+    return Client(session)
+
+
+def _unexpected() -> RequestError:
+    return RequestError("client.answer", "the node gave another kind of answer")

@@ -1,0 +1,131 @@
+"""A producer: gathers what is pushed to one partition in one turn of the loop into one append."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from rillnode.codecs import native
+from rillnode.codecs.entries import pack_body, split_items
+from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
+from rillnode.codecs.limits import ENTRY_BYTES_MAX
+from rillnode.node.client.session import Session
+
+WINDOW_BYTES: Final = 8_388_608
+"""Bytes that `push_all` leaves unconfirmed."""
+
+Settle = Callable[[int | RillnodeError], None]
+"""Takes the index of an append's first entry, or why nothing of it is stored."""
+
+
+class Producer:
+    """Pushes to one partition, in order."""
+
+    def __init__(self, session: Session, address: bytes) -> None:
+        self._session = session
+        self._address = address
+        self._loop = asyncio.get_running_loop()
+        self._items: list[bytes] = []
+        self._futures: list[asyncio.Future[int]] = []
+
+    def push(self, data: bytes) -> asyncio.Future[int]:
+        """Push one entry; the future gets its index once it is durable.
+
+        Raises:
+            RequestError: the entry is too large.
+        """
+        checked_entry(data)
+        future: asyncio.Future[int] = self._loop.create_future()
+        if not self._items:
+            self._loop.call_soon(self._flush)
+        self._items.append(data)
+        self._futures.append(future)
+        return future
+
+    async def push_all(self, items: Iterable[bytes]) -> int:
+        """Push entries in whole blocks; return the index after the last, once all are durable.
+
+        Nothing is read ahead of what the window takes, so `items` may be endless.
+
+        Raises:
+            RequestError: an entry is too large, or the node refused one; earlier ones may be
+                stored.
+        """
+        window: deque[tuple[int, asyncio.Future[int]]] = deque()
+        unconfirmed = next_index = 0
+        for block in split_items(map(checked_entry, items)):
+            size = sum(map(len, block))
+            window.append((size, self._append_block(block)))
+            unconfirmed += size
+            while unconfirmed > WINDOW_BYTES:
+                size, confirm = window.popleft()
+                next_index = await confirm
+                unconfirmed -= size
+        while window:
+            next_index = await window.popleft()[1]
+        return next_index
+
+    def _flush(self) -> None:
+        items, self._items = self._items, []
+        futures, self._futures = self._futures, []
+        start = 0
+        for run in split_items(items):
+            self._append(run, _settle_each(futures[start : start + len(run)]))
+            start += len(run)
+
+    def _append_block(self, block: Sequence[bytes]) -> asyncio.Future[int]:
+        """Append one block; the future gets the index after its last entry."""
+        future: asyncio.Future[int] = self._loop.create_future()
+
+        def settle(result: int | RillnodeError) -> None:
+            if future.done():
+                return
+            if isinstance(result, RillnodeError):
+                future.set_exception(result)
+            else:
+                future.set_result(result + len(block))
+
+        self._append(block, settle)
+        return future
+
+    def _append(self, items: Sequence[bytes], settle: Settle) -> None:
+        def on_response(response: native.Response | RillnodeError) -> None:
+            if isinstance(response, native.PositionResponse):
+                settle(response.index)
+            elif isinstance(response, RillnodeError):
+                settle(response)
+            else:
+                settle(TransportError("client.answer", "the node gave another kind of answer"))
+
+        request = native.AppendRequest(self._session.next_id(), len(items), pack_body(items))
+        try:
+            self._session.ask(self._address, request, on_response)
+        except RillnodeError as error:
+            settle(error)
+
+
+def checked_entry(data: bytes) -> bytes:
+    """Return an entry that a node may take.
+
+    Raises:
+        RequestError: the entry is too large.
+    """
+    if len(data) > ENTRY_BYTES_MAX:
+        raise RequestError(
+            "entries.size", f"an entry holds at most {ENTRY_BYTES_MAX} bytes, not {len(data)}"
+        )
+    return data
+
+
+def _settle_each(futures: Sequence[asyncio.Future[int]]) -> Settle:
+    def settle(result: int | RillnodeError) -> None:
+        if isinstance(result, RillnodeError):
+            for future in futures:
+                if not future.done():
+                    future.set_exception(result)
+            return
+        for index, future in enumerate(futures, result):
+            if not future.done():
+                future.set_result(index)
+
+    return settle

@@ -1,0 +1,302 @@
+"""A session: requests and subscriptions to one node, kept alive over links that come and go.
+
+There is one rule for a lost link: whatever has no answer yet is asked again on the next. An append
+whose confirm was lost may therefore be stored twice; nothing that was confirmed is ever lost.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Protocol
+
+from rillnode.codecs import native
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, TransportError
+from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
+from rillnode.codecs.ockam.routing import (
+    Route,
+    WireDecoder,
+    encode_header,
+    encode_with_header,
+    local,
+)
+from rillnode.transports.links import Link, LinkEvents
+
+logger = logging.getLogger("rillnode.node.client")
+
+RECONNECT_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+REQUEST_SECONDS: Final = 60.0
+
+_OWN_ROUTE: Final = (local(b"c"),)
+
+Connect = Callable[[LinkEvents], Awaitable[object]]
+"""Opens a link and tells `LinkEvents.link_opened` before it returns."""
+
+OnResponse = Callable[[native.Response | RillnodeError], None]
+"""Takes the answer to one request, or why there is none."""
+
+
+class Subscriber(Protocol):
+    """Takes what a subscription brings, and can say where it stands when asked again."""
+
+    def blocks_received(self, response: native.BlocksResponse, route: Route) -> None:
+        """Take blocks; credit for them goes to `route`."""
+        ...
+
+    def resume(self) -> tuple[bytes, native.SubscribeRequest]:
+        """The stream's address and the request that goes on where the last blocks ended."""
+        ...
+
+    def failed(self, error: RillnodeError) -> None:
+        """The subscription is over."""
+        ...
+
+
+@dataclass(slots=True)
+class _Pending:
+    frame: bytes
+    on_response: OnResponse
+
+
+class Session:
+    """Talks to one node; all calls on the loop's thread.
+
+    Args:
+        connect: opens a link.
+        reconnect: make new links when one is lost; else a lost link ends the session.
+    """
+
+    def __init__(self, connect: Connect, *, reconnect: bool = True) -> None:
+        self._connect = connect
+        self._reconnect = reconnect
+        self._link: Link | None = None
+        self._decoder = WireDecoder()
+        self._ids = 0
+        self._pending: dict[int, _Pending] = {}
+        self._subscribers: dict[int, Subscriber] = {}
+        self._headers: dict[Route, bytes] = {}
+        self._outgoing: list[bytes] = []
+        self._flush_posted = False
+        self._closing = False
+        self._error: RillnodeError | None = None
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._random = Random()
+
+    @property
+    def connected(self) -> bool:
+        """Whether a link is open now."""
+        return self._link is not None
+
+    async def open(self) -> None:
+        """Make the first link.
+
+        Raises:
+            TransportError, HandshakeError: the node is not reached, or refuses this identity.
+        """
+        await self._connect(self)
+
+    async def close(self, *, timeout_seconds: float = 30.0) -> None:
+        """Wait until every request is answered, then close; what is still open then fails."""
+        if not self._closing:
+            self._closing = True
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    await self._idle.wait()
+            except TimeoutError:
+                logger.warning("closed_with_requests_open", extra={"requests": len(self._pending)})
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+        self._fail(TransportError("client.closed", "the client is closed"))
+        if self._link is not None:
+            self._link.close("the client is done")
+
+    # Requests --------------------------------------------------------------------------------
+
+    def next_id(self) -> int:
+        """A request id that this session has not used."""
+        self._ids += 1
+        return self._ids
+
+    def ask(self, address: bytes, request: native.Request, on_response: OnResponse) -> None:
+        """Send a request; `on_response` is called once, from the loop.
+
+        Raises:
+            RillnodeError: the session has ended.
+        """
+        if self._error is not None:
+            raise self._error
+        frame = self._frame((local(address),), request)
+        self._pending[request.request_id] = _Pending(frame, on_response)
+        self._idle.clear()
+        self._send(frame)
+
+    async def request(
+        self, address: bytes, request: native.Request, *, seconds: float = REQUEST_SECONDS
+    ) -> native.Response:
+        """Send a request and wait for its answer.
+
+        Raises:
+            RequestError: the node refused it.
+            TransportError: no answer in time, or the session ended.
+        """
+        future: asyncio.Future[native.Response] = asyncio.get_running_loop().create_future()
+
+        def on_response(response: native.Response | RillnodeError) -> None:
+            if future.done():
+                return
+            if isinstance(response, RillnodeError):
+                future.set_exception(response)
+            else:
+                future.set_result(response)
+
+        self.ask(address, request, on_response)
+        try:
+            async with asyncio.timeout(seconds):
+                return await future
+        except TimeoutError:
+            text = f"the node has not answered in {seconds:.0f} s"
+            raise TransportError("request.timeout", text) from None
+        finally:
+            self._forget(request.request_id)
+
+    def subscribe(self, subscription_id: int, subscriber: Subscriber) -> None:
+        """Start a subscription; it goes on over lost links until `unsubscribe`."""
+        self._subscribers[subscription_id] = subscriber
+        self._resume(subscriber)
+
+    def unsubscribe(self, subscription_id: int, route: Route | None) -> None:
+        """End a subscription; `route` is where its blocks came from, if any came."""
+        if self._subscribers.pop(subscription_id, None) is not None and route is not None:
+            self.tell(route, native.UnsubscribeRequest(subscription_id))
+
+    def tell(self, route: Route, request: native.Request) -> None:
+        """Send a request that has no answer, if a link is open."""
+        if self._link is not None:
+            self._send(self._frame(route, request))
+
+    # Link events -----------------------------------------------------------------------------
+
+    def link_opened(self, link: Link) -> None:
+        """Ask again for all that has no answer."""
+        self._link = link
+        self._decoder = WireDecoder()
+        self._outgoing = [pending.frame for pending in self._pending.values()]
+        for subscriber in self._subscribers.values():
+            self._resume(subscriber)
+        self._post_flush()
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        """Hand answers to those who wait for them."""
+        try:
+            for wire in self._decoder.decode(messages):
+                self._received(native.decode_response(wire.payload), wire.return_route)
+        except CodecError as error:
+            logger.warning("bad_answer", extra={"code": error.code, "offset": error.offset})
+            if self._link is not None:
+                self._link.close(str(error))
+
+    def link_drained(self) -> None:
+        """The node took what was buffered."""
+        self._post_flush()
+
+    def link_closed(self, reason: str) -> None:
+        """Make another link, unless this session is over."""
+        self._link = None
+        if self._error is not None:
+            return
+        if not self._reconnect:
+            self._fail(TransportError("link.closed", f"the link to the node closed: {reason}"))
+            return
+        logger.info("link_lost", extra={"reason": reason})
+        self._reconnecting = asyncio.get_running_loop().create_task(self._connect_again())
+
+    async def _connect_again(self) -> None:
+        attempt = 0
+        while self._link is None:
+            base = RECONNECT_SECONDS[min(attempt, len(RECONNECT_SECONDS) - 1)]
+            await asyncio.sleep(base * self._random.uniform(0.5, 1.5))
+            attempt += 1
+            try:
+                await self._connect(self)
+            except TransportError as error:
+                if not error.retryable:
+                    self._fail(error)
+                    return
+                logger.debug("not_reached", extra={"code": error.code, "attempt": attempt})
+
+    def _received(self, response: native.Response, route: Route) -> None:
+        request_id = response.request_id
+        subscriber = self._subscribers.get(request_id)
+        if subscriber is not None:
+            if isinstance(response, native.BlocksResponse):
+                subscriber.blocks_received(response, route)
+            elif isinstance(response, native.Failure):
+                del self._subscribers[request_id]
+                subscriber.failed(_error_of(response))
+            return
+        pending = self._forget(request_id)
+        if pending is None:
+            return
+        if isinstance(response, native.Failure):
+            pending.on_response(_error_of(response))
+        else:
+            pending.on_response(response)
+
+    # Sending ---------------------------------------------------------------------------------
+
+    def _frame(self, route: Route, request: native.Request) -> bytes:
+        header = self._headers.get(route)
+        if header is None:
+            if len(self._headers) > 10_000:
+                self._headers.clear()
+            header = self._headers[route] = encode_header(route, _OWN_ROUTE)
+        return encode_with_header(header, native.encode(request))
+
+    def _send(self, frame: bytes) -> None:
+        self._outgoing.append(frame)
+        self._post_flush()
+
+    def _post_flush(self) -> None:
+        if not self._flush_posted:
+            self._flush_posted = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Write all that one turn of the loop has gathered at once."""
+        self._flush_posted = False
+        link = self._link
+        if link is None:
+            # What matters of it is pending, and is sent by `link_opened`.
+            self._outgoing.clear()
+            return
+        if self._outgoing and link.buffered_bytes <= LINK_BUFFER_HIGH_BYTES:
+            frames, self._outgoing = self._outgoing, []
+            link.send(frames)
+
+    def _resume(self, subscriber: Subscriber) -> None:
+        if self._link is not None:
+            address, request = subscriber.resume()
+            self._send(self._frame((local(address),), request))
+
+    def _forget(self, request_id: int) -> _Pending | None:
+        pending = self._pending.pop(request_id, None)
+        if not self._pending:
+            self._idle.set()
+        return pending
+
+    def _fail(self, error: RillnodeError) -> None:
+        self._error = error
+        pending, self._pending = self._pending, {}
+        subscribers, self._subscribers = self._subscribers, {}
+        self._idle.set()
+        for request in pending.values():
+            request.on_response(error)
+        for subscriber in subscribers.values():
+            subscriber.failed(error)
+
+
+def _error_of(failure: native.Failure) -> RequestError:
+    return RequestError(failure.code, failure.text, retryable=failure.retryable)

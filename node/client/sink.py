@@ -1,0 +1,121 @@
+"""The client that a Spark job uses: it talks to its sink actor, and to nothing else."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from rillnode.codecs import native
+from rillnode.codecs.entries import Block
+from rillnode.codecs.errors import RequestError
+from rillnode.node.client.blocking import LoopThread
+from rillnode.node.client.client import noise_connect
+from rillnode.node.client.session import Session
+from rillnode.node.keyfiles import read_key
+
+REQUEST_SECONDS: Final = 120.0
+
+
+class SinkOptions(Protocol):
+    """How to reach a sink; see `rillnode.node.pipeline.ranges.ClientOptions`."""
+
+    @property
+    def url(self) -> str:
+        """`noise://host:port`."""
+        ...
+
+    @property
+    def node_identity(self) -> str:
+        """The node's identity, hex."""
+        ...
+
+    @property
+    def key_file(self) -> str:
+        """File of the job's key, read at each new link: the sink renews it."""
+        ...
+
+    @property
+    def sink(self) -> str:
+        """The sink's name."""
+        ...
+
+
+class SinkClient:
+    """A blocking connection to one sink; satisfies `RangeClient`."""
+
+    def __init__(self, session: Session, loop: LoopThread, sink: str) -> None:
+        self._session = session
+        self._loop = loop
+        self._address = f"spark_sink/{sink}".encode()
+
+    def ends(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """First index kept and next index of each (stream, partition)."""
+        response = self._ask(native.SinkEndsRequest(self._session.next_id()))
+        if not isinstance(response, native.SinkEndsResponse):
+            raise _unexpected()
+        return {
+            (end.stream, end.partition): (end.first_index, end.next_index) for end in response.ends
+        }
+
+    def read(
+        self, stream: str, partition: int, index: int, until: int, bytes_max: int
+    ) -> tuple[int, list[Block]]:
+        """First index kept, and whole blocks that cover the range from `index` on."""
+        response = self._ask(
+            native.SinkReadRequest(
+                self._session.next_id(), stream, partition, index, until, bytes_max
+            )
+        )
+        if not isinstance(response, native.BlocksResponse):
+            raise _unexpected()
+        return response.first_index, native.blocks_of(response)
+
+    def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Save committed positions; they are durable when this returns."""
+        self._ask(
+            native.SinkCommitRequest(
+                self._session.next_id(),
+                [
+                    native.SinkPosition(stream, partition, index)
+                    for (stream, partition), index in positions.items()
+                ],
+            )
+        )
+
+    def report(self, progress: Mapping[str, object]) -> None:
+        """Show the job's progress."""
+        document = msgspec.json.encode(progress)
+        self._ask(native.SinkReportRequest(self._session.next_id(), document))
+
+    def close(self) -> None:
+        """End the link."""
+        self._loop.run(self._session.close(timeout_seconds=5))
+        self._loop.stop()
+
+    def _ask(self, request: native.Request) -> native.Response:
+        return self._loop.run(
+            self._session.request(self._address, request, seconds=REQUEST_SECONDS)
+        )
+
+
+def sink_client(options: SinkOptions) -> SinkClient:
+    """Connect to a sink.
+
+    Raises:
+        TransportError: the node is not reached; HandshakeError: it refuses the job's key.
+        ConfigError: the address or the key file cannot be used.
+    """
+    identity = read_key(Path(options.key_file))
+    session = Session(noise_connect(options.url, identity, options.node_identity), reconnect=False)
+    loop = LoopThread()
+    try:
+        loop.run(session.open())
+    except BaseException:
+        loop.stop()
+        raise
+    return SinkClient(session, loop, options.sink)
+
+
+def _unexpected() -> RequestError:
+    return RequestError("client.answer", "the node gave another kind of answer")

@@ -1,0 +1,118 @@
+"""Following partitions: subscriptions that survive lost links."""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final
+
+from rillnode.codecs import native
+from rillnode.codecs.entries import Block, Entry, entries_of
+from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.ockam.routing import Route
+from rillnode.node.client.session import Session
+
+logger = logging.getLogger("rillnode.node.client")
+
+CREDIT_BYTES: Final = 4_194_304
+"""Bytes of blocks that a node may send ahead, for each partition."""
+
+
+class Follower:
+    """What several partitions of a stream bring, in the order of each partition.
+
+    Entries come once each, however often the link is lost. Where the stream was trimmed past the
+    position, it goes on with the first entry kept, and counts what is missing in `skipped`.
+    """
+
+    def __init__(self) -> None:
+        self.skipped = 0
+        self._ready: deque[tuple[_Partition, list[Entry], int]] = deque()
+        self._wake = asyncio.Event()
+        self._error: RillnodeError | None = None
+        self._partitions: list[_Partition] = []
+
+    def follow(self, session: Session, address: bytes, partition: int, index: int) -> None:
+        """Add a partition, from `index` on."""
+        self._partitions.append(_Partition(self, session, address, partition, index))
+
+    async def batch(self) -> list[Entry]:
+        """Wait for the next entries of one partition; at least one, at most a block.
+
+        Raises:
+            RillnodeError: the node refused, or the session ended.
+        """
+        while not self._ready:
+            if self._error is not None:
+                raise self._error
+            self._wake.clear()
+            await self._wake.wait()
+        partition, entries, size = self._ready.popleft()
+        partition.grant(size)
+        return entries
+
+    def close(self) -> None:
+        """End all subscriptions."""
+        for partition in self._partitions:
+            partition.close()
+        self._ready.clear()
+
+    def received(self, partition: "_Partition", entries: list[Entry], size: int) -> None:
+        """Take a partition's next entries; `size` bytes of credit return with them."""
+        self._ready.append((partition, entries, size))
+        self._wake.set()
+
+    def fail(self, error: RillnodeError) -> None:
+        """End with an error, after what has already come."""
+        self._error = error
+        self._wake.set()
+
+
+class _Partition:
+    """One partition's subscription."""
+
+    def __init__(
+        self, follower: Follower, session: Session, address: bytes, partition: int, index: int
+    ) -> None:
+        self._follower = follower
+        self._session = session
+        self._address = address
+        self._partition = partition
+        self._next = index
+        self._route: Route | None = None
+        self._id = session.next_id()
+        session.subscribe(self._id, self)
+
+    def resume(self) -> tuple[bytes, native.SubscribeRequest]:
+        """Ask for what follows the last entry that came."""
+        self._route = None
+        return self._address, native.SubscribeRequest(self._id, self._next, CREDIT_BYTES)
+
+    def blocks_received(self, response: native.BlocksResponse, route: Route) -> None:
+        """Hand on the entries that have not come yet."""
+        self._route = route
+        if response.first_index > self._next:
+            skipped = response.first_index - self._next
+            self._follower.skipped += skipped
+            logger.warning("entries_trimmed", extra={"skipped": skipped, "from": self._next})
+            self._next = response.first_index
+        for item in response.blocks:
+            block = Block(item.first_index, item.value)
+            entries = entries_of(block, partition=self._partition, first=self._next)
+            if entries:
+                self._next = block.next_index
+                self._follower.received(self, entries, len(item.value))
+            else:
+                self.grant(len(item.value))
+
+    def failed(self, error: RillnodeError) -> None:
+        """Tell the follower."""
+        self._follower.fail(error)
+
+    def grant(self, size: int) -> None:
+        """Let the node send as much again as was taken."""
+        if self._route is not None:
+            self._session.tell(self._route, native.CreditRequest(self._id, size))
+
+    def close(self) -> None:
+        """End the subscription."""
+        self._session.unsubscribe(self._id, self._route)

@@ -1,0 +1,56 @@
+"""Configuration: TOML, environment and overrides into checked structs."""
+
+from rillnode.node.config.address import ListenAddress, parse_address
+from rillnode.node.config.load import (
+    Loaded,
+    check_config,
+    load,
+    load_config,
+    parse_config,
+    refuse_unavailable,
+)
+from rillnode.node.config.tables import (
+    Config,
+    GrantTable,
+    HttpListener,
+    IdentityTable,
+    Listener,
+    LogTable,
+    NextgraphListener,
+    NoiseListener,
+    OckamListener,
+    PeerTable,
+    SinkTables,
+    SparkSink,
+    StoreTable,
+    StreamrListener,
+    StreamTable,
+    WebListener,
+)
+
+__all__ = [
+    "Config",
+    "GrantTable",
+    "HttpListener",
+    "IdentityTable",
+    "ListenAddress",
+    "Listener",
+    "Loaded",
+    "LogTable",
+    "NextgraphListener",
+    "NoiseListener",
+    "OckamListener",
+    "PeerTable",
+    "SinkTables",
+    "SparkSink",
+    "StoreTable",
+    "StreamTable",
+    "StreamrListener",
+    "WebListener",
+    "check_config",
+    "load",
+    "load_config",
+    "parse_address",
+    "parse_config",
+    "refuse_unavailable",
+]

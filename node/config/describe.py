@@ -1,0 +1,234 @@
+"""The configuration described: reference, JSON schema, a new file, effective values.
+
+All of it is made from the structs and their docstrings.
+"""
+
+import inspect
+import json
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from msgspec import inspect as types
+from msgspec import structs
+
+from rillnode.node.config.load import Loaded
+from rillnode.node.config.paths import KeyPath, bare, expected, format_path
+from rillnode.node.config.rules import UNAVAILABLE
+from rillnode.node.config.tables import Config
+
+_COMMENT_COLUMNS = 96
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key of a table; `example` stands where there is no default."""
+
+    name: str
+    expected: str
+    required: bool
+    default: Any
+    example: Any
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One table of the file.
+
+    Attributes:
+        header: `[noise]`, `[[grant]]`, or nothing for the keys above all tables.
+        optional: whether nothing of it takes effect until the table is present.
+        available: whether this version runs with it.
+    """
+
+    header: str
+    struct: type[msgspec.Struct]
+    optional: bool
+    available: bool
+    summary: str
+    keys: list[Key]
+
+
+def tables() -> list[Table]:
+    """Every table of a configuration, in the order of the file."""
+    return list(_tables(Config, "", False))
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a configuration."""
+    described: dict[str, Any] = msgspec.json.schema(Config, schema_hook=_path_schema)
+    for table in tables():
+        entry = described["$defs"][table.struct.__name__]
+        entry["description"] = table.summary
+        for key in table.keys:
+            entry["properties"][key.name]["description"] = key.description
+    for entry in described["$defs"].values():
+        entry["description"] = _without_attributes(entry["description"])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "rillnode node.toml",
+        **described,
+    }
+
+
+def template(name: str, admin: str) -> str:
+    """The text of a new `node.toml`: all defaults in comments, and a grant for the admin key."""
+    lines = [
+        "# Configuration of a rillnode node. A key in a comment has its default or an example.",
+        "# `rillnode config check` checks this file; `config show` shows what is in effect.",
+        "",
+    ]
+    for table in tables():
+        if not table.available:
+            continue
+        mark = "# " if table.optional else ""
+        if table.header:
+            lines += ["", *_comment(table.summary), mark + table.header]
+        for key in table.keys:
+            if not table.header and key.name == "name":
+                lines += [*_comment(key.description), f"name = {toml_value(name)}"]
+                continue
+            shown = key.example if key.default is None or key.required else key.default
+            lines += [*_comment(key.description), f"# {key.name} = {toml_value(shown)}"]
+        if table.header == "[[grant]]":
+            lines += ["", "# The key that `rillnode init` made for you.", "[[grant]]"]
+            lines += [f'who = "noise:{admin}"', 'streams = "*"', 'may = ["admin"]']
+    return "\n".join(lines) + "\n"
+
+
+def effective(loaded: Loaded) -> Iterator[tuple[str, Any, str]]:
+    """Every value in effect: key, value, and where it comes from.
+
+    Nothing here is secret: keys are configured by the paths of their files.
+    """
+    config = loaded.config
+    sinks = tuple(
+        structs.replace(sink, checkpoint_dir=sink.checkpoint_path) for sink in config.sink.spark
+    )
+    identity = structs.replace(
+        config.identity, key_file=config.key_file, admin_key_file=config.admin_key_file
+    )
+    filled = structs.replace(
+        config, identity=identity, sink=structs.replace(config.sink, spark=sinks)
+    )
+    for path, value in _leaves((), msgspec.to_builtins(filled, enc_hook=str)):
+        yield format_path(path), value, loaded.origin(path)
+
+
+def toml_value(value: Any) -> str:
+    """Write a value as TOML does."""
+    match value:
+        case bool() | str():
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        case int():
+            return f"{value:_}"
+        case list() | tuple():
+            return f"[{', '.join(map(toml_value, cast(list[Any], value)))}]"
+        case dict():
+            pairs = cast(dict[str, Any], value).items()
+            return "{" + ", ".join(f"{key} = {toml_value(one)}" for key, one in pairs) + "}"
+        case _:
+            return str(value) if isinstance(value, float) else json.dumps(str(value))
+
+
+def _tables(
+    struct: type[msgspec.Struct], name: str, item: bool, off: bool = False
+) -> Iterator[Table]:
+    fields = cast(types.StructType, types.type_info(struct)).fields
+    inner: list[tuple[types.Field, types.StructType, bool]] = []
+    keys: list[Key] = []
+    descriptions = _descriptions(struct)
+    for field in fields:
+        kind = bare(field.type)
+        if isinstance(kind, types.StructType):
+            inner.append((field, kind, False))
+        elif isinstance(kind, types.VarTupleType) and isinstance(kind.item_type, types.StructType):
+            inner.append((field, kind.item_type, True))
+        else:
+            keys.append(_key(field, descriptions[field.name]))
+    if keys:
+        header = f"[[{name}]]" if item else f"[{name}]" if name else ""
+        yield Table(
+            header=header,
+            struct=struct,
+            optional=item or off,
+            available=name not in UNAVAILABLE,
+            summary=_summary(struct),
+            keys=keys,
+        )
+    for field, kind, is_item in inner:
+        path = f"{name}.{field.encode_name}".removeprefix(".")
+        yield from _tables(kind.cls, path, is_item, off=field.default is None)
+
+
+def _key(field: types.Field, description: str) -> Key:
+    default = field.default
+    if field.default_factory is not msgspec.NODEFAULT:
+        default = field.default_factory()
+    return Key(
+        name=field.encode_name,
+        expected=expected(field.type),
+        required=field.required,
+        default=None if field.required else default,
+        example=_example(field.type),
+        description=description,
+    )
+
+
+def _example(kind: types.Type) -> Any:
+    if isinstance(kind, types.Metadata):
+        extra = cast(dict[str, list[Any]], kind.extra_json_schema or {})
+        return extra["examples"][0] if "examples" in extra else _example(kind.type)
+    return None
+
+
+def _summary(struct: type) -> str:
+    return _without_attributes(struct.__doc__ or "")
+
+
+def _without_attributes(text: str) -> str:
+    return inspect.cleandoc(text).partition("\n\nAttributes:")[0]
+
+
+def _descriptions(struct: type) -> dict[str, str]:
+    """The texts under "Attributes" of a struct and of those that it extends."""
+    found: dict[str, str] = {}
+    for cls in reversed(struct.__mro__):
+        listed = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2]
+        name = ""
+        for line in textwrap.dedent(listed).splitlines():
+            if line.startswith(" "):
+                found[name] += " " + line.strip()
+            elif line:
+                name, _, text = line.partition(": ")
+                found[name] = text
+    return found
+
+
+def _comment(text: str) -> list[str]:
+    paragraphs = text.replace("\n\n", "\0").replace("\n", " ").split("\0")
+    wrapped = (textwrap.wrap(one, _COMMENT_COLUMNS) for one in paragraphs)
+    return [f"# {line}" for lines in wrapped for line in lines]
+
+
+def _leaves(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, Any]]:
+    if isinstance(value, dict) and value:
+        for key, inner in cast(dict[str, Any], value).items():
+            yield from _leaves((*path, key), inner)
+    elif isinstance(value, list | tuple) and any(
+        isinstance(one, dict) for one in cast(list[Any], value)
+    ):
+        for at, inner in enumerate(cast(list[Any], value)):
+            yield from _leaves((*path, at), inner)
+    else:
+        yield path, value
+
+
+def _path_schema(kind: type) -> dict[str, Any]:
+    if kind is Path:
+        return {"type": "string", "format": "path"}
+    raise TypeError(f"no JSON schema for {kind}")

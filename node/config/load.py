@@ -1,0 +1,276 @@
+"""TOML text, environment and overrides into a checked `Config`.
+
+What is set in several places is taken from the first of: `--set key=value`, the environment
+(`RILLNODE__NOISE__LISTEN`), the file, the default. Relative paths are relative to the file's
+directory, or to the working directory where there is no file.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import inspect
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.config.lines import key_lines, line_of
+from rillnode.node.config.paths import (
+    KeyPath,
+    bare,
+    expected,
+    format_path,
+    keys_at,
+    parse_path,
+    type_at,
+)
+from rillnode.node.config.rules import Problem, problems, unavailable
+from rillnode.node.config.tables import Config, default_data_dir
+
+ENVIRONMENT_PREFIX: Final = "RILLNODE__"
+_FAILED_AT = re.compile(r"^(.*?)(?: - at (?:`key` in )?`\$\.?([^`]*)`)?$", re.DOTALL)
+_QUOTED = re.compile(r"`([^`]*)`")
+
+
+@dataclass(slots=True)
+class _Settings:
+    """Raw values, and where they were set."""
+
+    file: Path | None = None
+    tree: dict[str, Any] = field(default_factory=dict[str, Any])
+    lines: dict[KeyPath, int] = field(default_factory=dict[KeyPath, int])
+    origins: dict[KeyPath, str] = field(default_factory=dict[KeyPath, str])
+
+    def where(self, path: KeyPath) -> str:
+        """The place to look at, for people: `node.toml:12`, `--set`, a variable's name."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.origins:
+                return self.origins[path[:length]]
+        if self.file is None:
+            return "configuration"
+        line = line_of(path, self.lines)
+        return f"{self.file}:{line}" if line else str(self.file)
+
+    def error(self, *found: Problem) -> ConfigError:
+        """One error that names every problem, each with file, line and key path."""
+        rows = [f"{self.where(one.path)}: {format_path(one.path)}: {one.text}" for one in found]
+        first = found[0]
+        return ConfigError(
+            first.code, "\n".join(rows), file=str(self.file or ""), key=format_path(first.path)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration and where its values come from."""
+
+    config: Config
+    _settings: _Settings
+
+    def origin(self, path: KeyPath) -> str:
+        """`default`, `node.toml:12`, `--set`, or the variable's name."""
+        value: Any = self._settings.tree
+        for part in path:
+            try:
+                value = value[part]
+            except (KeyError, IndexError, TypeError):
+                return "default"
+        return self._settings.where(path)
+
+
+def parse_config(text: str, path: Path) -> Config:
+    """Read a configuration from the text of the file at `path`.
+
+    Raises:
+        ConfigError: not TOML, or a value that cannot be; the text names file, line and key.
+    """
+    return _finish(_read(text, path)).config
+
+
+def load_config(
+    path: Path | None,
+    overrides: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """Read a configuration file and what overrides it; see `load`."""
+    return load(path, overrides, environ).config
+
+
+def load(
+    path: Path | None,
+    overrides: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Read a configuration file and what overrides it.
+
+    Args:
+        path: the TOML file; None starts from the defaults.
+        overrides: texts `key=value`, as given to `--set`.
+        environ: where to look for `RILLNODE__...`; None looks nowhere.
+
+    Raises:
+        ConfigError: a file that cannot be read, or a value that cannot be; the text names file or
+            variable, line and key.
+    """
+    settings = _Settings() if path is None else _read(_file_text(path), path)
+    for name in sorted(environ or {}):
+        if name.startswith(ENVIRONMENT_PREFIX):
+            key = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
+            _override(settings, key, (environ or {})[name], name)
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError("config.syntax", f"--set {text}: expected --set key=value")
+        _override(settings, key.strip(), value, "--set")
+    return _finish(settings)
+
+
+def check_config(config: Config) -> None:
+    """Check a configuration that was built in Python.
+
+    Raises:
+        ConfigError: a value that cannot be; the text names the key.
+    """
+    settings = _Settings(tree=msgspec.to_builtins(config, enc_hook=str))
+    _check(_convert(settings), settings)
+
+
+def refuse_unavailable(config: Config) -> None:
+    """Refuse to run a configuration that asks for what this version cannot do.
+
+    Raises:
+        ConfigError: names the tables to remove.
+    """
+    if names := unavailable(config):
+        tables = ", ".join(f"[[{name}]]" if name == "peer" else f"[{name}]" for name in names)
+        raise ConfigError(
+            "config.unavailable",
+            f"{tables}: not available in this version; remove the table to run the node",
+        )
+
+
+def _file_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            "config.file", f"{path}: no such file; `rillnode init` writes one", file=str(path)
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            "config.file", f"{path}: cannot be read: {error}", file=str(path)
+        ) from None
+
+
+def _read(text: str, path: Path) -> _Settings:
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("config.syntax", f"{path}: not TOML: {error}", file=str(path)) from None
+    return _Settings(file=path, tree=tree, lines=key_lines(text))
+
+
+def _override(settings: _Settings, key: str, text: str, origin: str) -> None:
+    try:
+        path = parse_path(key)
+    except ValueError as error:
+        raise ConfigError("config.syntax", f"{origin}: {error}") from None
+    settings.origins[path] = origin
+    for length in range(1, len(path) + 1):
+        if type_at(path[:length]) is None:
+            raise settings.error(_unknown(path[: length - 1], str(path[length - 1])))
+    value = _value(settings, path, text)
+    try:
+        settings.tree = _placed(settings.tree, path, value)
+    except LookupError:
+        text = "there is no such table or item to set it in; items are numbered from 0"
+        raise settings.error(Problem(path, "config.value", text)) from None
+
+
+def _placed(at: Any, path: KeyPath, value: Any) -> Any:
+    """What stands at a place once `value` stands at `path` below it."""
+    if not path:
+        return value
+    part, rest = path[0], path[1:]
+    if isinstance(part, str) and isinstance(at, dict | None):
+        table = cast(dict[str, Any], at or {})
+        return {**table, part: _placed(table.get(part), rest, value)}
+    if isinstance(part, int) and isinstance(at, list | None):
+        items = cast(Sequence[Any], at or [])
+        if part <= len(items):
+            old = items[part] if part < len(items) else None
+            return [*items[:part], _placed(old, rest, value), *items[part + 1 :]]
+    raise LookupError(part)
+
+
+def _value(settings: _Settings, path: KeyPath, text: str) -> Any:
+    """Texts stand for themselves; everything else is a TOML value."""
+    match bare(type_at(path)):
+        case inspect.StrType() | inspect.LiteralType() | inspect.CustomType():
+            return text
+        case kind:
+            try:
+                tree = tomllib.loads(f"value = {text}")
+            except tomllib.TOMLDecodeError:
+                tree = {}
+            if tree.keys() != {"value"}:
+                wanted = f"{text!r}: expected {expected(kind)}, written as in TOML"
+                raise settings.error(Problem(path, "config.value", wanted))
+            return tree["value"]
+
+
+def _finish(settings: _Settings) -> Loaded:
+    config = _convert(settings)
+    _check(config, settings)
+    return Loaded(config, settings)
+
+
+def _check(config: Config, settings: _Settings) -> None:
+    if found := list(problems(config)):
+        raise settings.error(*found)
+
+
+def _convert(settings: _Settings) -> Config:
+    base = settings.file.parent.absolute() if settings.file else Path.cwd()
+
+    def absolute(kind: type, value: object) -> Path:
+        if kind is not Path or not isinstance(value, str) or not value:
+            raise ValueError("Expected a path")
+        return Path(os.path.normpath(base / Path(value).expanduser()))
+
+    tree = {"data_dir": str(default_data_dir()), **settings.tree}
+    try:
+        return msgspec.convert(tree, Config, dec_hook=absolute)
+    except msgspec.ValidationError as error:
+        raise settings.error(_problem(str(error), settings.tree)) from None
+
+
+def _problem(message: str, tree: Mapping[str, Any]) -> Problem:
+    """Say in the words of the configuration what msgspec says of JSON."""
+    failed = _FAILED_AT.match(message)
+    said, place = (failed[1], failed[2] or "") if failed else (message, "")
+    place = place.removesuffix("[...]")
+    path = parse_path(place) if place else ()
+    named = _QUOTED.findall(said)
+    if "unknown field" in said:
+        return _unknown(path, named[-1])
+    if "missing required field" in said:
+        path = (*path, named[-1])
+        return Problem(path, "config.missing", f"missing; expected {expected(type_at(path))}")
+    value: Any = tree
+    for part in path:
+        value = value[part]
+    shown = f"{value!r}: " if isinstance(value, str | int | float | bool) else ""
+    return Problem(path, "config.value", f"{shown}expected {expected(type_at(path))}")
+
+
+def _unknown(table: KeyPath, key: str) -> Problem:
+    allowed = keys_at(table)
+    close = get_close_matches(key, allowed, n=1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    text = f"unknown key; {meant}allowed: {', '.join(allowed)}" if allowed else "unknown key"
+    return Problem((*table, key), "config.unknown_key", text)

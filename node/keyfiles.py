@@ -1,0 +1,80 @@
+"""Key files: an Ed25519 seed as 64 hexadecimal digits, readable by its owner only."""
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.keys import Identity
+
+_FILE_BYTES_MAX: Final = 256
+"""More than any key file; a wrong path is not read into memory whole."""
+
+
+def read_key(path: Path) -> Identity:
+    """Read the identity in a key file.
+
+    Raises:
+        ConfigError: no such file, not a key, or others may read it; the text names the file and
+            what to do, and never repeats what is in it.
+    """
+    try:
+        with path.open("rb") as file:
+            info = os.fstat(file.fileno())
+            content = file.read(_FILE_BYTES_MAX)
+    except FileNotFoundError:
+        raise _error(
+            "key.file", path, f"no such key file; `rillnode key new {path}` makes one"
+        ) from None
+    except OSError as error:
+        raise _error("key.file", path, f"cannot be read: {error.strerror}") from None
+    mode = stat.S_IMODE(info.st_mode)
+    if mode & 0o077:
+        text = f"others may read this key (mode {mode:04o}); run `chmod 600 {path}`"
+        raise _error("key.mode", path, text)
+    try:
+        return Identity.from_hex(content.decode("ascii", "replace"))
+    except ConfigError as error:
+        raise _error(error.code, path, error.text) from None
+
+
+def write_key(path: Path, identity: Identity) -> None:
+    """Write a new key file, durably, with mode 0600 from its first moment.
+
+    Missing directories are made with mode 0700.
+
+    Raises:
+        ConfigError: the file exists (it is never overwritten), or cannot be written.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(identity.seed_hex + "\n")
+            file.flush()
+            os.fsync(descriptor)
+    except FileExistsError as error:
+        if error.filename != str(path):
+            raise _error("key.file", path, f"cannot be written: {error}") from None
+        text = "exists; a key is never overwritten: choose another name or remove it yourself"
+        raise _error("key.exists", path, text) from None
+    except OSError as error:
+        raise _error("key.file", path, f"cannot be written: {error.strerror}") from None
+
+
+def read_or_make_key(path: Path, seed: bytes) -> Identity:
+    """Read a key file, or write one with the identity of `seed` where there is none.
+
+    Raises:
+        ConfigError: as `read_key` and `write_key`.
+    """
+    if path.exists():
+        return read_key(path)
+    identity = Identity.from_seed(seed)
+    write_key(path, identity)
+    return identity
+
+
+def _error(code: str, path: Path, text: str) -> ConfigError:
+    return ConfigError(code, f"{path}: {text}", file=str(path))

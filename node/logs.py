@@ -1,0 +1,97 @@
+"""Log output: one event per line, for people or as JSON.
+
+A record is an event name and fields: `log.info("link opened", extra={"transport": "noise"})`.
+Loggers are named `rillnode.<layer>.<module>`. Payloads and keys are never logged; should bytes
+come here all the same, only their number is written.
+"""
+
+import json
+import logging
+import re
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+from rillnode.node.config.tables import LogTable
+
+_STANDARD: Final = frozenset(
+    (*vars(logging.LogRecord("", 0, "", 0, "", None, None)), "message", "asctime", "taskName")
+)
+_PLAIN: Final = re.compile(r'[^\s"=\\]+')
+_KEY_HEX: Final = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")
+
+
+class ConsoleFormatter(logging.Formatter):
+    """`time level logger event key=value`; keys of 32 bytes are shortened to 8 digits."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write one record as one line, and the lines of its exception."""
+        pairs = [f"{key}={_quoted(_text(value))}" for key, value in _fields(record).items()]
+        event = record.getMessage()
+        if not event.isprintable():
+            event = json.dumps(event)
+        line = " ".join((_time(record), record.levelname.lower(), record.name, event, *pairs))
+        line = _KEY_HEX.sub(r"\1", line)
+        return f"{line}\n{_exception(record)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, event, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write one record as one line, its exception included."""
+        document: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        for key, value in _fields(record).items():
+            document.setdefault(key, _json_value(value))
+        if record.exc_info:
+            document["exception"] = _exception(record)
+        return json.dumps(document, ensure_ascii=False)
+
+
+def configure_logs(table: LogTable, stream: TextIO) -> logging.Handler:
+    """Send the logs of the process to `stream`; only the command line does so.
+
+    Other libraries are heard from level warning on.
+
+    Returns:
+        The handler, which replaces those of the root logger.
+    """
+    people = table.format == "console" or (table.format == "auto" and stream.isatty())
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(ConsoleFormatter() if people else JsonFormatter())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger("rillnode").setLevel(table.level.upper())
+    for layer, level in table.levels.items():
+        logging.getLogger(f"rillnode.{layer}").setLevel(level.upper())
+    return handler
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _exception(record: logging.LogRecord) -> str:
+    return logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes | bytearray):
+        return f"<{len(value)} bytes>"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _quoted(text: str) -> str:
+    return text if _PLAIN.fullmatch(text) and text.isprintable() else json.dumps(text)
+
+
+def _json_value(value: object) -> object:
+    return value if value is None or isinstance(value, str | int | float) else _text(value)

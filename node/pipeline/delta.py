@@ -1,0 +1,196 @@
+"""The Spark sink `rillnode-delta`: every micro-batch is one transaction of a Delta table.
+
+    frame.writeStream.format("rillnode-delta").option("checkpointLocation", c).start(table_dir)
+
+Tasks write Parquet files; the commit adds them all in one transaction that also carries the pair
+(id of the query, id of the batch). A batch that Spark repeats finds its pair in the table and is
+skipped, so that each row is in the table exactly once. The id of the query comes from the
+checkpoint: under a fixed one, a new checkpoint, which counts its batches from 0 again, would have
+them all skipped.
+
+Rows, files and what the log of the table says of them are synced before Spark learns of the
+commit, because the node may trim entries after that.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.pipeline.checkpoint import query_id, sync_batch
+from rillnode.node.pipeline.files import local_path, locked, sync_files
+from rillnode.node.pipeline.parquet import TableFile, remove_files, write_files
+
+FORMAT: Final = "rillnode-delta"
+COMMIT_SECONDS_MAX: Final = 60.0
+TABLE_PROPERTIES: Final = {
+    # A commit per trigger makes thousands of log files a day; readers need few of them.
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 7 days",
+    "delta.enableExpiredLogCleanup": "true",
+}
+
+
+@dataclass(frozen=True)
+class FilesWritten(WriterCommitMessage):
+    """What one task wrote."""
+
+    files: tuple[TableFile, ...]
+
+
+class DeltaSink(DataSource):
+    """Format `rillnode-delta`, for `writeStream` in output mode append."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Name for `format(...)`."""
+        return FORMAT
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "DeltaStreamWriter":
+        """The writer of a query's micro-batches.
+
+        Raises:
+            ConfigError: no path or no checkpoint is given, or the output mode is not append.
+        """
+        if overwrite:
+            raise ConfigError("spark.option", f"format {FORMAT} only appends")
+        found: dict[str, str] = {}
+        for name in ("path", "checkpointLocation"):
+            value = self.options.get(name)
+            if not value:
+                raise ConfigError("spark.option", f"option `{name}` of format {FORMAT} is missing")
+            found[name] = value
+        return DeltaStreamWriter(found["path"], found["checkpointLocation"], schema.json())
+
+
+class DeltaStreamWriter(DataSourceStreamArrowWriter):
+    """Writes files in tasks and commits them in the driver."""
+
+    def __init__(self, table: str, checkpoint: str, schema_json: str) -> None:
+        self._table = table
+        self._checkpoint = checkpoint
+        self._schema_json = schema_json
+
+    # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
+    def write(  # type: ignore[override]
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> FilesWritten:
+        """Write one task's rows to files."""
+        return FilesWritten(tuple(write_files(self._table, iterator)))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Add a batch's files to the table, once.
+
+        Raises:
+            ConfigError: the table has other columns.
+        """
+        files = _files(messages)
+        if not files:
+            return
+        with _committing(self._table):
+            self._commit(files, batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Remove what the tasks of a failed batch have written."""
+        remove_files(self._table, [file.name for file in _files(messages)])
+
+    def _commit(self, files: list[TableFile], batch_id: int) -> None:
+        app_id = query_id(self._checkpoint)
+        table = self._open()
+        done = table.transaction_version(app_id)
+        if done is not None and done >= batch_id:
+            remove_files(self._table, [file.name for file in files])
+            return
+        sync_batch(self._checkpoint, batch_id)
+        table.create_write_transaction(
+            add_actions(files, data_change=True),
+            "append",
+            table.schema(),
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(app_id, batch_id)],
+                custom_metadata={"batch": _summary(app_id, batch_id, files)},
+            ),
+        )
+        before = table.version()
+        table.update_incremental()
+        sync_log(self._table, before, table.version())
+
+    def _open(self) -> DeltaTable:
+        schema = Schema.from_json(self._schema_json)
+        try:
+            table = DeltaTable(self._table)
+        except TableNotFoundError:
+            DeltaTable.create(self._table, schema, mode="ignore", configuration=TABLE_PROPERTIES)
+            sync_log(self._table, -1, 0)
+            table = DeltaTable(self._table)
+        if table.schema() != schema:
+            raise ConfigError(
+                "spark.table",
+                f"the table {self._table} has other columns than the query: "
+                f"{_columns(table.schema())} instead of {_columns(schema)}. "
+                "Give the query a table directory of its own",
+            )
+        return table
+
+
+def _committing(location: str) -> AbstractContextManager[None]:
+    """Keep a second committer off a local table.
+
+    delta-rs does not notice when two processes commit the same batch at the same time, as a job
+    and what is left of one that was killed may do.
+    """
+    local = local_path(location)
+    if local is None:
+        return nullcontext()
+    return locked(local / "_commit.lock", seconds=COMMIT_SECONDS_MAX)
+
+
+def add_actions(files: Sequence[TableFile], *, data_change: bool) -> list[AddAction | RemoveAction]:
+    """What a transaction says of written files."""
+    now_ms = time.time_ns() // 1_000_000
+    return [
+        AddAction(file.name, file.size, {}, now_ms, data_change=data_change, stats=file.stats)
+        for file in files
+    ]
+
+
+def sync_log(location: str, before: int, after: int) -> None:
+    """Make the versions `before < version <= after` of a table durable."""
+    local = local_path(location)
+    if local is not None:
+        log = local / "_delta_log"
+        versions = range(before + 1, after + 1)
+        sync_files([log, *(log / f"{version:020}.json" for version in versions)])
+
+
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[TableFile]:
+    return [
+        file for message in messages if isinstance(message, FilesWritten) for file in message.files
+    ]
+
+
+def _summary(app_id: str, batch_id: int, files: list[TableFile]) -> dict[str, object]:
+    """What the table's history tells of a batch."""
+    return {
+        "query": app_id,
+        "id": batch_id,
+        "rows": sum(file.rows for file in files),
+        "data_bytes": sum(file.data_bytes for file in files),
+        "file_bytes": sum(file.size for file in files),
+        "files": len(files),
+        "entries_lost": sum(file.entries_lost for file in files),
+    }
+
+
+def _columns(schema: Schema) -> str:
+    return ", ".join(f"{field.name} {json.loads(field.type.to_json())}" for field in schema.fields)

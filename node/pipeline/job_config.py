@@ -1,0 +1,80 @@
+"""What a Spark job is told: one JSON document, made by the node or written for a cluster."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.pipeline.ranges import DEFAULT_CLIENT, ClientOptions
+
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+
+
+class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A job's configuration; file names are absolute or relative to where the job starts.
+
+    Attributes:
+        sink: name of the node's sink.
+        url: the node's Noise listener, `noise://host:port`.
+        node_identity: the node's Ed25519 identity, hex.
+        key_file: path of the job's own key.
+        table_dir: directory or URI of the Delta table.
+        checkpoint_dir: directory or URI of Spark's checkpoint; a new one is a new query.
+        work_dir: local directory for temporary files and log settings.
+        master: Spark's master, null to take the one of `spark-submit`.
+        driver_memory: heap of the driver, and of everything in local mode.
+        trigger_seconds: a micro-batch begins at most this often.
+        batch_rows_max: entries per micro-batch.
+        fail_on_data_loss: end with an error, instead of writing a row of kind `gap`, where
+            entries were trimmed before they were read.
+        compact_commits: small files are merged after this many commits; 0 never.
+        client: `module:function` that connects to the node.
+        settings: further Spark settings.
+    """
+
+    sink: str
+    url: str
+    node_identity: str
+    key_file: str
+    table_dir: str
+    checkpoint_dir: str
+    work_dir: str
+    master: str | None = "local[2]"
+    driver_memory: str = "1g"
+    trigger_seconds: Annotated[float, msgspec.Meta(ge=0)] = 5.0
+    batch_rows_max: Positive = 100_000
+    fail_on_data_loss: bool = False
+    compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
+    client: str = DEFAULT_CLIENT
+    settings: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+    @property
+    def client_options(self) -> ClientOptions:
+        """How to reach the node's sink."""
+        return ClientOptions(
+            url=self.url,
+            node_identity=self.node_identity,
+            key_file=self.key_file,
+            sink=self.sink,
+            client=self.client,
+        )
+
+
+def load_job_config(path: Path) -> JobConfig:
+    """Read a job's configuration.
+
+    Raises:
+        ConfigError: the file cannot be read, or a key is missing, unknown or of another type.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=JobConfig)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError("job.config", f"{path}: {error}") from error
+
+
+def save_job_config(config: JobConfig, path: Path) -> None:
+    """Write a configuration, whole or not at all."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
+    fresh.replace(path)

@@ -1,0 +1,61 @@
+"""Leaves out of a job's standard error what is printed at every start or stop and means nothing.
+
+Java says that it uses an incubator module, which Spark asks it to. A Python worker that Spark no
+longer needs finds its socket closed and prints a traceback about it. Neither goes through a logger
+whose level one could set.
+"""
+
+import os
+import threading
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_INCUBATOR: Final = b"WARNING: Using incubator modules"
+_TRACEBACK: Final = b"Traceback (most recent call last):"
+_LAST_LINES_SECONDS: Final = 1.0
+
+
+@contextmanager
+def quiet_stderr() -> Generator[None]:
+    """Filter standard error of this process and of all that it starts meanwhile."""
+    reader, writer = os.pipe()
+    terminal = os.dup(2)
+    os.dup2(writer, 2)
+    os.close(writer)
+    thread = threading.Thread(target=_copy, args=(reader, terminal), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        # The pipe ends when the last child does, which may be later than this process.
+        thread.join(_LAST_LINES_SECONDS)
+
+
+def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines that say something; a traceback is held back until it is known whose it is."""
+    held: list[bytes] = []
+    for line in lines:
+        if held:
+            held.append(line)
+            if line.startswith(b" "):
+                continue
+            if not (line.startswith(b"BrokenPipeError") and _is_workers(held)):
+                yield from held
+            held = []
+        elif line.startswith(_TRACEBACK):
+            held.append(line)
+        elif not line.startswith(_INCUBATOR):
+            yield line
+    yield from held
+
+
+def _is_workers(traceback: list[bytes]) -> bool:
+    return any(b"pyspark/daemon.py" in line or b"daemon.py" in line for line in traceback)
+
+
+def _copy(reader: int, terminal: int) -> None:
+    with os.fdopen(reader, "rb") as lines:
+        for line in without_noise(lines):
+            os.write(terminal, line)

@@ -1,0 +1,221 @@
+"""Positions in streams: what a batch covers, how it is limited and how it is split into tasks.
+
+Pure arithmetic without Spark or a node. A *position* is the index of the next entry to read of
+one (stream, partition). In options and in Spark's checkpoint positions are JSON,
+`{"stream": {"partition": index}}`, always in the same order, because Spark compares their text.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal, NamedTuple, cast
+
+from rillnode.codecs.errors import ConfigError, RequestError
+
+Key = tuple[str, int]
+Positions = dict[Key, int]
+Ends = Mapping[Key, tuple[int, int]]
+"""First index kept and next index, per (stream, partition)."""
+Bound = Literal["earliest", "latest"] | Positions
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+TASK_ROWS_MIN: Final = 4_096
+"""Fewer rows are not worth a task and a file of their own. Own choice: one full block."""
+
+
+class Range(NamedTuple):
+    """Entries `start <= index < until` of one partition; a `gap` was trimmed unread."""
+
+    stream: str
+    partition: int
+    start: int
+    until: int
+    gap: bool = False
+
+
+def positions_to_json(positions: Mapping[Key, int]) -> dict[str, dict[str, int]]:
+    """Positions as they stand in Spark's checkpoint, in ascending order."""
+    document: dict[str, dict[str, int]] = {}
+    for (stream, partition), index in sorted(positions.items()):
+        document.setdefault(stream, {})[str(partition)] = index
+    return document
+
+
+def positions_from_json(document: object, where: str) -> Positions:
+    """Read positions; `where` names their origin in errors.
+
+    Raises:
+        ConfigError: not of the form `{"stream": {"partition": index}}`.
+    """
+    positions: Positions = {}
+    for stream, partitions in _items(document, where):
+        for partition, index in _items(partitions, where):
+            if not (partition.isdecimal() and partition.isascii()):
+                raise _not_positions(where, f"partition {partition!r} is no number")
+            if type(index) is not int or index < EARLIEST:
+                raise _not_positions(where, f"index {index!r} of stream {stream!r} is no index")
+            positions[stream, int(partition)] = index
+    return positions
+
+
+def parse_bound(text: str, option: str) -> Bound:
+    """Read `startingOffsets` or `endingOffsets`: earliest, latest or positions as JSON.
+
+    In JSON, -1 stands for the latest and -2 for the earliest index, as in Kafka's source.
+
+    Raises:
+        ConfigError: none of these.
+    """
+    word = text.strip()
+    if word.lower() == "earliest":
+        return "earliest"
+    if word.lower() == "latest":
+        return "latest"
+    where = f"option `{option}`"
+    try:
+        document: object = json.loads(word)
+    except ValueError:
+        raise _not_positions(where, f"not {text!r}") from None
+    return positions_from_json(document, where)
+
+
+def resolve_bound(bound: Bound, ends: Ends, option: str) -> Positions:
+    """The position that a bound means for every partition that exists now.
+
+    Partitions that JSON leaves out are at their first index as a start and at their next index as
+    an end.
+
+    Raises:
+        ConfigError: JSON names a partition that does not exist.
+    """
+    if bound == "earliest":
+        return {key: first for key, (first, _) in ends.items()}
+    if bound == "latest":
+        return {key: until for key, (_, until) in ends.items()}
+    unknown = bound.keys() - ends.keys()
+    if unknown:
+        stream, partition = min(unknown)
+        raise ConfigError(
+            "spark.option",
+            f"option `{option}` names stream {stream!r} partition {partition}, "
+            "which the sink does not have",
+        )
+    left_out = EARLIEST if option == "startingOffsets" else LATEST
+    positions: Positions = {}
+    for key, (first, until) in ends.items():
+        index = bound.get(key, left_out)
+        positions[key] = {EARLIEST: first, LATEST: until}.get(index, index)
+    return positions
+
+
+def limit_positions(start: Mapping[Key, int], end: Mapping[Key, int], rows_max: int) -> Positions:
+    """Move `end` back so that at most `rows_max` rows lie between.
+
+    Every partition gets its share in proportion to what it has waiting. Rows that shares leave
+    over after rounding down go to the largest remainders, so that a batch is full and a partition
+    with one row beside a large one is served too.
+    """
+    waiting = {key: max(0, until - start.get(key, 0)) for key, until in end.items()}
+    total = sum(waiting.values())
+    if total <= rows_max:
+        return dict(end)
+    shares = {key: rows * rows_max // total for key, rows in waiting.items()}
+    left = rows_max - sum(shares.values())
+    by_remainder = sorted(waiting, key=lambda key: (-(waiting[key] * rows_max % total), key))
+    for key in by_remainder[:left]:
+        shares[key] += 1
+    return {key: min(until, start.get(key, 0) + shares[key]) for key, until in end.items()}
+
+
+def ranges_between(start: Mapping[Key, int], end: Mapping[Key, int], ends: Ends) -> list[Range]:
+    """What lies between two positions, in order; what is trimmed already as ranges marked `gap`.
+
+    A partition that `start` does not know is new and read from index 0.
+    """
+    ranges: list[Range] = []
+    for key, until in sorted(end.items()):
+        begin = start.get(key, 0)
+        kept = min(max(begin, ends[key][0]), until) if key in ends else begin
+        if begin < kept:
+            ranges.append(Range(*key, begin, kept, gap=True))
+        if kept < until:
+            ranges.append(Range(*key, kept, until))
+    return ranges
+
+
+def check_ends(start: Mapping[Key, int], ends: Ends) -> None:
+    """Refuse to go on in a partition that is shorter than what was already read of it.
+
+    Raises:
+        RequestError: `sink.reset`, the stream was made anew; its indexes mean other entries.
+    """
+    for (stream, partition), begin in start.items():
+        until = ends.get((stream, partition), (0, begin))[1]
+        if begin > until:
+            raise RequestError(
+                "sink.reset",
+                f"stream {stream!r} partition {partition} ends at index {until}, but entries up "
+                f"to index {begin} were read of it: it was made anew. Start with a new "
+                "checkpoint directory to read it from its beginning",
+            )
+
+
+def data_loss(lost: Range) -> RequestError:
+    """The error for entries that were trimmed before they were read."""
+    return RequestError(
+        "sink.data_loss",
+        f"stream {lost.stream!r} partition {lost.partition}: entries {lost.start} to "
+        f"{lost.until - 1} were trimmed before they were read. With failOnDataLoss=false the job "
+        "goes on behind them and writes a row of kind 'gap'",
+    )
+
+
+def split_ranges(ranges: Iterable[Range], tasks_max: int | None) -> list[tuple[Range, ...]]:
+    """Cut ranges into tasks of equal size: large ranges are split, small ones share a task.
+
+    At most `tasks_max` tasks, by default as many as there are ranges; but no task is planned for
+    less than `TASK_ROWS_MIN` rows unless it is the only one. Order is kept.
+    """
+    queue = list(ranges)
+    total = sum(_weight(item) for item in queue)
+    if not total:
+        return []
+    count = max(1, min(tasks_max or len(queue), -(-total // TASK_ROWS_MIN)))
+    tasks: list[tuple[Range, ...]] = []
+    task: list[Range] = []
+    taken = 0
+    for item in queue:
+        rest = item
+        while _weight(rest):
+            room = total * (len(tasks) + 1) // count - taken
+            if _weight(rest) <= room:
+                task.append(rest)
+                taken += _weight(rest)
+                break
+            if room > 0:
+                task.append(rest._replace(until=rest.start + room))
+                rest = rest._replace(start=rest.start + room)
+                taken += room
+            tasks.append(tuple(task))
+            task = []
+    tasks.append(tuple(task))
+    return [task for task in tasks if task]
+
+
+def _weight(item: Range) -> int:
+    """Rows that a range makes: a gap makes one however long it is."""
+    return 1 if item.gap else item.until - item.start
+
+
+def _items(document: object, where: str) -> Iterable[tuple[str, object]]:
+    if not isinstance(document, dict):
+        raise _not_positions(where, f"not {document!r}")
+    return cast("dict[str, object]", document).items()
+
+
+def _not_positions(where: str, reason: str) -> ConfigError:
+    return ConfigError(
+        "spark.option",
+        f"{where} must be earliest, latest or "
+        f'JSON like {{"stream": {{"0": 5}}}} with an index per partition: {reason}',
+    )

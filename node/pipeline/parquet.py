@@ -1,0 +1,164 @@
+"""Parquet files of a Delta table, as one Spark task writes them, with the statistics of each.
+
+Statistics let readers of the table skip files: a bronze file holds few streams and a narrow range
+of indexes and times.
+"""
+
+import datetime
+import json
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from rillnode.node.pipeline.files import local_path, sync_files
+
+FILE_BYTES_MAX: Final = 536_870_912
+ROW_GROUP_BYTES: Final = 33_554_432
+_SHORT_TEXTS: Final = ("stream", "kind")
+_RANGED: Final = ("stream", "partition", "index", "received_at")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFile:
+    """A written file that a commit may add to the table.
+
+    Attributes:
+        name: path below the table's directory.
+        size: bytes on disk.
+        rows: number of rows.
+        data_bytes: sum of the lengths of `data`, where the table has this column.
+        entries_lost: entries that rows of kind `gap` stand for.
+        stats: the file's statistics as Delta's JSON.
+    """
+
+    name: str
+    size: int
+    rows: int
+    data_bytes: int
+    entries_lost: int
+    stats: str
+
+
+def write_files(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[TableFile]:
+    """Write batches to new files in the table's directory; each is durable when it is yielded.
+
+    A reader of the table sees them only once they are committed.
+    """
+    system, root = filesystem(table)
+    pending: list[pa.RecordBatch] = []
+    pending_bytes = 0
+    file: _OpenFile | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if file is None:
+            file = _OpenFile(system, root, batch.schema)
+        pending.append(batch)
+        pending_bytes += batch.nbytes
+        if pending_bytes >= ROW_GROUP_BYTES:
+            file.write(pending)
+            pending, pending_bytes = [], 0
+            if file.written_bytes >= FILE_BYTES_MAX:
+                yield file.finish()
+                file = None
+    if file is not None:
+        if pending:
+            file.write(pending)
+        yield file.finish()
+
+
+def remove_files(table: str, names: Iterable[str]) -> None:
+    """Remove files that no commit has added; those that are gone already are no error."""
+    system, root = filesystem(table)
+    for name in names:
+        try:
+            system.delete_file(f"{root}/{name}")
+        except FileNotFoundError:
+            continue
+
+
+def filesystem(table: str) -> tuple[fs.FileSystem, str]:
+    """The file system that holds a table, made on demand, and the table's path in it."""
+    local = local_path(table)
+    if local is not None:
+        return fs.LocalFileSystem(), str(local)
+    return fs.FileSystem.from_uri(table)
+
+
+class _OpenFile:
+    def __init__(self, system: fs.FileSystem, root: str, schema: pa.Schema) -> None:
+        system.create_dir(root, recursive=True)
+        self._system = system
+        self._name = f"part-{uuid.uuid4()}.zstd.parquet"
+        self._path = f"{root}/{self._name}"
+        self._stream = system.open_output_stream(self._path)
+        # Payloads rarely repeat: a dictionary and minima of them would cost time for nothing.
+        short = [name for name in _SHORT_TEXTS if name in schema.names]
+        self._writer = pq.ParquetWriter(
+            self._stream, schema, compression="zstd", use_dictionary=short, write_statistics=short
+        )
+        self._ranges: dict[str, tuple[Any, Any]] = {}
+        self._rows = 0
+        self._data_bytes = 0
+        self._entries_lost = 0
+
+    @property
+    def written_bytes(self) -> int:
+        return int(self._stream.tell())
+
+    def write(self, batches: list[pa.RecordBatch]) -> None:
+        """Write one row group."""
+        rows = pa.Table.from_batches(batches)
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        self._rows += rows.num_rows
+        if "data" in rows.column_names:
+            self._data_bytes += pc.sum(pc.binary_length(rows.column("data"))).as_py() or 0
+        if "gap_until" in rows.column_names:
+            lost = pc.subtract(rows.column("gap_until"), rows.column("index"))
+            self._entries_lost += pc.sum(lost).as_py() or 0
+        for name in _RANGED:
+            if name in rows.column_names:
+                self._widen(name, pc.min_max(rows.column(name)).as_py())
+
+    def finish(self) -> TableFile:
+        """Close the file and make it durable."""
+        self._writer.close()
+        size = self.written_bytes
+        self._stream.close()
+        if isinstance(self._system, fs.LocalFileSystem):
+            sync_files([Path(self._path)])
+        stats = {
+            "numRecords": self._rows,
+            "minValues": {name: _stat(low) for name, (low, _) in self._ranges.items()},
+            "maxValues": {name: _stat(high) for name, (_, high) in self._ranges.items()},
+        }
+        return TableFile(
+            name=self._name,
+            size=size,
+            rows=self._rows,
+            data_bytes=self._data_bytes,
+            entries_lost=self._entries_lost,
+            stats=json.dumps(stats),
+        )
+
+    def _widen(self, name: str, found: dict[str, Any]) -> None:
+        low, high = found["min"], found["max"]
+        if low is None:
+            return
+        if name in self._ranges:
+            low, high = min(low, self._ranges[name][0]), max(high, self._ranges[name][1])
+        self._ranges[name] = (low, high)
+
+
+def _stat(value: object) -> object:
+    """A value as Delta's statistics hold it; bronze times are whole milliseconds."""
+    if isinstance(value, datetime.datetime):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value

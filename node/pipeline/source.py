@@ -1,0 +1,264 @@
+"""The Spark data source `rillnode`: the streams of a node's Spark sink as rows.
+
+    spark.readStream.format("rillnode").options(**client.to_options()).load()
+
+Options beside the connection's (`ranges.ClientOptions`), named and meant as those of Spark's
+Kafka source:
+
+    startingOffsets     earliest (default), latest, or JSON; a stream's checkpoint goes before it
+    endingOffsets       batch reads only: latest (default) or JSON
+    maxOffsetsPerTrigger  entries per micro-batch, shared out by what each partition has waiting
+    minPartitions       tasks per micro-batch that is large enough for them
+    failOnDataLoss      true (default): fail on entries that were trimmed before they were read;
+                        false: go on behind them and write a row of kind `gap`
+    drainFile           while this file exists no new micro-batch begins
+
+The offset of a batch is the next index of every partition. Ranges are immutable, so a repeated
+batch has the same rows. Rows are in index order within a task.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.pipeline.offsets import (
+    Bound,
+    Ends,
+    Key,
+    Positions,
+    Range,
+    check_ends,
+    data_loss,
+    limit_positions,
+    parse_bound,
+    positions_from_json,
+    positions_to_json,
+    ranges_between,
+    resolve_bound,
+    split_ranges,
+)
+from rillnode.node.pipeline.ranges import ClientOptions, ask
+from rillnode.node.pipeline.reading import read_ranges
+from rillnode.node.pipeline.tables import BRONZE_STRUCT
+
+FORMAT = "rillnode"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """A source's options, checked."""
+
+    client: ClientOptions
+    starting: Bound = "earliest"
+    ending: Bound = "latest"
+    rows_max: int | None = None
+    tasks_max: int | None = None
+    fail_on_data_loss: bool = True
+    drain_file: Path | None = None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> "SourceOptions":
+        """Check a data source's options.
+
+        Raises:
+            ConfigError: one is missing or wrong.
+        """
+        drain_file = options.get("drainFile")
+        return cls(
+            client=ClientOptions.from_options(options),
+            starting=parse_bound(options.get("startingOffsets", "earliest"), "startingOffsets"),
+            ending=parse_bound(options.get("endingOffsets", "latest"), "endingOffsets"),
+            rows_max=_positive(options, "maxOffsetsPerTrigger"),
+            tasks_max=_positive(options, "minPartitions"),
+            fail_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
+            drain_file=Path(drain_file) if drain_file else None,
+        )
+
+
+@dataclass(frozen=True)
+class RangesPartition(InputPartition):
+    """One task's work."""
+
+    ranges: tuple[Range, ...]
+
+
+class RillnodeSource(DataSource):
+    """Format `rillnode`, for `spark.read` and `spark.readStream`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Name for `format(...)`."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The bronze schema; it is fixed."""
+        return BRONZE_STRUCT
+
+    def reader(self, schema: StructType) -> "RangeReader":
+        """A reader of a bounded range of every stream."""
+        options = SourceOptions.from_options(self.options)
+        if options.starting == "latest":
+            raise ConfigError("spark.option", "option `startingOffsets` of a batch read is latest")
+        if options.ending == "earliest":
+            raise ConfigError("spark.option", "option `endingOffsets` of a batch read is earliest")
+        return RangeReader(options)
+
+    def streamReader(self, schema: StructType) -> "RangeStreamReader":
+        """A reader of every stream from a position on."""
+        return RangeStreamReader(SourceOptions.from_options(self.options))
+
+
+class RangeReader(DataSourceReader):
+    """Reads a bounded range once."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks of the read; the ends of the streams are those of now."""
+        ends = _ends(self._options)
+        start = resolve_bound(self._options.starting, ends, "startingOffsets")
+        end = resolve_bound(self._options.ending, ends, "endingOffsets")
+        check_ends(start, ends)
+        check_ends(end, ends)
+        tasks = _plan(self._options, start, end, ends)
+        return tasks or [RangesPartition(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Rows of one task."""
+        return _read(self._options, partition)
+
+
+class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches in one process of the driver and reads them in tasks.
+
+    Only the planning process keeps state between calls: what it last saw of the ends, and the
+    target of a query that runs until the present end only.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._latest: Positions | None = None
+        self._target: Positions | None = None
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:
+        """Where a query without a checkpoint starts."""
+        ends = _ends(self._options)
+        start = resolve_bound(self._options.starting, ends, "startingOffsets")
+        check_ends(start, ends)
+        return positions_to_json(start)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """`maxOffsetsPerTrigger`, if given."""
+        rows_max = self._options.rows_max
+        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take the present ends as the query's last."""
+        self._target = {key: until for key, (_, until) in _ends(self._options).items()}
+
+    def latestOffset(
+        self, start: dict[str, dict[str, int]], limit: ReadLimit
+    ) -> dict[str, dict[str, int]]:
+        """Where the next micro-batch ends; `start` where there is nothing for one.
+
+        A partition that disappears, because the sink's pattern no longer includes it, keeps its
+        position, so that it goes on there if it comes back.
+
+        Raises:
+            RequestError: entries were trimmed unread and `failOnDataLoss` is set, or a stream was
+                made anew.
+        """
+        begin = positions_from_json(start, "the checkpoint's offset")
+        ends = _ends(self._options)
+        self._latest = begin | {key: until for key, (_, until) in ends.items()}
+        if self._options.drain_file is not None and self._options.drain_file.exists():
+            return positions_to_json(begin)
+        check_ends(begin, ends)
+        # What is trimmed costs one row however long it is; it must not use up the limit.
+        reachable = {key: max(begin.get(key, 0), first) for key, (first, _) in ends.items()}
+        end = {key: self._bounded(key, until) for key, (_, until) in ends.items()}
+        end = {key: max(until, begin.get(key, 0)) for key, until in end.items()}
+        if isinstance(limit, ReadMaxRows):
+            end = limit_positions(reachable, end, limit.max_rows)
+        self._refuse_loss(begin, end, ends)
+        return positions_to_json(begin | end)
+
+    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
+        """The ends as the last plan saw them; what is behind them is the query's lag."""
+        return None if self._latest is None else positions_to_json(self._latest)
+
+    def partitions(
+        self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]
+    ) -> list[InputPartition]:
+        """The tasks of one micro-batch."""
+        begin = positions_from_json(start, "the checkpoint's offset")
+        until = positions_from_json(end, "the checkpoint's offset")
+        return _plan(self._options, begin, until, _ends(self._options))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Rows of one task."""
+        return _read(self._options, partition)
+
+    def commit(self, end: dict[str, dict[str, int]]) -> None:
+        """Save the position at the node, which may then trim what is before it."""
+        positions = positions_from_json(end, "the checkpoint's offset")
+        ask(self._options.client, lambda client: client.commit(positions))
+
+    def _bounded(self, key: Key, until: int) -> int:
+        return until if self._target is None else min(until, self._target.get(key, 0))
+
+    def _refuse_loss(self, begin: Positions, end: Positions, ends: Ends) -> None:
+        if self._options.fail_on_data_loss:
+            for item in ranges_between(begin, end, ends):
+                if item.gap:
+                    raise data_loss(item)
+
+
+def _ends(options: SourceOptions) -> Ends:
+    return ask(options.client, lambda client: client.ends())
+
+
+def _plan(
+    options: SourceOptions, start: Positions, end: Positions, ends: Ends
+) -> list[InputPartition]:
+    ranges = ranges_between(start, end, ends)
+    return [RangesPartition(task) for task in split_ranges(ranges, options.tasks_max)]
+
+
+def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    ranges = cast("RangesPartition", partition).ranges
+    return read_ranges(options.client, ranges, fail_on_data_loss=options.fail_on_data_loss)
+
+
+def _positive(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not (text.isdecimal() and text.isascii() and int(text) > 0):
+        raise ConfigError("spark.option", f"option `{name}` must be a number above 0, not {text!r}")
+    return int(text)
+
+
+def _boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = options.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise ConfigError("spark.option", f"option `{name}` must be true or false, not {text!r}")
+    return text == "true"

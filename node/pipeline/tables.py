@@ -1,0 +1,61 @@
+"""The bronze table: every entry of every stream as one row, unparsed, in a fixed schema.
+
+One list says the columns; Arrow, Spark and Delta schemas derive from it, so that they cannot
+differ. The schema has a version and only ever grows: what a reader finds once keeps its meaning.
+"""
+
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+BRONZE_VERSION: Final = 1
+KIND_NAMES: Final = ("bytes", "streamr", "nextgraph", "gap")
+"""Names of `kind` by number of `EntryKind`; the last is no entry but a range that was lost."""
+GAP_KIND: Final = 3
+
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+
+
+class Column(NamedTuple):
+    """One column: its name, its type in Arrow and in Spark."""
+
+    name: str
+    arrow: pa.DataType
+    spark: DataType
+
+
+BRONZE_COLUMNS: Final = (
+    Column("stream", pa.string(), StringType()),
+    Column("partition", pa.int32(), IntegerType()),
+    Column("index", pa.int64(), LongType()),
+    Column("received_at", _TIMESTAMP, TimestampType()),
+    Column("kind", pa.string(), StringType()),
+    Column("data", pa.binary(), BinaryType()),
+    # Metadata of the publisher's protocol; null where an entry came without.
+    Column("ts", _TIMESTAMP, TimestampType()),
+    Column("publisher", pa.string(), StringType()),
+    Column("chain", pa.string(), StringType()),
+    Column("seq", pa.int64(), LongType()),
+    Column("prev_ts", _TIMESTAMP, TimestampType()),
+    Column("prev_seq", pa.int64(), LongType()),
+    Column("sig", pa.binary(), BinaryType()),
+    Column("enc", pa.string(), StringType()),
+    Column("node_meta", pa.binary(), BinaryType()),
+    # Only in rows of kind `gap`: entries from `index` to before `gap_until` were trimmed unread.
+    Column("gap_until", pa.int64(), LongType()),
+)
+
+BRONZE_SCHEMA: Final = pa.schema([pa.field(column.name, column.arrow) for column in BRONZE_COLUMNS])
+BRONZE_STRUCT: Final = StructType(
+    [StructField(column.name, column.spark) for column in BRONZE_COLUMNS]
+)

@@ -1,0 +1,358 @@
+"""The node: its parts put together, started, watched and stopped."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, Self
+
+import msgspec
+from thespian.actors import ActorSystem
+
+import rillnode
+from rillnode.actors.access import NODE_PRINCIPAL, Access
+from rillnode.actors.peers.connection import ConnectionEvents, Drain, PeerContext
+from rillnode.actors.ports import Clock, Entropy
+from rillnode.actors.router import Router
+from rillnode.actors.status import ADDRESS as STATUS_ADDRESS
+from rillnode.actors.status import StatusActor
+from rillnode.actors.storage import (
+    Complete,
+    LogStore,
+    OnHealth,
+    Operation,
+    StoreHealth,
+    StreamRecord,
+)
+from rillnode.actors.storage.rocks import RocksLogStore
+from rillnode.actors.streams import index_service, service
+from rillnode.actors.streams.context import ADDRESS_PREFIX, StreamContext
+from rillnode.actors.streams.holds import Holds
+from rillnode.actors.streams.retention import RetentionActor
+from rillnode.actors.streams.stream import stream_resolver
+from rillnode.actors.system import AsyncioSystemBase
+from rillnode.codecs.framing import U16Framing
+from rillnode.codecs.noise import NoiseLink
+from rillnode.node.client.client import Client
+from rillnode.node.client.session import Session
+from rillnode.node.client.stream import Stream
+from rillnode.node.config import Config, check_config, refuse_unavailable
+from rillnode.node.keyfiles import read_key, read_or_make_key
+from rillnode.node.sinks import Sinks
+from rillnode.node.status import StatusListener, listen_status
+from rillnode.transports.clock import SystemClock
+from rillnode.transports.links import NOISE_LIMITS, OCKAM_LIMITS, LinkEvents
+from rillnode.transports.memory import connect_memory
+from rillnode.transports.tcp import TcpListener, listen
+
+logger = logging.getLogger("rillnode.node.runtime")
+
+DRAIN_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must be right for the node to be ready."""
+
+    name: str
+    ok: bool
+    reason: str = ""
+
+
+MakeStore = Callable[[Complete, OnHealth], LogStore]
+"""Makes a node's store out of whom it tells of completed work and of its health."""
+
+
+class Node:
+    """A node: an asynchronous context manager, started on the running event loop.
+
+    Args:
+        config: everything that `node.toml` can say.
+        make_store: another store than the one in `data_dir`.
+        clock: another clock than the machine's.
+        entropy: another source of random bytes than the machine's.
+
+    Attributes:
+        client: a client in this process, without a socket, that may do everything.
+    """
+
+    client: Client
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        make_store: MakeStore | None = None,
+        clock: Clock | None = None,
+        entropy: Entropy = os.urandom,
+    ) -> None:
+        check_config(config)
+        refuse_unavailable(config)
+        self.config = config
+        self._state = "new"
+        self._started_at = time.monotonic()
+        self._make_store = make_store or self._rocks
+        self._given_clock = clock
+        self._entropy = entropy
+        self._access = Access(table.grant() for table in config.grants)
+        # A configured key that is not there is a mistake, not a wish for another identity.
+        self._identity = (
+            read_or_make_key(config.key_file, entropy(32))
+            if config.identity.key_file is None
+            else read_key(config.identity.key_file)
+        )
+        self._links: dict[str, TcpListener] = {}
+        self._http: StatusListener | None = None
+        self._sinks = Sinks(config.sink.spark, config.data_dir, entropy)
+        self._health = StoreHealth(writable=False, reason="the store is not open yet")
+
+    @property
+    def identity(self) -> str:
+        """The node's Ed25519 identity, hex."""
+        return self._identity.public_hex
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop."""
+        await self.stop()
+
+    async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream:
+        """Open or create a stream; see `Client.stream`."""
+        return await self.client.stream(name, partitions=partitions)
+
+    # Life ------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store, bind the listeners, start the sinks; all or nothing.
+
+        Raises:
+            RillnodeError: the store cannot be opened, or an address cannot be bound.
+        """
+        self._state = "starting"
+        loop = asyncio.get_running_loop()
+        self._clock = self._given_clock or SystemClock(loop)
+        self._system = AsyncioSystemBase(clock=self._clock, loop=loop)
+        self._actors = ActorSystem(systemBase=self._system, transientUnique=True)
+        self._router = Router(self._system)
+        self._store = self._make_store(self._complete, self._on_health)
+        try:
+            if self.config.http.enabled:
+                # First, so that it can tell that the node is starting.
+                self._http = await listen_status(self, self.config.http)
+            await asyncio.to_thread(self._store.open)
+            self._health = self._store.health
+            self._spawn()
+            await self._listen()
+            self._start_sinks()
+        except BaseException:
+            await self.stop()
+            raise
+        self._state = "ready"
+        logger.info("node_ready", extra={"node": self.config.name, "identity": self.identity})
+
+    async def stop(self) -> None:
+        """Take nothing new, answer what was taken, then close; harmless when repeated."""
+        if self._state in ("new", "stopped"):
+            return
+        self._state = "draining"
+        # Jobs first: to finish a batch, each may still have to connect.
+        await self._sinks.stop(self._system.post)
+        for listener in self._links.values():
+            listener.stop_accepting()
+        if hasattr(self, "client"):
+            await self.client.close()
+        for cell in tuple(self._peers.open) if hasattr(self, "_peers") else ():
+            self._system.post(cell, Drain())
+        await self._settle()
+        for listener in self._links.values():
+            await listener.close()
+        await self._system.shutdown()
+        await asyncio.to_thread(self._store.close)
+        if self._http is not None:
+            await self._http.close()
+        self._state = "stopped"
+        logger.info("node_stopped", extra={"node": self.config.name})
+
+    async def _settle(self) -> None:
+        """Wait until the actors and the store have nothing left to do, within a bound."""
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while True:
+                    await self._system.drain()
+                    if not self._store.pending_bytes:
+                        break
+                    await asyncio.sleep(0.005)
+                await self._system.drain()
+        except TimeoutError:
+            logger.warning("drain_cut_short", extra={"pending_bytes": self._store.pending_bytes})
+
+    def _spawn(self) -> None:
+        system, router = self._system, self._router
+        context = self._context = StreamContext(
+            system, router, self._store, self._access, self._clock, self._entropy
+        )
+        self._peers = PeerContext(system, router, self._store, self._access, self._entropy)
+        self._holds = Holds()
+        retention = system.spawn(partial(RetentionActor, context, self._holds))
+
+        def on_stream(record: StreamRecord) -> None:
+            system.post(retention, record)
+
+        streams = system.spawn(partial(service.StreamService, context, on_stream))
+        self._indexes = system.spawn(partial(index_service.IndexService, context))
+        status = system.spawn(partial(StatusActor, router, self._access, self._status_document))
+        for address in service.ADDRESSES:
+            router.register(address, streams)
+        for address in index_service.ADDRESSES:
+            router.register(address, self._indexes)
+        router.register(STATUS_ADDRESS, status)
+        router.register_resolver(ADDRESS_PREFIX, stream_resolver(context, streams))
+        for table in self.config.streams:
+            ensure = service.EnsureStream(table.name, table.partitions, table.retention)
+            system.post(streams, ensure)
+        session = Session(self._connect_memory)
+        self._connect_memory_now(session)
+        self.client = Client(session)
+
+    async def _connect_memory(self, events: LinkEvents) -> object:
+        return self._connect_memory_now(events)
+
+    def _connect_memory_now(self, events: LinkEvents) -> object:
+        return connect_memory(
+            events,
+            ConnectionEvents(self._peers, prefix=b"MEM_"),
+            dialling_principal=NODE_PRINCIPAL,
+            accepting_principal=NODE_PRINCIPAL,
+            post=asyncio.get_running_loop().call_soon,
+            clock=self._clock,
+        )
+
+    async def _listen(self) -> None:
+        config = self.config
+        if config.noise.enabled:
+            table = config.noise
+            self._links["noise"] = await listen(
+                *table.address,
+                codec_factory=lambda: NoiseLink.responder(self._identity, accept=self._accept),
+                events_factory=lambda: ConnectionEvents(self._peers, prefix=b"NX_H_"),
+                transport_name="noise",
+                clock=self._clock,
+                limits=replace(
+                    NOISE_LIMITS,
+                    handshake_seconds=table.handshake_seconds_max,
+                    idle_ping_seconds=table.idle_ping_seconds,
+                    idle_close_seconds=table.idle_close_seconds,
+                    connections_max=table.connections_max,
+                    connections_per_address_max=table.connections_per_address_max,
+                ),
+            )
+        if config.ockam is not None and config.ockam.enabled:
+            plain = config.ockam
+            self._links["ockam"] = await listen(
+                *plain.address,
+                codec_factory=U16Framing,
+                events_factory=lambda: ConnectionEvents(
+                    self._peers, prefix=b"TCP_H_", strict=plain.strict
+                ),
+                transport_name="ockam",
+                clock=self._clock,
+                limits=replace(
+                    OCKAM_LIMITS,
+                    idle_close_seconds=plain.idle_close_seconds or None,
+                    connections_max=plain.connections_max,
+                    connections_per_address_max=plain.connections_per_address_max,
+                ),
+            )
+
+    def _accept(self, identity: str) -> bool:
+        return self._access.known(f"noise:{identity}")
+
+    def _start_sinks(self) -> None:
+        if not self.config.sink.spark:
+            return
+        # Only a node with sinks needs what the `spark` extra installs.
+        from rillnode.node.pipeline.process import launcher
+
+        self._sinks.start(
+            self._context,
+            launch=launcher(self.config, self.identity, self._links["noise"].address, self._sinks),
+            access=self._access,
+            holds=self._holds,
+            index_service=self._indexes,
+        )
+
+    # The store's threads ---------------------------------------------------------------------
+
+    def _rocks(self, complete: Complete, on_health: OnHealth) -> LogStore:
+        return RocksLogStore(self.config.store_dir, complete=complete, on_health=on_health)
+
+    def _complete(self, operations: Sequence[Operation]) -> None:
+        self._system.post_threadsafe([(done.reply_to, done) for done in operations])
+
+    def _on_health(self, health: StoreHealth) -> None:
+        self._health = health
+        if health.writable:
+            logger.info("store_writable")
+        else:
+            logger.error("store_not_writable", extra={"reason": health.reason})
+
+    # What there is to see --------------------------------------------------------------------
+
+    def addresses(self) -> dict[str, str]:
+        """The bound listeners, as `host:port`."""
+        found = {name: listener.address for name, listener in self._links.items()}
+        if self._http is not None:
+            found["http"] = str(self._http.address)
+        return found
+
+    def checks(self) -> list[Check]:
+        """What must be right for the node to be ready."""
+        state = self._state
+        reasons = {"draining": "the node is stopping", "starting": "the node is starting"}
+        checks = [
+            Check("node", state == "ready", reasons.get(state, state)),
+            Check("store", self._health.writable, self._health.reason),
+        ]
+        failing = self._sinks.failing()
+        checks += [
+            Check(f"sink {name}", name not in failing, failing.get(name, ""))
+            for name in self._sinks.statuses()
+        ]
+        return checks
+
+    def status(self) -> dict[str, Any]:
+        """How the node is, as a JSON document."""
+        return {
+            "name": self.config.name,
+            "identity": self.identity,
+            "version": rillnode.__version__,
+            "state": self._state,
+            "uptime_seconds": round(time.monotonic() - self._started_at, 1),
+            "checks": [msgspec.to_builtins(check) for check in self.checks()],
+            "listeners": {
+                name: {
+                    "address": listener.address,
+                    "links": listener.link_count,
+                    "errors": dict(listener.counters),
+                }
+                for name, listener in self._links.items()
+            },
+            "store": {
+                "writable": self._health.writable,
+                "reason": self._health.reason,
+                "pending_bytes": self._store.pending_bytes,
+            },
+            "undelivered": dict(self._router.undelivered),
+            "actors": msgspec.to_builtins(self._system.stats()),
+            "sinks": self._sinks.statuses(),
+        }
+
+    def _status_document(self) -> bytes:
+        return msgspec.json.encode(self.status())

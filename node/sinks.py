@@ -1,0 +1,96 @@
+"""A node's Spark sinks: their actors, their jobs' keys and processes."""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from rillnode.actors.access import Access
+from rillnode.actors.ports import Entropy, JobLauncher
+from rillnode.actors.sink_job import SinkStatus
+from rillnode.actors.spark_sink import SinkPorts, SinkSettings, SparkSinkActor, StopSink
+from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.streams.holds import Holds
+from rillnode.actors.system import Cell
+from rillnode.codecs.keys import Identity
+from rillnode.node.config import SparkSink
+from rillnode.node.keyfiles import read_key
+
+STOP_SECONDS: Final = 30.0
+
+
+class Sinks:
+    """The sinks of one node."""
+
+    def __init__(self, tables: Sequence[SparkSink], data_dir: Path, entropy: Entropy) -> None:
+        self._tables = {table.name: table for table in tables}
+        self._dir = data_dir / "sinks"
+        self._entropy = entropy
+        self._cells: dict[str, Cell] = {}
+        self._statuses: dict[str, SinkStatus] = {}
+
+    def start(
+        self,
+        context: StreamContext,
+        *,
+        launch: JobLauncher,
+        access: Access,
+        holds: Holds,
+        index_service: Cell,
+    ) -> None:
+        """Spawn an actor for each sink; it starts its job."""
+        ports = SinkPorts(launch, self._issue_key, access, holds, index_service)
+        for name, table in self._tables.items():
+            settings = SinkSettings(
+                name=name, streams=table.streams, hold_bytes_max=table.hold_bytes_max
+            )
+            status = self._statuses[name] = SinkStatus()
+            self._cells[name] = context.system.spawn(
+                partial(SparkSinkActor, context, settings, ports, status)
+            )
+
+    async def stop(self, post: Callable[[Cell, object], None]) -> None:
+        """End all jobs and wait for them; they finish the batch that they are in."""
+        for cell in self._cells.values():
+            post(cell, StopSink())
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STOP_SECONDS
+        while loop.time() < deadline:
+            if all(status.pid is None for status in self._statuses.values()):
+                return
+            await asyncio.sleep(0.05)
+
+    def statuses(self) -> dict[str, dict[str, Any]]:
+        """Each sink's state, for people."""
+        return {name: asdict(status) for name, status in self._statuses.items()}
+
+    def failing(self) -> dict[str, str]:
+        """Sinks whose job does not run, with the reason."""
+        return {
+            name: f"the job ended with code {status.last_exit}; see {self._dir / name}.log"
+            for name, status in self._statuses.items()
+            if status.last_exit is not None and status.pid is None
+        }
+
+    def key_path(self, sink: str) -> Path:
+        """Where a sink's job finds its key."""
+        return self._tables[sink].key_file or self._dir / f"{sink}.key"
+
+    def _issue_key(self, sink: str) -> str:
+        """Give the job a new key, or take the one that is configured; return its principal."""
+        configured = self._tables[sink].key_file
+        if configured is not None:
+            return f"noise:{read_key(configured).public_hex}"
+        identity = Identity.from_seed(self._entropy(32))
+        self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self.key_path(sink)
+        fresh = path.with_suffix(".new")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(identity.seed_hex + "\n")
+        # The job never sees half a key.
+        fresh.replace(path)
+        return f"noise:{identity.public_hex}"

@@ -1,0 +1,85 @@
+"""rillnode: an actor-model node for event streams.
+
+What applications use can be had from here. It is imported on first use, so that a client or a
+Spark task does not pay for a whole node.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rillnode.codecs.entries import Entry, EntryKind
+    from rillnode.codecs.errors import (
+        ConfigError,
+        HandshakeError,
+        RequestError,
+        RillnodeError,
+        TransportError,
+    )
+    from rillnode.codecs.keys import Identity
+    from rillnode.node.client import (
+        BlockingClient,
+        Client,
+        PartitionInfo,
+        SavedIndex,
+        Stream,
+        StreamInfo,
+        connect,
+        connect_blocking,
+    )
+    from rillnode.node.config import Config
+    from rillnode.node.runtime import Node
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BlockingClient",
+    "Client",
+    "Config",
+    "ConfigError",
+    "Entry",
+    "EntryKind",
+    "HandshakeError",
+    "Identity",
+    "Node",
+    "PartitionInfo",
+    "RequestError",
+    "RillnodeError",
+    "SavedIndex",
+    "Stream",
+    "StreamInfo",
+    "TransportError",
+    "connect",
+    "connect_blocking",
+]
+
+_HOMES: Final = {
+    "rillnode.codecs.entries": ("Entry", "EntryKind"),
+    "rillnode.codecs.errors": (
+        "ConfigError",
+        "HandshakeError",
+        "RequestError",
+        "RillnodeError",
+        "TransportError",
+    ),
+    "rillnode.codecs.keys": ("Identity",),
+    "rillnode.node.client": (
+        "BlockingClient",
+        "Client",
+        "PartitionInfo",
+        "SavedIndex",
+        "Stream",
+        "StreamInfo",
+        "connect",
+        "connect_blocking",
+    ),
+    "rillnode.node.config": ("Config",),
+    "rillnode.node.runtime": ("Node",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

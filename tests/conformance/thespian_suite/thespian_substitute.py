@@ -1,0 +1,79 @@
+"""A pytest plugin: Thespian's own suite gets our system base where it names its simplest one.
+
+The environment says which share of the tests to run and where to write the result:
+SHARD (`index/count`), EXCLUDED (file of excluded tests), RESULT (JSON file to write).
+"""
+
+import json
+import os
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import thespian.system
+from thespian.actors import ActorSystem
+
+from rillnode.actors.system import AsyncioSystemBase
+
+
+class ActorSystemBase(AsyncioSystemBase):
+    """Our base, constructed as Thespian constructs one that it knows by name."""
+
+    def __init__(self, system: ActorSystem, logDefs: Any = None) -> None:
+        super().__init__(capabilities=system.capabilities)
+
+
+def substitute(name: str) -> None:
+    module = ModuleType(f"thespian.system.{name}")
+    for holder, attribute, value in (
+        (module, "ActorSystemBase", ActorSystemBase),
+        (thespian.system, name, module),
+    ):
+        setattr(holder, attribute, value)
+    sys.modules[module.__name__] = module
+
+
+substitute("simpleSystemBase")
+
+
+class Share:
+    """Runs one share of the suite and counts."""
+
+    def __init__(self) -> None:
+        index, count = os.environ["SHARD"].split("/")
+        self._index, self._count = int(index), int(count)
+        tables = tomllib.loads(Path(os.environ["EXCLUDED"]).read_text())["excluded"]
+        self._excluded = {test for table in tables for test in table["tests"]}
+        self._found: set[str] = set()
+        self._outcomes: Counter[str] = Counter()
+        self._failed: list[str] = []
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        # The other bases are Thespian's own and start processes.
+        ours = [item for item in items if "multiproc" not in item.name]
+        names = {item: item.nodeid.rpartition("/")[2] for item in ours}
+        self._found = self._excluded.intersection(names.values())
+        kept = [item for item in ours if names[item] not in self._excluded]
+        items[:] = kept[self._index :: self._count]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            self._outcomes[report.outcome] += 1
+        if report.failed:
+            self._failed.append(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        result = {
+            "outcomes": self._outcomes,
+            "failed": self._failed,
+            "excluded_not_found": sorted(self._excluded - self._found),
+        }
+        Path(os.environ["RESULT"]).write_text(json.dumps(result))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Share())

@@ -1,0 +1,137 @@
+"""The stream core without sockets, threads or waiting: a peer asks, and gets its answers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import count
+from typing import Any
+
+from actor_support import run
+from link_support import ManualClock
+from rillnode.actors.access import VERBS, Access, Grant
+from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.router import Router
+from rillnode.actors.storage import Operation
+from rillnode.actors.storage.memory import MemoryLogStore
+from rillnode.actors.streams import index_service, service
+from rillnode.actors.streams.context import ADDRESS_PREFIX, StreamContext
+from rillnode.actors.streams.holds import Holds
+from rillnode.actors.streams.retention import RetentionActor
+from rillnode.actors.streams.stream import stream_resolver
+from rillnode.actors.system import AsyncioSystemBase
+from rillnode.actors.worker import Worker
+from rillnode.codecs import native
+from rillnode.codecs.ockam import stream as ockam
+from rillnode.codecs.ockam.routing import WireMessage, local
+
+
+class _Peer(Worker):
+    """Stands where a connection would: notes what is routed to it."""
+
+    def __init__(self, answers: list[WireMessage]) -> None:
+        self._answers = answers
+
+    def handle(self, message: Any, sender: Any) -> None:
+        if isinstance(message, Delivery):
+            self._answers += message.messages
+
+
+class Core:
+    """The services of a node on a memory store and a clock moved by hand."""
+
+    def __init__(self, system: AsyncioSystemBase, clock: ManualClock) -> None:
+        numbers = count(1)
+        self.system = system
+        self.clock = clock
+        self.router = Router(system)
+        self.access = Access()
+        self.holds = Holds()
+        self.store = MemoryLogStore(
+            complete=self._complete,
+            on_health=lambda _: None,
+            post=asyncio.get_running_loop().call_soon,
+            clock=clock,
+        )
+        self.store.open()
+        self.context = StreamContext(
+            system,
+            self.router,
+            self.store,
+            self.access,
+            clock,
+            lambda size: next(numbers).to_bytes(size, "big"),
+        )
+        retention = system.spawn(partial(RetentionActor, self.context, self.holds))
+        streams = system.spawn(
+            partial(service.StreamService, self.context, partial(system.post, retention))
+        )
+        self.streams = streams
+        self.indexes = system.spawn(partial(index_service.IndexService, self.context))
+        self.router.register(b"stream", streams)
+        self.router.register(b"stream_index", self.indexes)
+        self.router.register_resolver(ADDRESS_PREFIX, stream_resolver(self.context, streams))
+
+    def _complete(self, operations: Any) -> None:
+        self.system.post_threadsafe([(done.reply_to, done) for done in operations])
+
+    async def settle(self) -> None:
+        """Let everything happen that needs no time to pass."""
+        for _ in range(20):
+            await self.system.drain()
+            await asyncio.sleep(0)
+
+    def peer(self, principal: str = "friend", *, native_too: bool = True) -> "Peer":
+        """A new connection's peer; `friend` may do everything."""
+        return Peer(self, principal, native_too)
+
+
+class Peer:
+    """One end of a connection."""
+
+    def __init__(self, core: Core, principal: str, native_too: bool) -> None:
+        if principal == "friend":
+            core.access.add(Grant(who=principal, streams="*", may=frozenset(VERBS)))
+        self.core = core
+        self.answers: list[WireMessage] = []
+        self.origin = Origin(principal, 4_194_304 if native_too else 65_000, native_too)
+        self._address = b"peer %d" % id(self)
+        core.router.register(self._address, core.system.spawn(partial(_Peer, self.answers)))
+
+    def send(self, onward: str | bytes, *payloads: bytes) -> None:
+        back = (local(self._address), local("me"))
+        messages = [WireMessage((local(onward),), back, payload) for payload in payloads]
+        self.core.router.route(self.origin, messages)
+
+    async def ask(self, onward: str | bytes, *requests: native.Request | ockam.Request) -> Any:
+        """Send requests, and return what came back by the time that nothing more happens."""
+        await self.core.settle()
+        self.answers.clear()
+        self.send(onward, *map(encode, requests))
+        await self.core.settle()
+        return [decode(answer.payload) for answer in self.answers]
+
+
+def encode(request: native.Request | ockam.Request) -> bytes:
+    """Encode a request of any protocol."""
+    if type(request) in native.MESSAGES:
+        return native.encode(request)  # type: ignore[arg-type]
+    return ockam.encode_request(request)  # type: ignore[arg-type]
+
+
+def decode(payload: bytes) -> Any:
+    """Decode a response of any protocol."""
+    if native.is_native(payload):
+        return native.decode_response(payload)
+    return ockam.decode_response(payload)
+
+
+def with_core(test: Callable[[Core], Awaitable[None]]) -> None:
+    """Run a test with a core."""
+
+    async def main(system: AsyncioSystemBase, clock: ManualClock) -> None:
+        await test(Core(system, clock))
+
+    run(main)
+
+
+__all__ = ["Core", "Operation", "Peer", "decode", "encode", "with_core"]

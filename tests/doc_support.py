@@ -1,0 +1,233 @@
+"""Documents as tests: their blocks are read, run in order in a directory, and compared."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COMMAND_SECONDS = 120
+START_SECONDS = 60
+_FENCE = re.compile(r"^```(\w*) ?(\S*)$")
+_JSON_LOG = re.compile(r"^\{.*\}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fenced block; `title` is the file that it is to be saved as, if any."""
+
+    language: str
+    title: str
+    text: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command of a console block and what it must print."""
+
+    text: str
+    output: str
+
+
+def documents() -> list[Path]:
+    """Every page of the documentation."""
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
+    return sorted(pages)
+
+
+def blocks(page: Path) -> list[Block]:
+    found: list[Block] = []
+    language: str | None = None
+    title, first, lines = "", 0, list[str]()
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        fence = _FENCE.match(line)
+        if language is None and fence:
+            (language, title), first, lines = fence.groups(), number, []
+        elif language is not None and line == "```":
+            found.append(Block(language, title, "\n".join(lines) + "\n", first))
+            language = None
+        elif language is not None:
+            lines.append(line)
+    assert language is None, f"{page}:{first}: the block does not end"
+    return found
+
+
+def commands(block: Block) -> list[Command]:
+    found: list[Command] = []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            found.append(Command(line[2:], ""))
+        else:
+            last = found.pop()
+            found.append(Command(last.text, last.output + line + "\n"))
+    return found
+
+
+def matches(expected: str, actual: str) -> bool:
+    """Whether a text is as expected, where `...` stands for anything: for lines if it is alone."""
+    pattern = ""
+    for line in expected.splitlines():
+        if line == "...":
+            pattern += r"(?:.*\n)*"
+        else:
+            pattern += ".*".join(map(re.escape, line.split("..."))) + r"\n"
+    return (
+        re.fullmatch(pattern, actual if actual.endswith("\n") or not actual else actual + "\n")
+        is not None
+    )
+
+
+class Runner:
+    """Runs the blocks of one document in a directory of their own.
+
+    A `rillnode run` stays in the background until the next one, or the end. The ports that
+    documents name are replaced by free ones.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._node: subprocess.Popen[bytes] | None = None
+        noise, http = _free_port(), _free_port()
+        self._ports = {
+            "127.0.0.1:4100": f"127.0.0.1:{noise}",
+            "127.0.0.1:8080": f"127.0.0.1:{http}",
+        }
+        self._environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "RILLNODE__NOISE__LISTEN": f"127.0.0.1:{noise}",
+            "RILLNODE__HTTP__LISTEN": f"127.0.0.1:{http}",
+        }
+
+    def run(self, page: Path) -> None:
+        """Run every block that can run.
+
+        Raises:
+            AssertionError: a block failed or printed something else; the text names its line.
+        """
+        pending: Block | None = None
+        for block in blocks(page):
+            where = f"{page.relative_to(ROOT)}:{block.line}"
+            if pending is not None:
+                expected = self._local(block.text) if block.language == "text" else None
+                self._python(pending, expected, where)
+                pending = None
+            if block.language == "python":
+                pending = block
+            elif block.language == "console":
+                for command in commands(block):
+                    self._command(command, where)
+        if pending is not None:
+            self._python(pending, None, str(page))
+
+    def command(self, text: str) -> None:
+        """Run one command, whatever it prints."""
+        self._command(Command(text, "...\n"), text)
+
+    def close(self) -> None:
+        """Stop the node, which must drain and exit with 0."""
+        node, self._node = self._node, None
+        if node is None:
+            return
+        node.send_signal(signal.SIGINT)
+        try:
+            code = node.wait(COMMAND_SECONDS)
+        except subprocess.TimeoutExpired:
+            node.kill()
+            node.wait()
+            raise
+        assert code == 0, f"the node ended with {code}:\n{self._log.read_text()}"
+
+    def kill(self) -> None:
+        """End the node at once, after a failure."""
+        if self._node is not None:
+            self._node.kill()
+            self._node.wait()
+
+    @property
+    def _log(self) -> Path:
+        return self._directory / "node.log"
+
+    def _local(self, text: str) -> str:
+        for documented, taken in self._ports.items():
+            text = text.replace(documented, taken)
+        return text
+
+    def _python(self, block: Block, expected: str | None, where: str) -> None:
+        path = self._directory / (block.title or f"block_{block.line}.py")
+        path.write_text(self._local(block.text), encoding="utf-8")
+        done = self._process([sys.executable, path.name])
+        assert done.returncode == 0, f"{where}: exit code {done.returncode}:\n{done.stderr}"
+        if expected is not None:
+            assert matches(expected, done.stdout), f"{where}: printed\n{done.stdout}{done.stderr}"
+
+    def _command(self, command: Command, where: str) -> None:
+        text, output = self._local(command.text), self._local(command.output)
+        if text.startswith("rillnode run"):
+            self._start(text, output, where)
+            return
+        done = self._process(["bash", "-c", text])
+        printed = done.stdout + done.stderr
+        refused = output.startswith("rillnode: ")
+        assert (done.returncode != 0) == refused, (
+            f"{where}: {text}: exit code {done.returncode}:\n{printed}"
+        )
+        assert matches(output, printed), f"{where}: {text}: printed\n{printed}"
+
+    def _process(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            arguments,
+            cwd=self._directory,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+
+    def _start(self, text: str, output: str, where: str) -> None:
+        self.close()
+        with self._log.open("wb") as log:
+            self._node = subprocess.Popen(
+                ["bash", "-c", f"exec {text}"],
+                cwd=self._directory,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self._node.poll() is None:
+            lines = self._log.read_text().splitlines(keepends=True)
+            printed = "".join(line for line in lines if not _JSON_LOG.match(line))
+            if printed and matches(output, printed):
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"{where}: {text}: printed\n{self._log.read_text()}")
+
+
+@contextmanager
+def running(directory: Path) -> Generator[Runner]:
+    """A runner whose node ends with the block."""
+    runner = Runner(directory)
+    try:
+        yield runner
+    except BaseException:
+        runner.kill()
+        raise
+    runner.close()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port

@@ -1,0 +1,199 @@
+"""A client without a node, and a terminal without a screen, for tests of the command line."""
+
+import asyncio
+import io
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+from rillnode.actors.storage import Retention
+from rillnode.codecs.entries import Entry, EntryKind
+from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.node.cli.terminal import Terminal
+from rillnode.node.client import PartitionInfo, SavedIndex, StreamInfo
+
+RECEIVED_AT = 1_800_000_000_250
+RECEIVED_TEXT = "2027-01-15T08:00:00.250Z"
+
+
+class FakeStream:
+    """A stream in memory; `refuse` is the data that it takes no entry with."""
+
+    def __init__(self, name: str, partitions: int, refuse: bytes | None = None) -> None:
+        self.name = name
+        self.partitions = partitions
+        self.logs: list[list[bytes]] = [[] for _ in range(partitions)]
+        self.refuse = refuse
+        self.unconfirmed_max = 0
+        self._unconfirmed = 0
+
+    def push_nowait(self, data: bytes, *, partition: int = 0) -> asyncio.Future[int]:
+        if partition >= self.partitions:
+            raise RequestError("stream.partition", f"no partition {partition}")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[int] = loop.create_future()
+        self._unconfirmed += 1
+        self.unconfirmed_max = max(self.unconfirmed_max, self._unconfirmed)
+        loop.call_soon(self._confirm, data, partition, future)
+        return future
+
+    def _confirm(self, data: bytes, partition: int, future: asyncio.Future[int]) -> None:
+        self._unconfirmed -= 1
+        if data == self.refuse:
+            future.set_exception(RequestError("entries.size", "too large"))
+            return
+        self.logs[partition].append(data)
+        future.set_result(len(self.logs[partition]) - 1)
+
+    async def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[Entry]:
+        return self.entries(partition)[index : index + limit]
+
+    async def batches(
+        self,
+        *,
+        start: int | Literal["start", "end"] = "start",
+        partitions: Sequence[int] | None = None,
+    ) -> AsyncGenerator[list[Entry]]:
+        for partition in range(self.partitions) if partitions is None else partitions:
+            entries = self.entries(partition)
+            first = (
+                {"start": 0, "end": len(entries)}.get(str(start))
+                if isinstance(start, str)
+                else start
+            )
+            if entries[first:]:
+                yield entries[first:]
+        await asyncio.Event().wait()
+
+    def entries(self, partition: int) -> list[Entry]:
+        return [
+            Entry(partition, index, RECEIVED_AT, EntryKind.BYTES, data)
+            for index, data in enumerate(self.logs[partition])
+        ]
+
+
+@dataclass
+class FakeClient:
+    """What the command line asks of a client; `failure` is raised by every request."""
+
+    held: dict[str, FakeStream] = field(default_factory=dict[str, FakeStream])
+    positions: dict[tuple[str, str, int], int] = field(
+        default_factory=dict[tuple[str, str, int], int]
+    )
+    failure: BaseException | None = None
+    connected_to: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    async def connect(self, url: str, **options: Any) -> Self:
+        self.connected_to = {"url": url, **options}
+        if isinstance(self.failure, RillnodeError) and self.failure.code.startswith("link."):
+            raise self.failure
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    def add(self, name: str, *logs: list[bytes]) -> FakeStream:
+        stream = self.held[name] = FakeStream(name, len(logs))
+        stream.logs = list(logs)
+        return stream
+
+    async def stream(self, name: str, *, partitions: int = 1) -> FakeStream:
+        self._check()
+        return self.held.setdefault(name, FakeStream(name, partitions))
+
+    async def describe(self, name: str) -> StreamInfo:
+        self._check()
+        if name not in self.held:
+            raise RequestError("stream.unknown", "No such stream, or it is not yours")
+        stream = self.held[name]
+        partitions = [
+            PartitionInfo(at, f"STR_{at}", 0, len(log), sum(map(len, log)))
+            for at, log in enumerate(stream.logs)
+        ]
+        return StreamInfo(name, partitions, Retention(seconds=60.0), RECEIVED_AT, "noise:aa")
+
+    async def streams(self, prefix: str = "") -> list[StreamInfo]:
+        self._check()
+        return [await self.describe(name) for name in sorted(self.held) if name.startswith(prefix)]
+
+    async def trim(self, name: str, *, partition: int = 0, before: int) -> int:
+        self._check()
+        return min(before, len(self.held[name].logs[partition]))
+
+    async def indexes(self, stream: str = "") -> list[SavedIndex]:
+        self._check()
+        return [
+            SavedIndex(name, partition, client, index, 10)
+            for (client, name, partition), index in self.positions.items()
+            if stream in ("", name)
+        ]
+
+    async def get_index(self, client_id: str, stream: str, *, partition: int = 0) -> int | None:
+        self._check()
+        return self.positions.get((client_id, stream, partition))
+
+    async def set_index(
+        self, client_id: str, stream: str, index: int, *, partition: int = 0
+    ) -> int:
+        self._check()
+        key = (client_id, stream, partition)
+        self.positions[key] = max(index, self.positions.get(key, 0))
+        return self.positions[key]
+
+    async def status(self) -> dict[str, Any]:
+        self._check()
+        return {
+            "name": "a",
+            "store": {"writable": True},
+            "checks": [{"name": "store", "ok": True}],
+            "listeners": {"noise": {"address": "127.0.0.1:1", "links": 2}},
+            "actors": {"rillnode.actors.x.StreamActor": {"cells": 5, "handled": 7_000}},
+            "sinks": {},
+        }
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+class _Screen(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+class _Keyboard(io.BytesIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Screen:
+    """A terminal to run a command at, and what it wrote."""
+
+    def __init__(
+        self, stdin: bytes = b"", *, tty: bool = False, environ: dict[str, str] | None = None
+    ) -> None:
+        wrapper = _Screen if tty else io.TextIOWrapper
+        self._out, self._err = io.BytesIO(), io.BytesIO()
+        self.terminal = Terminal(
+            stdin=(_Keyboard if tty else io.BytesIO)(stdin),
+            out=wrapper(self._out, encoding="utf-8", newline=""),
+            err=wrapper(self._err, encoding="utf-8", newline=""),
+            environ={"COLUMNS": "100", **(environ or {})},
+        )
+
+    @property
+    def out(self) -> str:
+        return self.out_bytes.decode()
+
+    @property
+    def out_bytes(self) -> bytes:
+        self.terminal.out.flush()
+        return self._out.getvalue()
+
+    @property
+    def err(self) -> str:
+        self.terminal.err.flush()
+        return self._err.getvalue().decode()

@@ -1,0 +1,184 @@
+"""The whole job as a child process: it ends well, and it ends badly at any moment."""
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from fake_sink import FakeSink
+from rillnode.node.pipeline.job_config import JobConfig
+from rillnode.node.pipeline.process import SparkJob, session_members, start_job
+
+pytestmark = pytest.mark.spark
+
+START_SECONDS_MAX = 240.0
+
+
+@pytest.fixture
+def sink() -> Generator[FakeSink]:
+    sink = FakeSink()
+    yield sink
+    sink.close()
+
+
+class Runner:
+    """Starts the job, waits for what it does, and tells how it ended."""
+
+    def __init__(self, config: JobConfig, log: Path, python_path: str) -> None:
+        self.config = config
+        self.log = log
+        self._environment = {"PYTHONPATH": python_path}
+        self.job: SparkJob | None = None
+        self.exit_code: int | None = None
+
+    def start(self) -> SparkJob:
+        self.exit_code = None
+        self.job = start_job(self.config, self.log, self._environment, self._on_exit)
+        return self.job
+
+    def _on_exit(self, code: int) -> None:
+        self.exit_code = code
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not condition():
+            assert time.monotonic() < deadline, self.log.read_text()
+            assert self.exit_code is None, self.log.read_text()
+            await asyncio.sleep(0.02)
+
+    async def ended(self) -> int:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while self.exit_code is None:
+            assert time.monotonic() < deadline, self.log.read_text()
+            await asyncio.sleep(0.02)
+        return self.exit_code
+
+    def batches(self, kind: str) -> int:
+        """Number of the last batch that Spark's log of offsets or commits knows."""
+        directory = Path(self.config.checkpoint_dir) / kind
+        if not directory.is_dir():
+            return -1
+        return max((int(name) for name in os.listdir(directory) if name.isdecimal()), default=-1)
+
+
+@pytest.fixture
+def runner(sink: FakeSink, tmp_path: Path, worker_path: str) -> Runner:
+    options = sink.serve()
+    config = JobConfig(
+        sink=options.sink,
+        url=options.url,
+        node_identity=options.node_identity,
+        key_file=options.key_file,
+        client=options.client,
+        table_dir=str(tmp_path / "table"),
+        checkpoint_dir=str(tmp_path / "table" / "_checkpoints" / "bronze"),
+        work_dir=str(tmp_path / "work"),
+        trigger_seconds=0.1,
+        batch_rows_max=5_000,
+        compact_commits=20,
+    )
+    return Runner(config, tmp_path / "bronze.log", worker_path)
+
+
+def counted_rows(table: str) -> Counter[tuple[int, int]]:
+    counts: Counter[tuple[int, int]] = Counter()
+    for name in DeltaTable(table).file_uris():
+        columns = pq.read_table(name, columns=["partition", "index"])
+        partitions, indexes = (columns.column(at).to_pylist() for at in (0, 1))
+        counts.update(zip(partitions, indexes, strict=True))
+    return counts
+
+
+def fill(sink: FakeSink, blocks: int) -> int:
+    for at in range(blocks):
+        sink.append("s", [b"%0200d" % i for i in range(500)], partition=at % 3)
+    return 500 * blocks
+
+
+def test_a_job_lands_what_comes_and_stops_after_its_batch(sink: FakeSink, runner: Runner) -> None:
+    async def scenario() -> None:
+        job = runner.start()
+        total = fill(sink, 30)
+        await runner.until(lambda: sum(sink.positions.values()) == total)
+        sink.append("t", [b"late"])
+        await runner.until(lambda: sink.positions.get(("t", 0)) == 1)
+        job.terminate()
+        assert await runner.ended() == 0
+
+    asyncio.run(scenario())
+    counts = counted_rows(runner.config.table_dir)
+    assert (len(counts), set(counts.values())) == (15_001 - 1, {1, 2})  # (0, 0) is in s and in t
+    written = [report for report in sink.reports if "rows" in report]
+    assert sum(report["rows"] for report in written) == 15_001
+    assert written[-1]["rows_behind"] == 0
+    assert not (Path(runner.config.work_dir) / "drain").exists()
+    assert runner.log.read_text() == ""
+
+
+@pytest.mark.long
+def test_a_job_ends_when_its_node_is_gone(sink: FakeSink, runner: Runner) -> None:
+    async def scenario() -> None:
+        job = runner.start()
+        total = fill(sink, 3)
+        await runner.until(lambda: sum(sink.positions.values()) == total)
+        stdin = job._process.stdin  # pyright: ignore[reportPrivateUsage] - the death closes it
+        assert stdin is not None
+        stdin.close()
+        assert await runner.ended() == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.long
+def test_five_kills_lose_and_repeat_nothing(sink: FakeSink, runner: Runner) -> None:
+    total = fill(sink, 900)
+
+    def java_only(job: SparkJob) -> None:
+        for pid in session_members(job.pid):
+            if (Path("/proc") / str(pid) / "comm").read_text().strip() == "java":
+                os.kill(pid, signal.SIGKILL)
+
+    def leader_only(job: SparkJob) -> None:
+        os.kill(job.pid, signal.SIGKILL)
+
+    in_flight: list[bool] = []
+
+    def in_the_middle(before: int) -> bool:
+        return runner.batches("offsets") > max(before + 3, runner.batches("commits"))
+
+    async def scenario() -> None:
+        for kill in (SparkJob.kill, java_only, leader_only, java_only, SparkJob.kill):
+            before = runner.batches("offsets")
+            job = runner.start()
+            # The log of offsets has grown and is ahead: a batch is between plan and commit.
+            await runner.until(partial(in_the_middle, before))
+            in_flight.append(runner.batches("offsets") > runner.batches("commits"))
+            kill(job)
+            assert await runner.ended() != 0
+            await _all_gone(job.pid)
+        job = runner.start()
+        await runner.until(lambda: sum(sink.positions.values()) == total)
+        job.terminate()
+        assert await runner.ended() == 0
+
+    asyncio.run(scenario())
+    assert any(in_flight)
+    counts = counted_rows(runner.config.table_dir)
+    assert len(counts) == total
+    assert set(counts.values()) == {1}
+    assert "merged" in runner.log.read_text()
+
+
+async def _all_gone(session: int) -> None:
+    deadline = time.monotonic() + 30
+    while session_members(session):
+        assert time.monotonic() < deadline, "processes have outlived the job"
+        await asyncio.sleep(0.05)

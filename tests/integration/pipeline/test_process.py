@@ -1,0 +1,163 @@
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rillnode.node.config import SparkSink
+from rillnode.node.pipeline import process
+from rillnode.node.pipeline.job_config import JobConfig, load_job_config
+from rillnode.node.pipeline.process import SparkJob, job_config, session_members, start_job
+
+
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Have `script` run in the place of the job's module."""
+    path = tmp_path / "stand_in.py"
+    path.write_text(script)
+    monkeypatch.setattr(process, "COMMAND", (sys.executable, str(path)))
+
+
+def sample_config(tmp_path: Path) -> JobConfig:
+    table = SparkSink(name="bronze", streams=("s*",), table_dir=tmp_path / "table")
+    return job_config(table, "ab" * 32, "0.0.0.0:4100", tmp_path / "key", tmp_path / "work")
+
+
+class Exit:
+    """Waits for `on_exit`, and counts its calls."""
+
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+        self.event = asyncio.Event()
+
+    def __call__(self, code: int) -> None:
+        self.codes.append(code)
+        self.event.set()
+
+    async def wait(self) -> list[int]:
+        await asyncio.wait_for(self.event.wait(), 30)
+        return self.codes
+
+
+def start(tmp_path: Path, on_exit: Exit, **environment: str) -> SparkJob:
+    return start_job(sample_config(tmp_path), tmp_path / "bronze.log", environment, on_exit)
+
+
+async def wait_for_text(path: Path, text: str) -> None:
+    deadline = time.monotonic() + 30
+    while text not in path.read_text():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+def test_a_job_is_told_how_to_reach_the_node_on_this_machine(tmp_path: Path) -> None:
+    config = sample_config(tmp_path)
+    assert config.url == "noise://127.0.0.1:4100"
+    assert config.checkpoint_dir == str(tmp_path / "table" / "_checkpoints" / "bronze")
+    assert not config.fail_on_data_loss
+
+
+def test_a_job_runs_with_its_configuration_log_and_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(
+        tmp_path,
+        monkeypatch,
+        "import os, sys; print(sys.argv[1:], os.environ['EXTRA'], os.getsid(0) == os.getpid());"
+        "sys.exit(7)",
+    )
+
+    async def scenario() -> None:
+        on_exit = Exit()
+        start(tmp_path, on_exit, EXTRA="value")
+        assert await on_exit.wait() == [7]
+
+    asyncio.run(scenario())
+    config_file = tmp_path / "work" / "job.json"
+    assert load_job_config(config_file) == sample_config(tmp_path)
+    expected = f"{[str(config_file), '--watch-stdin']} value True\n"
+    assert (tmp_path / "bronze.log").read_text() == expected
+
+
+def test_terminate_lets_the_job_end_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(
+        tmp_path,
+        monkeypatch,
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0));"
+        "print('ready', flush=True); time.sleep(60)",
+    )
+
+    async def scenario() -> None:
+        on_exit = Exit()
+        job = start(tmp_path, on_exit)
+        await wait_for_text(tmp_path / "bronze.log", "ready")
+        job.terminate()
+        assert await on_exit.wait() == [0]
+        job.terminate()
+        job.kill()
+
+    asyncio.run(scenario())
+
+
+def test_kill_ends_children_that_left_the_group_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(
+        tmp_path,
+        monkeypatch,
+        "import os, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setpgid(0, 0)\n"
+        "    print('ready', flush=True)\n"
+        "time.sleep(60)",
+    )
+
+    async def scenario() -> None:
+        on_exit = Exit()
+        job = start(tmp_path, on_exit)
+        await wait_for_text(tmp_path / "bronze.log", "ready")
+        assert len(session_members(job.pid)) == 2
+        job.kill()
+        assert await on_exit.wait() == [-9]
+        deadline = time.monotonic() + 30
+        while session_members(job.pid):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())
+
+
+def test_a_job_notices_that_its_node_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of its standard input, which the system closes however the node ends."""
+    stand_in(tmp_path, monkeypatch, "import sys; sys.stdin.read(); print('gone', flush=True)")
+
+    async def scenario() -> None:
+        on_exit = Exit()
+        job = start(tmp_path, on_exit)
+        # What the node's death closes.
+        stdin = job._process.stdin  # pyright: ignore[reportPrivateUsage]
+        assert stdin is not None
+        stdin.close()
+        assert await on_exit.wait() == [0]
+
+    asyncio.run(scenario())
+    assert (tmp_path / "bronze.log").read_text() == "gone\n"
+
+
+def test_a_large_log_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, monkeypatch, "print('new')")
+    monkeypatch.setattr(process, "LOG_BYTES_MAX", 3)
+    (tmp_path / "bronze.log").write_text("old run")
+
+    async def scenario() -> None:
+        on_exit = Exit()
+        start(tmp_path, on_exit)
+        await on_exit.wait()
+
+    asyncio.run(scenario())
+    assert (tmp_path / "bronze.log").read_text() == "new\n"
+    assert (tmp_path / "bronze.log.1").read_text() == "old run"

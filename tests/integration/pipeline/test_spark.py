@@ -1,0 +1,163 @@
+"""The source and the sink inside Spark, from a fake node into a Delta table."""
+
+import shutil
+from collections.abc import Generator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col
+
+from fake_sink import FakeSink
+from rillnode.codecs.entries import EntryKind
+from rillnode.node.pipeline.job import explain
+from rillnode.node.pipeline.ranges import ClientOptions
+from rillnode.node.pipeline.reports import read_delta
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def sink() -> Generator[FakeSink]:
+    sink = FakeSink()
+    yield sink
+    sink.close()
+
+
+def fill(sink: FakeSink, first: int, count: int, *, partition: int = 0) -> None:
+    sink.append("s", [b"%d" % i for i in range(first, first + count)], partition=partition)
+
+
+class Landing:
+    """The job's query, run until the present end."""
+
+    def __init__(self, spark: SparkSession, options: ClientOptions, directory: Path) -> None:
+        self.spark = spark
+        self.options = options
+        self.table = directory / "table"
+        self.checkpoint = directory / "checkpoint"
+
+    def run(self, **options: str) -> None:
+        rows = self.spark.readStream.format("rillnode").options(
+            **self.options.to_options(), **options
+        )
+        query = (
+            rows.load()
+            .writeStream.format("rillnode-delta")
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start(str(self.table))
+        )
+        query.awaitTermination()
+
+    def indexes(self, partition: int = 0) -> list[int]:
+        return sorted(
+            row["index"]
+            for name in DeltaTable(self.table).file_uris()
+            for row in pq.read_table(name, columns=["partition", "index"]).to_pylist()
+            if row["partition"] == partition
+        )
+
+    def versions(self) -> int:
+        return DeltaTable(self.table).version()
+
+    def forget_last_commit(self) -> None:
+        """What a crash between the table's commit and Spark's leaves behind."""
+        commits = self.checkpoint / "commits"
+        last = max((path for path in commits.iterdir() if path.name.isdecimal()), key=_number)
+        last.unlink()
+        (commits / f".{last.name}.crc").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def landing(spark: SparkSession, sink: FakeSink, tmp_path: Path) -> Landing:
+    return Landing(spark, sink.serve(), tmp_path)
+
+
+def test_a_batch_read_has_every_column(spark: SparkSession, sink: FakeSink) -> None:
+    sink.append("a", [b"one", b"two"], received_at=1_700_000_000_123)
+    sink.append("b", [b"three"], partition=2, kind=EntryKind.NEXTGRAPH)
+    options = sink.serve().to_options()
+    frame = spark.read.format("rillnode").options(**options).load()
+    rows = [row.asDict() for row in frame.orderBy("stream", "index").collect()]
+    assert [(r["stream"], r["partition"], r["index"], r["kind"], r["data"]) for r in rows] == [
+        ("a", 0, 0, "bytes", b"one"),
+        ("a", 0, 1, "bytes", b"two"),
+        ("b", 2, 0, "nextgraph", b"three"),
+    ]
+    seconds = frame.where("stream = 'a'").select(col("received_at").cast("double")).first()
+    assert seconds is not None
+    assert seconds[0] == 1_700_000_000.123
+    assert all(row["gap_until"] is None and row["publisher"] is None for row in rows)
+
+
+def test_a_query_goes_on_from_its_checkpoint(landing: Landing, sink: FakeSink) -> None:
+    for first in range(0, 3000, 100):
+        fill(sink, first, 100)
+    landing.run(maxOffsetsPerTrigger="1100")
+    assert landing.indexes() == list(range(3000))
+    assert landing.versions() == 3
+    fill(sink, 3000, 10)
+    fill(sink, 0, 5, partition=1)  # a partition that did not exist before
+    landing.run()
+    assert landing.indexes() == list(range(3010))
+    assert landing.indexes(partition=1) == list(range(5))
+    # Spark tells the source of a batch when it plans the next one; the job tells the rest.
+    assert sink.positions[("s", 0)] >= 2200
+    landing.run()
+    assert landing.versions() == 4
+
+
+def test_a_crash_between_the_two_commits_repeats_nothing(landing: Landing, sink: FakeSink) -> None:
+    for at in range(3):
+        fill(sink, 100 * at, 100)
+        landing.run()
+    assert landing.versions() == 3
+    landing.forget_last_commit()
+    fill(sink, 300, 7)
+    landing.run()
+    assert landing.indexes() == list(range(307))
+    assert landing.versions() == 4
+
+
+def test_a_new_checkpoint_reads_everything_again(landing: Landing, sink: FakeSink) -> None:
+    """Under a fixed application id its batch 0 would be taken for the old one and be skipped."""
+    fill(sink, 0, 50)
+    landing.run()
+    fill(sink, 50, 50)
+    landing.run()
+    shutil.rmtree(landing.checkpoint)
+    landing.run()
+    assert landing.indexes() == sorted([*range(100), *range(100)])
+
+
+def test_lost_entries_fail_the_query_or_leave_a_row(landing: Landing, sink: FakeSink) -> None:
+    fill(sink, 0, 10)
+    landing.run()
+    for first in range(10, 40, 10):
+        fill(sink, first, 10)
+    sink.trim("s", 25)
+    with pytest.raises(StreamingQueryException) as caught:
+        landing.run()
+    text, code = explain(caught.value)
+    assert text.startswith("stream 's' partition 0: entries 10 to 24 were trimmed")
+    assert code == 1
+    landing.run(failOnDataLoss="false")
+    assert landing.indexes() == [*range(11), *range(25, 40)]
+    gaps = read_delta(landing.spark, str(landing.table)).where("kind = 'gap'").collect()
+    assert [(row["index"], row["gap_until"]) for row in gaps] == [(10, 25)]
+
+
+def test_an_error_of_the_client_comes_through_spark(landing: Landing) -> None:
+    options = {**landing.options.to_options(), "client": "fake_sink:refuse"}
+    frame = landing.spark.read.format("rillnode").options(**options)
+    with pytest.raises(Exception, match="HandshakeError") as caught:
+        frame.load().collect()
+    assert explain(caught.value) == ("the node refuses this key [noise.refused]", 3)
+
+
+def _number(path: Path) -> int:
+    return int(path.name)

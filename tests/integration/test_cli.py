@@ -1,0 +1,273 @@
+"""The real command line in processes of its own, against a real node."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LIMIT_SECONDS = 30.0
+
+
+def rillnode(*argv: str | Path) -> list[str]:
+    return [sys.executable, "-m", "rillnode", *map(str, argv)]
+
+
+def call(*argv: str | Path, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+    environ = {key: value for key, value in os.environ.items() if "RILLNODE" not in key}
+    return subprocess.run(
+        rillnode(*argv), input=stdin, capture_output=True, timeout=LIMIT_SECONDS, env=environ
+    )
+
+
+def lines(answer: "subprocess.CompletedProcess[bytes]") -> list[dict[str, Any]]:
+    assert answer.returncode == 0, answer.stderr.decode()
+    return [json.loads(line) for line in answer.stdout.splitlines()]
+
+
+def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+    end = time.monotonic() + LIMIT_SECONDS
+    while not condition():
+        assert process.poll() is None, "the process ended early"
+        assert time.monotonic() < end, "this took too long"
+        time.sleep(0.02)
+
+
+@dataclass
+class RunningNode:
+    """A node in a process, and how its clients reach it."""
+
+    process: "subprocess.Popen[bytes]"
+    ports: dict[str, str]
+    log: Path
+    home: Path
+
+    @property
+    def options(self) -> list[str]:
+        url = f"noise://{self.ports['noise']}"
+        return ["-c", str(self.home / "node.toml"), "--node", url]
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(LIMIT_SECONDS)
+
+
+Start = Callable[..., RunningNode]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts nodes; what still runs at the end of the test is killed."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def begin(home: Path, *options: str | Path) -> RunningNode:
+        ports, log = tmp_path / f"ports-{len(processes)}", tmp_path / f"log-{len(processes)}"
+        argv = rillnode(
+            "run", *options, "--ports-file", ports,
+            "--set", "noise.listen=127.0.0.1:0", "--set", "http.listen=127.0.0.1:0",
+        )  # fmt: skip
+        with log.open("wb") as file:
+            process = subprocess.Popen(argv, stdout=file, stderr=file, cwd=tmp_path)
+        processes.append(process)
+        try:
+            wait_for(ports.exists, process)
+        except AssertionError as error:
+            raise AssertionError(log.read_text()) from error
+        return RunningNode(process, json.loads(ports.read_text()), log, home)
+
+    yield begin
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    made = tmp_path / "edge"
+    assert call("init", made).returncode == 0
+    return made
+
+
+def test_a_day_at_the_command_line(start: Start, home: Path) -> None:
+    node = start(home, "-c", home / "node.toml")
+    at = node.options
+    assert lines(call("stream", "create", "sensors", "--partitions", "2", *at)) == [
+        {"name": "sensors", "partitions": 2}
+    ]
+    data = b"".join(b'{"device": "d%d", "n": %d}\n' % (n % 5, n) for n in range(5_000))
+    pushed = lines(
+        call(
+            "stream",
+            "push",
+            "sensors",
+            "--format",
+            "json",
+            "--key-field",
+            "device",
+            *at,
+            stdin=data,
+        )
+    )
+    assert sum(row["entries"] for row in pushed) == 5_000
+    (listed,) = lines(call("stream", "ls", *at))
+    assert (listed["name"], listed["entries"]) == ("sensors", 5_000)
+    pulled = [
+        row["json"]["n"]
+        for partition in ("0", "1")
+        for row in lines(
+            call("stream", "pull", "sensors", "--partition", partition, "--count", "9999", *at)
+        )
+    ]
+    assert sorted(pulled) == list(range(5_000))
+    tailed = lines(call("stream", "tail", "sensors", "--from", "start", "--count", "5000", *at))
+    assert len(tailed) == 5_000
+
+    assert call("index", "get", "sensors", "c1", *at).returncode == 1
+    assert lines(call("index", "set", "sensors", "c1", "10", *at))[0]["index"] == 10
+    assert lines(call("index", "get", "sensors", "c1", *at))[0]["index"] == 10
+    (position,) = lines(call("index", "ls", *at))
+    assert position["lag"] == position["end"] - 10
+    assert call("index", "set", "sensors", "c1", "9", *at).returncode == 1
+
+    first = lines(call("stream", "trim", "sensors", "--before", "100", "--yes", *at))
+    assert 0 <= first[0]["first_index"] <= 100
+    (status,) = lines(call("status", *at))
+    assert (status["name"], status["identity"]) == ("edge", node.ports["identity"])
+
+    unknown = call("stream", "show", "typo", *at)
+    assert unknown.returncode == 1
+    assert b"next: `rillnode stream ls`" in unknown.stderr
+    assert node.stop() == 0
+
+
+def test_what_was_pushed_is_there_after_a_restart(start: Start, home: Path) -> None:
+    node = start(home, "-c", home / "node.toml")
+    assert lines(call("stream", "push", "s", "--create", *node.options, stdin=b"a\nb\n"))
+    identity = node.ports["identity"]
+    assert node.stop() == 0
+    node = start(home, "-c", home / "node.toml")
+    assert node.ports["identity"] == identity
+    answer = call("stream", "pull", "s", "--format", "raw", *node.options)
+    assert answer.stdout == b"a\nb\n"
+    assert node.stop() == 0
+
+
+def test_health_and_banner(start: Start, home: Path) -> None:
+    node = start(home, "-c", home / "node.toml")
+    with urllib.request.urlopen(f"http://{node.ports['http']}/readyz", timeout=5) as answer:
+        assert (answer.status, answer.read()) == (200, b"ok\n")
+    assert node.stop() == 0
+    log = node.log.read_text()
+    assert node.ports["identity"] in log
+    assert f"http://{node.ports['http']}/" in log
+    seed = (home / "data" / "identity.key").read_text().strip()
+    assert seed not in log
+
+
+def test_a_key_that_nobody_granted_is_refused(start: Start, home: Path, tmp_path: Path) -> None:
+    node = start(home, "-c", home / "node.toml")
+    stranger = tmp_path / "stranger.key"
+    assert call("key", "new", stranger).returncode == 0
+    answer = call("stream", "ls", *node.options, "--key", stranger)
+    assert answer.returncode == 3, answer.stderr.decode()
+    assert b"grant your key" in answer.stderr
+    wrong = call("stream", "ls", *node.options, "--node-identity", "11" * 32)
+    assert wrong.returncode == 3, wrong.stderr.decode()
+
+
+def test_dev_lets_everybody_in_and_says_so(start: Start, tmp_path: Path) -> None:
+    node = start(
+        tmp_path, "--dev", "--data-dir", tmp_path / "dev", "--set", "ockam.listen=127.0.0.1:0"
+    )
+    assert "ockam" in node.ports
+    assert "EVERYBODY" in node.log.read_text()
+    key = tmp_path / "any.key"
+    assert call("key", "new", key).returncode == 0
+    at = (
+        "--node", f"noise://{node.ports['noise']}", "--key", key,
+        "--node-identity", node.ports["identity"],
+    )  # fmt: skip
+    assert lines(call("stream", "push", "s", "--create", *at, stdin=b"a\n"))[0]["entries"] == 1
+    assert node.stop() == 0
+    assert not list(tmp_path.glob("ports-*"))
+
+
+def test_nobody_there_is_exit_code_3(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    options = ("-c", home / "node.toml", "--node", f"noise://127.0.0.1:{port}")
+    answer = call("stream", "ls", *options)
+    assert (answer.returncode, answer.stdout) == (3, b"")
+    assert b"next: `rillnode run` starts a node" in answer.stderr
+
+
+def test_a_port_in_use_ends_run_with_a_way_out(home: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        for name in ("noise", "http"):
+            other = "http" if name == "noise" else "noise"
+            answer = call(
+                "run", "-c", home / "node.toml", "--ports-file", tmp_path / "ports",
+                "--set", f"{name}.listen={listen}", "--set", f"{other}.listen=127.0.0.1:0",
+            )  # fmt: skip
+            assert answer.returncode == 1, answer.stderr.decode()
+            assert listen.encode() in answer.stderr
+            assert b"next: choose another address" in answer.stderr
+            assert not (tmp_path / "ports").exists()
+
+
+def test_tail_ends_when_its_reader_does_and_when_interrupted(start: Start, home: Path) -> None:
+    node = start(home, "-c", home / "node.toml")
+    lines(call("stream", "push", "s", "--create", *node.options, stdin=b"x\n" * 10_000))
+    argv = rillnode("stream", "tail", "s", "--from", "start", "--format", "raw", *node.options)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        assert tail.stdout.readline() == b"x\n"
+        tail.stdout.close()
+        lines(call("stream", "push", "s", *node.options, stdin=b"x\n" * 10_000))
+        assert tail.wait(LIMIT_SECONDS) == 0
+        assert tail.stderr.read() == b""
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        assert tail.stdout.readline() == b"x\n"
+        tail.send_signal(signal.SIGINT)
+        assert tail.wait(LIMIT_SECONDS) == 130
+        assert b"Traceback" not in tail.stderr.read()
+
+
+def test_push_sends_lines_as_they_are_typed(start: Start, home: Path) -> None:
+    node = start(home, "-c", home / "node.toml")
+    lines(call("stream", "create", "s", *node.options))
+    push = subprocess.Popen(
+        rillnode("stream", "push", "s", *node.options),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert push.stdin is not None
+        assert push.stdout is not None
+        push.stdin.write(b"first\n")
+        push.stdin.flush()
+        answer = call(
+            "stream", "tail", "s", "--from", "start", "--count", "1", "--timeout", "20",
+            "--format", "raw", *node.options,
+        )  # fmt: skip
+        assert answer.stdout == b"first\n", answer.stderr.decode()
+        push.stdin.close()
+        assert json.loads(push.stdout.read())["entries"] == 1
+        assert push.wait(LIMIT_SECONDS) == 0
+    finally:
+        push.kill()
+        push.wait()

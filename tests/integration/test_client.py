@@ -1,0 +1,412 @@
+"""The client over the encrypted link, against a running node."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from nodes import CLIENT, connect_to, node_config
+from proxy import Proxy
+from rillnode.codecs.entries import Entry
+from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
+from rillnode.codecs.keys import Identity
+from rillnode.codecs.limits import ENTRY_BYTES_MAX
+from rillnode.node.client import Client, connect
+from rillnode.node.client.stream import Stream
+from rillnode.node.config import GrantTable
+from rillnode.node.runtime import Node
+
+Talk = Callable[[Node, Client], Awaitable[None]]
+
+
+def with_client(directory: Path, talk: Talk, *grants: GrantTable) -> None:
+    async def run() -> None:
+        async with Node(node_config(directory, *grants)) as node, await connect_to(node) as client:
+            await talk(node, client)
+
+    asyncio.run(run())
+
+
+async def take(stream: Stream, client_id: str, count: int) -> list[Entry]:
+    """Consume so many entries and process them all."""
+    taken: list[Entry] = []
+    async with aclosing(stream.consume(client_id)) as entries:
+        async for entry in entries:
+            taken.append(entry)
+            if len(taken) > count:
+                break
+    return taken[:count]
+
+
+def data_of(entries: list[Entry]) -> list[bytes]:
+    return [entry.data for entry in entries]
+
+
+def test_push_gives_the_index_and_pull_the_bytes(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        assert [await stream.push(b"%d" % number) for number in range(3)] == [0, 1, 2]
+        entries = await stream.pull(1, 10)
+        assert [(entry.index, entry.data) for entry in entries] == [(1, b"1"), (2, b"2")]
+        assert entries[0].received_at > 1_700_000_000_000
+        assert await stream.pull(3, 10) == []
+        assert data_of(await stream.pull(0, 2)) == [b"0", b"1"]
+
+    with_client(tmp_path, talk)
+
+
+def test_what_is_pushed_in_one_turn_keeps_its_order(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        items = [b"%d" % number for number in range(10_000)]
+        futures = [stream.push_nowait(item) for item in items]
+        assert await asyncio.gather(*futures) == list(range(10_000))
+        assert data_of(await stream.pull(0, 20_000)) == items
+
+    with_client(tmp_path, talk)
+
+
+def test_push_many_splits_into_blocks_and_returns_the_end(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        items = [bytes([number % 251]) * (number * 97 % 5_000) for number in range(9_000)]
+        assert await stream.push_many(iter(items)) == 9_000
+        assert await stream.push_many([]) == 0
+        assert data_of(await stream.pull(0, 9_000)) == items
+
+    with_client(tmp_path, talk)
+
+
+def test_largest_entry_travels_and_a_larger_one_is_refused(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        data = bytes(ENTRY_BYTES_MAX)
+        assert await stream.push(data) == 0
+        assert data_of(await stream.pull()) == [data]
+        with pytest.raises(RequestError) as caught:
+            await stream.push(bytes(ENTRY_BYTES_MAX + 1))
+        assert caught.value.code == "entries.size"
+        assert await stream.push(b"after") == 1
+
+    with_client(tmp_path, talk)
+
+
+def test_partitions_are_separate_logs(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s", partitions=3)
+        for partition in range(3):
+            assert await stream.push(b"p%d" % partition, partition=partition) == 0
+        assert data_of(await stream.pull(partition=2)) == [b"p2"]
+        with pytest.raises(RequestError) as caught:
+            await stream.push(b"x", partition=3)
+        assert caught.value.code == "stream.partition"
+        assert (await client.stream("s")).partitions == 3
+        assert (await client.stream("s", partitions=5)).partitions == 5
+
+    with_client(tmp_path, talk)
+
+
+def test_consume_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        await stream.push_many(b"%d" % number for number in range(100))
+        assert data_of(await take(stream, "c", 40)) == [b"%d" % n for n in range(40)]
+        assert await client.get_index("c", "s") == 40
+        async with await connect_to(node) as other:
+            again = await take(await other.stream("s"), "c", 59)
+            assert data_of(again) == [b"%d" % n for n in range(40, 99)]
+            assert data_of(await take(await other.stream("s"), "d", 1)) == [b"0"]
+
+    with_client(tmp_path, talk)
+
+
+def test_an_entry_counts_as_processed_when_the_next_is_asked_for(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        await stream.push_many([b"a", b"b"])
+        async with aclosing(stream.consume("c")) as entries:
+            assert (await anext(entries)).data == b"a"
+        assert await client.get_index("c", "s") is None
+        async with aclosing(stream.consume("c")) as entries:
+            await anext(entries)
+            await anext(entries)
+        assert await client.get_index("c", "s") == 1
+
+    with_client(tmp_path, talk)
+
+
+def test_consume_follows_all_partitions(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s", partitions=4)
+        for number in range(40):
+            await stream.push(b"%d" % number, partition=number % 4)
+        entries = await take(stream, "c", 39)
+        for partition in range(4):
+            own = [entry for entry in entries if entry.partition == partition]
+            assert [entry.index for entry in own] == list(range(len(own)))
+
+    with_client(tmp_path, talk)
+
+
+def test_tail_gets_what_comes_from_now_on(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        await stream.push_many([b"old"] * 10)
+        async with aclosing(stream.tail()) as entries:
+            first = asyncio.ensure_future(anext(entries))
+            await asyncio.sleep(0.05)
+            for number in range(5):
+                await stream.push(b"new %d" % number)
+            assert (await first).data == b"new 0"
+            assert [(await anext(entries)).data for _ in range(4)] == [
+                b"new %d" % number for number in range(1, 5)
+            ]
+
+    with_client(tmp_path, talk)
+
+
+def test_no_gap_and_no_repeat_between_old_and_new_entries(tmp_path: Path) -> None:
+    """A subscriber that starts in the middle of heavy pushing sees every index once, in order."""
+
+    async def talk(node: Node, client: Client) -> None:
+        stream = await client.stream("s")
+
+        async def push() -> None:
+            for start in range(0, 20_000, 500):
+                await stream.push_many(b"%d" % n for n in range(start, start + 500))
+
+        async with await connect_to(node) as reader:
+            pushing = asyncio.ensure_future(push())
+            follower = await reader.stream("s")
+            seen: list[int] = []
+            async with aclosing(follower.batches(start="start")) as batches:
+                async for batch in batches:
+                    seen += [entry.index for entry in batch]
+                    assert data_of(batch) == [b"%d" % entry.index for entry in batch]
+                    if len(seen) >= 20_000:
+                        break
+            await pushing
+        assert seen == list(range(20_000))
+
+    with_client(tmp_path, talk)
+
+
+def test_a_slow_reader_holds_its_window_and_nobody_else(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        async with aclosing(stream.tail(start="start")) as entries:
+            await stream.push(b"first")
+            await anext(entries)
+            # Ten times the subscription's credit goes by unread.
+            for _number in range(40):
+                await stream.push_many([bytes(1_000)] * 1_000)
+            indexes = [(await anext(entries)).index for _number in range(40_000)]
+            assert indexes == list(range(1, 40_001))
+
+    with_client(tmp_path, talk)
+
+
+def test_unconfirmed_pushes_are_sent_again_over_a_new_link(tmp_path: Path) -> None:
+    async def run() -> None:
+        config = node_config(tmp_path)
+        node = Node(config)
+        await node.start()
+        client = await connect_to(node)
+        stream = await client.stream("s")
+        await stream.push(b"before")
+        listen = node.addresses()["noise"]
+        await node.stop()
+        pending = asyncio.ensure_future(stream.push(b"meanwhile"))
+        await asyncio.sleep(0.2)
+        assert not pending.done()
+        host_port = type(config.noise)(listen=listen)
+        async with Node(
+            type(config)(
+                name="again",
+                data_dir=tmp_path,
+                noise=host_port,
+                http=config.http,
+                grants=config.grants,
+            )
+        ):
+            assert await asyncio.wait_for(pending, 20) == 1
+            assert data_of(await stream.pull()) == [b"before", b"meanwhile"]
+            await client.close()
+
+    asyncio.run(run())
+
+
+def test_subscription_goes_on_over_a_new_link_without_gap_or_repeat(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        await stream.push_many(b"%d" % n for n in range(10))
+        async with Proxy(node.addresses()["noise"]) as proxy:
+            follower = await connect_to(node, through=proxy.address)
+            async with (
+                follower,
+                aclosing((await follower.stream("s")).tail(start="start")) as entries,
+            ):
+                seen: list[int] = []
+                for end in (10, 20, 30):
+                    seen += [(await anext(entries)).index for _ in range(end - 10, end)]
+                    proxy.cut()
+                    await stream.push_many(b"%d" % n for n in range(end, end + 10))
+                seen += [(await anext(entries)).index for _ in range(10)]
+        assert seen == list(range(40))
+
+    with_client(tmp_path, talk)
+
+
+def test_pushing_goes_on_over_links_that_are_cut_again_and_again(tmp_path: Path) -> None:
+    """Every push is confirmed; what was sent twice is stored twice, nothing is missing."""
+
+    async def talk(node: Node, client: Client) -> None:
+        async with Proxy(node.addresses()["noise"]) as proxy:
+            pusher = await connect_to(node, through=proxy.address)
+            stream = await pusher.stream("s")
+            futures: list[asyncio.Future[int]] = []
+            for number in range(5_000):
+                futures.append(stream.push_nowait(b"%d" % number))
+                if number % 100 == 0:
+                    await asyncio.sleep(0)
+                if number % 1_000 == 500:
+                    proxy.cut()
+            confirmed = await asyncio.wait_for(asyncio.gather(*futures), 30)
+            await pusher.close()
+        stored = {e.index: e.data for e in await (await client.stream("s")).pull(0, 100_000)}
+        assert list(stored) == list(range(len(stored)))
+        assert [stored[index] for index in confirmed] == [b"%d" % n for n in range(5_000)]
+
+    with_client(tmp_path, talk)
+
+
+def test_saved_index_is_durable_when_answered_and_never_moves_back(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        assert await client.get_index("c", "s") is None
+        assert await client.set_index("c", "s", 7) == 7
+        assert await client.set_index("c", "s", 3) == 7
+        assert await client.set_index("c", "s", 1, partition=2) == 1
+        rows = [(saved.stream, saved.partition, saved.index) for saved in await client.indexes()]
+        assert rows == [("s", 0, 7), ("s", 2, 1)]
+
+    with_client(tmp_path, talk)
+
+
+def test_streams_are_listed_described_and_trimmed(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        for name in ("b", "a1", "a2"):
+            await (await client.stream(name)).push_many([b"x"] * 10)
+        assert [info.name for info in await client.streams()] == ["a1", "a2", "b"]
+        assert [info.name for info in await client.streams("a")] == ["a1", "a2"]
+        info = await client.describe("b")
+        assert info.partitions[0].next_index == 10
+        assert info.owner == f"noise:{CLIENT.public_hex}"
+        assert await client.trim("b", before=4) == 4
+        stream = await client.stream("b")
+        assert [entry.index for entry in await stream.pull(0, 100)] == list(range(4, 10))
+        with pytest.raises(RequestError) as caught:
+            await client.describe("missing")
+        assert caught.value.code == "stream.unknown"
+
+    with_client(tmp_path, talk)
+
+
+def test_a_made_up_name_is_a_stream_like_any(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream()
+        assert stream.name.startswith("generated_")
+        assert await stream.push(b"x") == 0
+
+    with_client(tmp_path, talk)
+
+
+def test_names_may_hold_any_characters(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        for name in ("a b;c=>d#e", "größe/ß", "0x1f/app:news?", "\x00\n", "x" * 512):
+            stream = await client.stream(name, partitions=2)
+            assert await stream.push(name.encode(), partition=1) == 0
+            assert data_of(await stream.pull(partition=1)) == [name.encode()]
+        with pytest.raises(RequestError) as caught:
+            await client.stream("x" * 513)
+        assert caught.value.code == "stream.invalid"
+
+    with_client(tmp_path, talk)
+
+
+def test_without_a_grant_a_stream_is_as_if_it_were_not_there(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        await (await node.stream("other")).push(b"x")
+        codes: list[str] = []
+        for name in ("other", "missing"):
+            with pytest.raises(RequestError) as caught:
+                await client.stream(name)
+            codes.append(caught.value.code)
+            with pytest.raises(RequestError) as caught:
+                await client.describe(name)
+            codes.append(caught.value.code)
+        assert set(codes) == {"stream.unknown"}
+        mine = await client.stream("mine")
+        await mine.push(b"x")
+        with pytest.raises(RequestError) as caught:
+            await mine.pull()
+        assert caught.value.code == "address.unknown"
+        assert [info.name for info in await client.streams()] == ["mine"]
+        with pytest.raises(RequestError):
+            await client.status()
+        with pytest.raises(RequestError):
+            await client.trim("mine", before=1)
+
+    grant = GrantTable(who=f"noise:{CLIENT.public_hex}", streams="mine", may=("create", "push"))
+    with_client(tmp_path, talk, grant)
+
+
+def test_an_unknown_identity_is_told_what_to_do(tmp_path: Path) -> None:
+    async def talk(node: Node, _: Client) -> None:
+        stranger = Identity.from_seed(bytes(32))
+        with pytest.raises(HandshakeError) as caught:
+            await connect_to(node, stranger)
+        assert caught.value.code == "noise.unknown_identity"
+
+    with_client(tmp_path, talk)
+
+
+def test_another_node_is_not_talked_to(tmp_path: Path) -> None:
+    async def talk(node: Node, _: Client) -> None:
+        url = f"noise://{node.addresses()['noise']}"
+        with pytest.raises(HandshakeError) as caught:
+            await connect(url, identity=CLIENT, node_identity="00" * 32)
+        assert caught.value.code == "noise.wrong_node"
+
+    with_client(tmp_path, talk)
+
+
+def test_a_node_that_is_not_there_is_unreachable() -> None:
+    async def run() -> None:
+        with pytest.raises(TransportError):
+            await connect("noise://127.0.0.1:1", identity=CLIENT, node_identity="00" * 32)
+
+    asyncio.run(run())
+
+
+def test_chacha_on_request(tmp_path: Path) -> None:
+    async def talk(node: Node, _: Client) -> None:
+        url = f"noise://{node.addresses()['noise']}"
+        async with await connect(
+            url, identity=CLIENT, node_identity=node.identity, chacha=True
+        ) as client:
+            assert await (await client.stream("s")).push(b"x") == 0
+
+    with_client(tmp_path, talk)
+
+
+def test_the_embedded_client_needs_no_socket(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        embedded = await node.stream("s", partitions=2)
+        await embedded.push_many([b"a", b"b"], partition=1)
+        over_the_link = await client.stream("s")
+        assert data_of(await over_the_link.pull(partition=1)) == [b"a", b"b"]
+        assert (await node.client.status())["state"] == "ready"
+
+    with_client(tmp_path, talk)

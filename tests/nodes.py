@@ -1,0 +1,35 @@
+"""Nodes for tests: everything allowed, every port free, everything below one directory."""
+
+from pathlib import Path
+
+from rillnode.actors.access import VERBS
+from rillnode.codecs.keys import Identity
+from rillnode.node.client import Client, connect
+from rillnode.node.config import Config, GrantTable, HttpListener, NoiseListener, OckamListener
+from rillnode.node.runtime import Node
+
+CLIENT = Identity.from_seed(b"a client of the tests".ljust(32, b"."))
+
+
+def node_config(directory: Path, *grants: GrantTable, strict: bool = False) -> Config:
+    """A node with the listeners `noise`, `ockam` and `http`; without grants, all are allowed."""
+    everything = tuple(
+        GrantTable(who=who, streams="*", may=VERBS)
+        for who in ("anonymous", f"noise:{CLIENT.public_hex}")
+    )
+    return Config(
+        name="test",
+        data_dir=directory,
+        noise=NoiseListener(listen="127.0.0.1:0"),
+        ockam=OckamListener(listen="127.0.0.1:0", strict=strict),
+        http=HttpListener(listen="127.0.0.1:0"),
+        grants=grants or everything,
+    )
+
+
+async def connect_to(
+    node: Node, identity: Identity = CLIENT, *, through: str | None = None
+) -> Client:
+    """A client over the node's Noise listener, or `through` another address that leads there."""
+    address = through or node.addresses()["noise"]
+    return await connect(f"noise://{address}", identity=identity, node_identity=node.identity)

@@ -1,0 +1,70 @@
+"""Blocks, rows and queries for the tests of the Spark pipeline."""
+
+import json
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyspark.sql.types import StructType
+
+from rillnode.codecs.entries import FLAG_META, Block, EntryKind, encode_block, pack_body
+from rillnode.node.pipeline.arrow import BatchBuilder
+from rillnode.node.pipeline.delta import DeltaSink, DeltaStreamWriter
+from rillnode.node.pipeline.tables import BRONZE_STRUCT
+
+TIME = 1_700_000_000_123
+
+
+def make_block(
+    first: int,
+    items: list[bytes],
+    *,
+    metas: list[bytes] | None = None,
+    kind: EntryKind = EntryKind.BYTES,
+    received_at: int = TIME,
+) -> Block:
+    value = encode_block(
+        count=len(items),
+        kind=kind,
+        received_at=received_at,
+        position=0,
+        body=pack_body(items, metas),
+        flags=0 if metas is None else FLAG_META,
+    )
+    return Block(first, value)
+
+
+def rows(first: int, count: int, *, stream: str = "s") -> pa.RecordBatch:
+    builder = BatchBuilder()
+    block = make_block(first, [b"%d" % i for i in range(first, first + count)])
+    builder.add_block(stream, 0, block, first, first + count)
+    return builder.finish()
+
+
+class Query:
+    """A query as Spark runs it: a checkpoint, then write and commit per batch."""
+
+    def __init__(self, directory: Path, checkpoint: str = "checkpoint") -> None:
+        self.table = directory / "table"
+        self.checkpoint = directory / checkpoint
+        (self.checkpoint / "offsets").mkdir(parents=True)
+        (self.checkpoint / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+
+    def writer(self, schema: StructType = BRONZE_STRUCT) -> DeltaStreamWriter:
+        options = {"path": str(self.table), "checkpointLocation": str(self.checkpoint)}
+        return DeltaSink(options).streamWriter(schema, overwrite=False)
+
+    def run(self, batch_id: int, *tasks: pa.RecordBatch) -> None:
+        (self.checkpoint / "offsets" / str(batch_id)).write_text("v1\n{}\n")
+        writer = self.writer()
+        writer.commit([writer.write(iter([task])) for task in tasks], batch_id)
+
+    def indexes(self) -> list[int]:
+        table = DeltaTable(self.table)
+        return sorted(
+            row["index"]
+            for name in table.file_uris()
+            for row in pq.read_table(name, columns=["index"]).to_pylist()
+        )

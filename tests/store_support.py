@@ -1,0 +1,180 @@
+"""What tests of stores share: a store driven step by step, whichever it is."""
+
+import queue
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from rillnode.actors.storage import (
+    Append,
+    LogStore,
+    Operation,
+    Read,
+    ReadOperation,
+    StoreHealth,
+    WriteOperation,
+    log_id,
+)
+from rillnode.actors.storage.memory import MemoryLogStore
+from rillnode.actors.storage.rocks import RocksLogStore
+from rillnode.actors.storage.tables import OpenTables, Tables, Tuning
+from rillnode.codecs.entries import Entry, entries_of, pack_body
+
+LOG = log_id(1, 0)
+ANSWER_SECONDS = 30.0
+
+SMALL = Tuning(
+    group_bytes_max=262_144,
+    slice_bytes_max=16_384,
+    memtable_bytes=1_048_576,
+    wal_bytes_max=4_194_304,
+    cache_bytes=1_048_576,
+    tail_bytes_max=1_048_576,
+    logs_max=64,
+    repair_seconds_min=0.01,
+    repair_seconds_max=0.05,
+)
+"""Everything a store does at its limits happens early."""
+
+R = TypeVar("R", bound=ReadOperation)
+W = TypeVar("W", bound=WriteOperation)
+
+
+def append(*items: bytes, log: int = LOG, at: int = 0) -> Append:
+    """An append of plain entries."""
+    return Append(log=log, count=len(items), body=pack_body(items), received_at=at)
+
+
+class StoreDriver(ABC):
+    """Does one thing after the other with a store, and keeps what it tells."""
+
+    def __init__(self) -> None:
+        self.completed: list[Operation] = []
+        self.groups: list[int] = []
+        self.healths: list[StoreHealth] = []
+
+    def write(self, operation: W) -> W:
+        """Submit one write and wait for it."""
+        self.write_all([operation])
+        return operation
+
+    def write_all(self, operations: Sequence[WriteOperation]) -> None:
+        """Submit writes together and wait for all."""
+        for operation in operations:
+            self.store.submit(operation)
+        self.settle(len(operations))
+
+    def read(self, operation: R) -> R:
+        """Read and wait for the answer."""
+        if not self.store.read(operation):
+            self.settle(1)
+        assert operation.error is None, operation.error
+        return operation
+
+    def entries(self, log: int = LOG, index: int = 0, until: int = 2**64 - 1) -> list[Entry]:
+        """All entries from an index on, block by block, each checked to be the next one."""
+        found: list[Entry] = []
+        while True:
+            read = self.read(Read(log=log, index=index, until=until))
+            index = max(index, read.extent.first_index)
+            if not read.blocks:
+                assert index >= min(until, read.extent.next_index)
+                return found
+            for block in read.blocks:
+                some = entries_of(block, first=index, until=until)
+                assert [entry.index for entry in some] == list(range(index, index + len(some)))
+                index += len(some)
+                found += some
+
+    def _complete(self, operations: Sequence[Operation]) -> None:
+        self.groups.append(len(operations))
+        self.completed += operations
+
+    def hear(self, health: StoreHealth) -> None:
+        """Take a change of health; from any thread."""
+        self.healths.append(health)
+
+    @property
+    @abstractmethod
+    def store(self) -> LogStore:
+        """The store as it is open now."""
+
+    @abstractmethod
+    def settle(self, count: int) -> None:
+        """Wait until so many more operations are complete."""
+
+    @abstractmethod
+    def reopen(self) -> None:
+        """Close and open."""
+
+    @abstractmethod
+    def disk_read(self, operation: R) -> R:
+        """Read without the tail cache."""
+
+
+class MemoryDriver(StoreDriver):
+    """Drives a MemoryLogStore by `flush`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._store = MemoryLogStore(complete=self._complete, on_health=self.hear)
+        self._store.open()
+
+    @property
+    def store(self) -> MemoryLogStore:
+        return self._store
+
+    def settle(self, count: int) -> None:
+        self.store.flush()
+
+    def reopen(self) -> None:
+        self.store.close()
+        self.store.open()
+
+    def disk_read(self, operation: R) -> R:
+        return self.read(operation)
+
+
+class RocksDriver(StoreDriver):
+    """Drives a RocksLogStore, and waits for its threads."""
+
+    def __init__(
+        self, path: Path, tuning: Tuning = SMALL, open_tables: OpenTables = Tables
+    ) -> None:
+        super().__init__()
+        self.path = path
+        self._told: queue.SimpleQueue[Sequence[Operation]] = queue.SimpleQueue()
+        self._tuning = tuning
+        self._open_tables = open_tables
+        self._store = self._new_store()
+        self._store.open()
+
+    @property
+    def store(self) -> RocksLogStore:
+        return self._store
+
+    def settle(self, count: int) -> None:
+        while count > 0:
+            operations = self._told.get(timeout=ANSWER_SECONDS)
+            count -= len(operations)
+            self._complete(operations)
+        assert count == 0
+
+    def reopen(self) -> None:
+        self._store.close()
+        self._store = self._new_store()
+        self._store.open()
+
+    def disk_read(self, operation: R) -> R:
+        self.reopen()
+        return self.read(operation)
+
+    def _new_store(self) -> RocksLogStore:
+        return RocksLogStore(
+            self.path,
+            complete=self._told.put,
+            on_health=self.hear,
+            tuning=self._tuning,
+            open_tables=self._open_tables,
+        )

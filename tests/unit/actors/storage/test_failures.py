@@ -1,0 +1,197 @@
+"""Failed writes and syncs: the store on RocksDB fences itself, goes on reading, and repairs."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rillnode.actors.storage import (
+    FindStream,
+    LoadIndex,
+    Read,
+    SavedIndexKey,
+    SaveIndex,
+    StoreHealth,
+)
+from rillnode.actors.storage.tables import Changes, Tables, Tuning
+from rillnode.codecs.errors import StoreError
+from store_support import ANSWER_SECONDS, LOG, SMALL, RocksDriver, append
+
+FULL = "IO error: No space left on device: While appending to file: 000012.log"
+BROKEN = "IO error: While fdatasync: 000012.log: Input/output error"
+
+
+class Disk:
+    """Makes tables whose writes, syncs and openings fail when told to."""
+
+    def __init__(self) -> None:
+        self.failing_writes: list[str] = []
+        self.failing_syncs: list[str] = []
+        self.failing_openings: list[str] = []
+        self.opened = 0
+
+    def open(self, path: Path, tuning: Tuning) -> Tables:
+        if self.failing_openings:
+            raise StoreError("store.unreadable", self.failing_openings.pop())
+        self.opened += 1
+        disk = self
+
+        class Failing(Tables):
+            def write(self, changes: Changes) -> None:
+                if disk.failing_writes:
+                    raise RuntimeError(disk.failing_writes.pop())
+                super().write(changes)
+
+            def sync(self) -> None:
+                if disk.failing_syncs:
+                    raise RuntimeError(disk.failing_syncs.pop())
+                super().sync()
+
+        return Failing(path, tuning)
+
+
+class FailingDriver(RocksDriver):
+    """A store on a failing disk, and a way to wait for its repair."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self._writable: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        super().__init__(path, SMALL, disk.open)
+        assert self._writable.get(timeout=ANSWER_SECONDS)
+
+    def hear(self, health: StoreHealth) -> None:
+        super().hear(health)
+        self._writable.put(health.writable)
+
+    def wait_writable(self) -> None:
+        """Wait for the end of one failure."""
+        assert not self._writable.get(timeout=ANSWER_SECONDS)
+        assert self._writable.get(timeout=ANSWER_SECONDS)
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def failing(tmp_path: Path, disk: Disk) -> Iterator[FailingDriver]:
+    driver = FailingDriver(tmp_path / "store", disk)
+    yield driver
+    driver.store.close()
+
+
+@pytest.mark.parametrize(("text", "code"), [(FULL, "store.full"), (BROKEN, "store.failed")])
+@pytest.mark.parametrize("fails", ["failing_writes", "failing_syncs"])
+def test_a_failed_group_is_answered_and_the_store_repairs_itself(
+    failing: FailingDriver, disk: Disk, text: str, code: str, fails: str
+) -> None:
+    failing.write_all([append(b"%d" % number) for number in range(10)])
+    setattr(disk, fails, [text])
+    refused = failing.write(append(b"refused"))
+    assert refused.error is not None
+    assert (refused.error.code, refused.error.retryable) == (code, True)
+    failing.wait_writable()
+    assert disk.opened == 2
+    assert [health.writable for health in failing.healths] == [True, False, True]
+    assert failing.healths[1].reason == refused.error.text
+    after = failing.write(append(b"after"))
+    found = [entry.data for entry in failing.entries()]
+    kept = [b"refused"] if len(found) == 12 else []
+    assert found == [*(b"%d" % number for number in range(10)), *kept, b"after"]
+    assert after.first_index == len(found) - 1
+
+
+def test_everything_waiting_is_refused_and_leaves_no_trace(
+    failing: FailingDriver, disk: Disk
+) -> None:
+    disk.failing_writes = [FULL]
+    disk.failing_openings = ["not yet", "not yet"]
+    operations = [append(b"%d" % number, b"." * 300_000) for number in range(20)]
+    failing.write_all(operations)
+    codes = {operation.error and operation.error.code for operation in operations}
+    assert codes <= {"store.full", None}
+    failing.wait_writable()
+    confirmed = [operation for operation in operations if operation.error is None]
+    assert len(failing.entries()) == 2 * len(confirmed)
+    assert failing.store.pending_bytes == 0
+
+
+def test_while_fenced_writes_are_refused_at_once_and_reads_go_on(
+    failing: FailingDriver, disk: Disk
+) -> None:
+    key = SavedIndexKey("s", 0, "c")
+    failing.write_all([append(b"kept"), SaveIndex(key=key, index=7)])
+    disk.failing_syncs = [FULL]
+    # The store tries whether there is room with a file of this name.
+    no_room = failing.path / "probe.tmp"
+    no_room.mkdir()
+    failing.write_all([append(b"refused"), SaveIndex(key=key, index=8)])
+    for _ in range(3):
+        refused = append(b"refused")
+        failing.store.submit(refused)
+        assert refused.error is not None
+        assert refused.error.code == "store.full"
+        failing.settle(1)
+    failing.store._tail.clear()  # pyright: ignore[reportPrivateUsage]
+    for _ in range(2 * SMALL.readers):
+        assert failing.read(Read(log=LOG)).extent.next_index == 1
+        assert failing.read(LoadIndex(key=key)).index == 7
+    assert not failing.store.health.writable
+    no_room.rmdir()
+    failing.wait_writable()
+    assert failing.entries()[0].data == b"kept"
+
+
+def test_reads_between_closing_and_opening_again_are_answered_with_an_error(
+    failing: FailingDriver, disk: Disk
+) -> None:
+    failing.write(append(b"kept"))
+    gate = threading.Event()
+    opening = threading.Event()
+
+    class Gate(list[str]):
+        def __bool__(self) -> bool:
+            opening.set()
+            assert gate.wait(ANSWER_SECONDS)
+            return False
+
+    disk.failing_openings = ["once"]
+    disk.failing_syncs = [BROKEN]
+    failing.write(append(b"refused"))
+    failing.wait_writable()
+    disk.failing_openings = Gate()
+    disk.failing_syncs = [BROKEN]
+    failing.write(append(b"refused"))
+    assert opening.wait(ANSWER_SECONDS)
+    # Readers wait while the tables are replaced, and then see the new ones.
+    operation = FindStream(name="x")
+    failing.store.read(operation)
+    gate.set()
+    failing.settle(1)
+    assert operation.error is None
+
+
+def test_closing_while_broken_refuses_what_waits(failing: FailingDriver, disk: Disk) -> None:
+    failing.write(append(b"kept"))
+    disk.failing_syncs = [BROKEN]
+    disk.failing_openings = ["never"] * 10_000
+    assert failing.write(append(b"refused")).error is not None
+    failing.store.close()
+    disk.failing_openings = []
+    failing.store.open()
+    assert failing.entries()[0].data == b"kept"
+
+
+def test_repeated_failures_are_survived(failing: FailingDriver, disk: Disk) -> None:
+    confirmed = 0
+    for round_ in range(8):
+        disk.failing_syncs = [BROKEN] if round_ % 2 else []
+        operation = failing.write(append(b"%d" % round_))
+        confirmed += operation.error is None
+        if operation.error is not None:
+            failing.wait_writable()
+    found = {entry.data for entry in failing.entries()}
+    assert confirmed == 4
+    assert {b"0", b"2", b"4", b"6"} <= found

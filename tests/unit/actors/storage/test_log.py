@@ -1,0 +1,294 @@
+"""Appending, reading and trimming: the same of every store."""
+
+from dataclasses import replace
+
+import pytest
+
+from rillnode.actors.storage import (
+    Append,
+    ListKeys,
+    LogExtent,
+    Read,
+    Retention,
+    Trim,
+    log_id,
+)
+from rillnode.codecs.entries import FLAG_META, EntryKind, entries_of, pack_body
+from store_support import LOG, StoreDriver, append
+
+
+def numbered(first: int, count: int, size: int = 8) -> list[bytes]:
+    return [b"%0*d" % (size, number) for number in range(first, first + count)]
+
+
+def fill(driver: StoreDriver, blocks: int = 10, per_block: int = 4, size: int = 8) -> None:
+    """Blocks of equal entries, received 100 ms apart; entry i holds the text of i."""
+    driver.write_all(
+        [
+            append(*numbered(block * per_block, per_block, size), at=1_000 + 100 * block)
+            for block in range(blocks)
+        ]
+    )
+
+
+def data(driver: StoreDriver, log: int = LOG) -> list[bytes]:
+    return [entry.data for entry in driver.entries(log)]
+
+
+def test_indexes_are_dense_in_the_order_of_submission(driver: StoreDriver) -> None:
+    operations = [append(*numbered(0, count)) for count in (1, 3, 2, 1)]
+    driver.write_all(operations)
+    assert [operation.first_index for operation in operations] == [0, 1, 4, 6]
+    assert [operation for operation in driver.completed if isinstance(operation, Append)] == (
+        operations
+    )
+
+
+def test_logs_do_not_mix(driver: StoreDriver) -> None:
+    logs = [log_id(1, 0), log_id(1, 1), log_id(2, 0), log_id(2**32 - 1, 1023)]
+    driver.write_all([append(b"%d %d" % (log, n), log=log) for n in range(5) for log in logs])
+    for log in logs:
+        assert data(driver, log) == [b"%d %d" % (log, n) for n in range(5)]
+
+
+def test_an_entry_comes_back_as_it_was_given(driver: StoreDriver) -> None:
+    items, metas = [b"", b"\0" * 70_000, b"x"], [b"one", b"", b"three"]
+    operation = Append(
+        log=LOG,
+        kind=EntryKind.STREAMR,
+        flags=FLAG_META,
+        received_at=1_790_000_000_123,
+        count=3,
+        body=memoryview(pack_body(items, metas)),
+    )
+    driver.write(operation)
+    driver.reopen()
+    entries = driver.entries()
+    assert [entry.data for entry in entries] == items
+    assert [entry.meta for entry in entries] == metas
+    assert {(entry.received_at, entry.kind) for entry in entries} == {
+        (1_790_000_000_123, EntryKind.STREAMR)
+    }
+
+
+def test_everything_is_there_after_reopening_and_indexes_go_on(driver: StoreDriver) -> None:
+    fill(driver)
+    driver.reopen()
+    assert data(driver) == numbered(0, 40)
+    assert driver.write(append(b"next")).first_index == 40
+    assert data(driver) == [*numbered(0, 40), b"next"]
+
+
+@pytest.mark.parametrize("index", range(13))
+def test_a_read_from_any_index_begins_in_the_block_that_holds_it(
+    driver: StoreDriver, index: int
+) -> None:
+    fill(driver, blocks=3)
+    for ask in (driver.read, driver.disk_read):
+        read = ask(Read(log=LOG, index=index))
+        assert [block.first_index for block in read.blocks] == [
+            first for first in (0, 4, 8) if first + 4 > index
+        ]
+        assert read.extent == LogExtent(0, 12, 96)
+
+
+def test_a_read_past_the_end_is_empty(driver: StoreDriver) -> None:
+    fill(driver, blocks=1)
+    for index in (4, 5, 2**63, 2**64 - 1):
+        read = driver.read(Read(log=LOG, index=index))
+        assert (read.blocks, read.extent.next_index) == ([], 4)
+    read = driver.read(Read(log=log_id(7, 7)))
+    assert (read.blocks, read.extent) == ([], LogExtent())
+
+
+@pytest.mark.parametrize(
+    ("limits", "blocks"),
+    [
+        (Read(until=4), 1),
+        (Read(until=5), 2),
+        (Read(until=0), 0),
+        (Read(entries_max=1), 1),
+        (Read(entries_max=4), 1),
+        (Read(entries_max=5), 2),
+        (Read(index=3, entries_max=1), 1),
+        (Read(index=3, entries_max=2), 2),
+        (Read(bytes_max=1), 1),
+        (Read(bytes_max=2 * 72), 2),
+        (Read(bytes_max=2 * 72 - 1), 1),
+        (Read(bytes_max=10_000), 10),
+        (Read(index=39), 1),
+    ],
+)
+def test_limits_of_a_read(driver: StoreDriver, limits: Read, blocks: int) -> None:
+    fill(driver)
+    for ask in (driver.read, driver.disk_read):
+        read = ask(replace(limits, log=LOG, blocks=[]))
+        assert len(read.blocks) == blocks
+
+
+def test_one_large_block_exceeds_the_bytes_asked(driver: StoreDriver) -> None:
+    driver.write_all([append(b"." * 100_000), append(b"small")])
+    for ask in (driver.read, driver.disk_read):
+        assert [block.first_index for block in ask(Read(log=LOG, bytes_max=10)).blocks] == [0]
+
+
+# Trims ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("trim", "first_index"),
+    [
+        (Trim(), 0),
+        (Trim(before=4), 4),
+        (Trim(before=5), 5),
+        (Trim(before=40), 40),
+        (Trim(before=2**64 - 1), 40),
+        (Trim(before=9, hold=6), 6),
+        (Trim(before=9, hold=0), 0),
+        (Trim(retention=Retention(entries_max=40)), 0),
+        (Trim(retention=Retention(entries_max=39)), 1),
+        (Trim(retention=Retention(entries_max=0)), 40),
+        (Trim(retention=Retention(bytes_max=320)), 0),
+        (Trim(retention=Retention(bytes_max=319)), 1),
+        (Trim(retention=Retention(bytes_max=16)), 38),
+        (Trim(retention=Retention(bytes_max=15)), 39),
+        (Trim(retention=Retention(bytes_max=0)), 40),
+        (Trim(retention=Retention(seconds=1.0), now_ms=2_000), 0),
+        (Trim(retention=Retention(seconds=1.0), now_ms=2_001), 4),
+        (Trim(retention=Retention(seconds=1.0), now_ms=2_350), 16),
+        (Trim(retention=Retention(seconds=1.0), now_ms=9_999), 40),
+        (Trim(retention=Retention(seconds=1.0, entries_max=30, bytes_max=80), now_ms=2_001), 30),
+        (Trim(retention=Retention(seconds=1.0, entries_max=30, bytes_max=300), now_ms=2_001), 10),
+        (Trim(retention=Retention(entries_max=0), hold=33), 33),
+    ],
+)
+def test_a_trim_cuts_where_the_tightest_limit_says(
+    driver: StoreDriver, trim: Trim, first_index: int
+) -> None:
+    fill(driver)
+    done = driver.write(replace(trim, log=LOG))
+    expected = LogExtent(first_index, 40, 8 * (40 - first_index))
+    assert (done.error, done.extent, done.trimmed) == (None, expected, first_index)
+    for ask in (driver.read, driver.disk_read):
+        assert ask(Read(log=LOG)).extent == expected
+    assert data(driver) == numbered(first_index, 40 - first_index)
+
+
+def test_a_trim_sees_the_appends_submitted_before_it(driver: StoreDriver) -> None:
+    operations: list[Append | Trim] = []
+    for round_ in range(5):
+        operations.append(append(*numbered(4 * round_, 4)))
+        operations.append(Trim(log=LOG, retention=Retention(entries_max=3)))
+    driver.write_all(operations)
+    trims = [operation for operation in operations if isinstance(operation, Trim)]
+    assert [trim.extent.first_index for trim in trims] == [1, 5, 9, 13, 17]
+    assert data(driver) == numbered(17, 3)
+
+
+def test_a_log_trimmed_whole_goes_on_at_its_next_index(driver: StoreDriver) -> None:
+    fill(driver)
+    driver.write(Trim(log=LOG, before=40))
+    driver.reopen()
+    assert driver.read(Read(log=LOG)).extent == LogExtent(40, 40, 0)
+    driver.reopen()
+    assert driver.write(append(b"later")).first_index == 40
+    driver.reopen()
+    assert driver.read(Read(log=LOG)).extent == LogExtent(40, 41, 5)
+    assert data(driver) == [b"later"]
+
+
+def test_trims_never_go_back(driver: StoreDriver) -> None:
+    fill(driver)
+    driver.write(Trim(log=LOG, before=20))
+    done = driver.write(Trim(log=LOG, before=10, hold=3))
+    assert (done.extent.first_index, done.trimmed) == (20, 0)
+
+
+def test_entries_without_bytes_count_for_retention_by_number_only(driver: StoreDriver) -> None:
+    driver.write_all([append(b"", b"", b"abc", b"", b""), append(b"", b"d", b"")])
+    done = driver.write(Trim(log=LOG, retention=Retention(bytes_max=1)))
+    assert done.extent == LogExtent(3, 8, 1)
+    done = driver.write(Trim(log=LOG, retention=Retention(bytes_max=0)))
+    assert done.extent == LogExtent(7, 8, 0)
+
+
+def test_a_trim_of_an_unknown_log_finds_nothing(driver: StoreDriver) -> None:
+    done = driver.write(Trim(log=log_id(9, 9), before=5, retention=Retention(seconds=0.0)))
+    assert (done.error, done.extent, done.trimmed) == (None, LogExtent(), 0)
+    assert driver.write(append(b"first", log=log_id(9, 9))).first_index == 0
+
+
+def test_a_neighbour_of_a_trimmed_log_keeps_everything(driver: StoreDriver) -> None:
+    logs = [log_id(1, 0), log_id(1, 1), log_id(1, 2)]
+    driver.write_all([append(b"%d" % log, log=log) for log in logs for _ in range(3)])
+    driver.write(Trim(log=logs[1], before=3))
+    driver.reopen()
+    assert [len(driver.entries(log)) for log in logs] == [3, 0, 3]
+
+
+# Secondary keys ------------------------------------------------------------------------------
+
+
+def test_secondary_keys_are_listed_by_range_within_their_log(driver: StoreDriver) -> None:
+    for log in (LOG, LOG + 1):
+        operation = append(b"entry", log=log)
+        operation.keys = [(b"k%d" % number, b"%d" % (log * number)) for number in range(5)]
+        driver.write(operation)
+
+    def listed(asked: ListKeys) -> list[bytes]:
+        return [key for key, _ in driver.read(replace(asked, log=LOG, pairs=[])).pairs]
+
+    driver.reopen()
+    assert driver.read(ListKeys(log=LOG)).pairs == [
+        (b"k%d" % number, b"%d" % (LOG * number)) for number in range(5)
+    ]
+    assert listed(ListKeys(start=b"k2")) == [b"k2", b"k3", b"k4"]
+    assert listed(ListKeys(start=b"k11", end=b"k3")) == [b"k2"]
+    assert listed(ListKeys(limit=2)) == [b"k0", b"k1"]
+    driver.write(Trim(log=LOG, keys_before=b"k3"))
+    assert listed(ListKeys()) == [b"k3", b"k4"]
+    assert len(driver.read(ListKeys(log=LOG + 1)).pairs) == 5
+
+
+# Life ----------------------------------------------------------------------------------------
+
+
+def test_a_closed_store_refuses_at_once_and_opens_again(driver: StoreDriver) -> None:
+    driver.write(append(b"kept"))
+    driver.store.close()
+    assert not driver.store.health.writable
+    refused = driver.write(append(b"lost"))
+    assert refused.error is not None
+    assert refused.error.code == "store.closed"
+    driver.store.open()
+    assert driver.store.health.writable
+    assert data(driver) == [b"kept"]
+
+
+def test_closing_completes_all_that_was_submitted(driver: StoreDriver) -> None:
+    operations = [append(*numbered(0, 100, 100)) for _ in range(50)]
+    for operation in operations:
+        driver.store.submit(operation)
+    driver.store.close()
+    driver.settle(50 if not driver.completed else 0)
+    assert [operation.first_index for operation in operations] == [100 * n for n in range(50)]
+    assert driver.store.pending_bytes == 0
+
+
+def test_pending_bytes_are_those_of_submitted_appends(driver: StoreDriver) -> None:
+    assert driver.store.pending_bytes == 0
+    operation = append(b"x" * 1_000)
+    driver.store.submit(operation)
+    # The writer's thread may have been quicker.
+    assert driver.store.pending_bytes in (0, len(operation.body))
+    driver.settle(1)
+    assert driver.store.pending_bytes == 0
+
+
+def test_blocks_are_what_codecs_read(driver: StoreDriver) -> None:
+    driver.write(append(b"a", b"bb", at=5))
+    (block,) = driver.read(Read(log=LOG)).blocks
+    assert [(entry.index, entry.data, entry.received_at) for entry in entries_of(block)] == [
+        (0, b"a", 5),
+        (1, b"bb", 5),
+    ]

@@ -1,0 +1,140 @@
+import asyncio
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from actor_support import Probe, run
+from link_support import ManualClock
+from rillnode.actors.inbox import BATCH_MESSAGES_MAX, Inbox
+from rillnode.actors.system import AsyncioSystemBase
+
+
+class Loop:
+    """Notes what it is to call, calls it when told."""
+
+    def __init__(self) -> None:
+        self.called: list[Callable[[], object]] = []
+        self.closed = False
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        if self.closed:
+            raise RuntimeError("Event loop is closed")
+        self.called.append(callback)
+
+    def turn(self) -> None:
+        called, self.called = self.called, []
+        for callback in called:
+            callback()
+
+
+def make(loop: Loop, posted: list[Any], lost: list[Any]) -> Inbox:
+    def post(target: str, message: Any, sender: Any = None) -> None:
+        if message == "bad":
+            raise ValueError
+        posted.append((target, message, sender))
+
+    return Inbox(
+        post=post,
+        lose=lambda *delivery: lost.append(delivery),
+        call_soon=loop.call_soon,
+        call_soon_threadsafe=loop.call_soon,
+    )
+
+
+def test_the_loop_is_woken_once_for_many_posts() -> None:
+    loop, posted = Loop(), list[Any]()
+    inbox = make(loop, posted, [])
+    for number in range(100):
+        inbox.enter([("a", number), ("b", number, "sender")])
+    assert len(loop.called) == 1
+    assert inbox
+    loop.turn()
+    assert posted[:3] == [("a", 0, None), ("b", 0, "sender"), ("a", 1, None)]
+    assert len(posted) == 200
+    assert not inbox
+    assert not loop.called
+    inbox.enter([("a", "again")])
+    assert len(loop.called) == 1
+
+
+def test_nothing_wakes_nobody() -> None:
+    loop = Loop()
+    make(loop, [], []).enter([])
+    assert not loop.called
+
+
+def test_the_loop_has_its_turn_between_large_parts() -> None:
+    loop, posted = Loop(), list[Any]()
+    inbox = make(loop, posted, [])
+    inbox.enter(("a", number) for number in range(3 * BATCH_MESSAGES_MAX))
+    for part in range(1, 4):
+        loop.turn()
+        assert len(posted) == part * BATCH_MESSAGES_MAX
+    assert not loop.called
+    assert [message for _, message, _ in posted] == list(range(3 * BATCH_MESSAGES_MAX))
+
+
+def test_a_bad_delivery_does_not_cost_those_behind_it(caplog: pytest.LogCaptureFixture) -> None:
+    loop, posted = Loop(), list[Any]()
+    inbox = make(loop, posted, [])
+    inbox.enter([("a", 1), ("a", "bad"), ("a", 2)])
+    loop.turn()
+    assert [message for _, message, _ in posted] == [1, 2]
+    assert [record.message for record in caplog.records] == ["bad_delivery"]
+
+
+def test_what_comes_after_the_loop_has_closed_is_counted_as_lost() -> None:
+    loop, lost = Loop(), list[Any]()
+    inbox = make(loop, [], lost)
+    loop.closed = True
+    inbox.enter([("a", 1), ("a", 2)])
+    inbox.enter([("a", 3)])
+    assert lost == [("a", 1), ("a", 2), ("a", 3)]
+    assert not inbox
+
+
+def test_what_the_loop_did_not_come_to_before_its_end_is_lost_too() -> None:
+    loop, lost = Loop(), list[Any]()
+    inbox = make(loop, [], lost)
+    inbox.enter([("a", 1)])
+    inbox.flush()
+    loop.closed = True
+    inbox.enter([("a", 2)])
+    assert lost == [("a", 1), ("a", 2)]
+
+
+def test_many_threads_may_post_at_once_and_each_ones_order_is_kept() -> None:
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        notes = list[Any]()
+        cell = base.spawn(partial(Probe, notes))
+
+        def post(name: int) -> None:
+            for number in range(0, 2_000, 4):
+                base.post_threadsafe([(cell, (name, number + step)) for step in range(4)])
+
+        threads = [threading.Thread(target=post, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        while len(notes) < 8_000:
+            await asyncio.sleep(0)
+        for thread in threads:
+            thread.join()
+        for name in range(4):
+            assert [number for who, number in notes if who == name] == list(range(2_000))
+
+    run(test)
+
+
+def test_posts_to_a_system_whose_loop_is_closed_are_dead_letters() -> None:
+    async def main() -> tuple[AsyncioSystemBase, Any]:
+        base = AsyncioSystemBase()
+        cell = base.spawn(Probe)
+        await base.drain()
+        return base, cell
+
+    base, cell = asyncio.run(main())
+    base.post_threadsafe([(cell, "late")])
+    assert [(letter.target, letter.message) for letter in base.dead_letters] == [(cell, "late")]

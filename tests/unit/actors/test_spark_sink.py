@@ -1,0 +1,338 @@
+"""The Spark sink actor: its job's life, ranges, commits, lag and what it holds back."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from core_support import Core, Peer, with_core
+from rillnode.actors.sink_job import SinkStatus
+from rillnode.actors.spark_sink import (
+    KEY_SECONDS,
+    MEASURE_SECONDS,
+    SinkPorts,
+    SinkSettings,
+    SparkSinkActor,
+    StopSink,
+    literal_prefix,
+)
+from rillnode.actors.streams.holds import Holds
+from rillnode.codecs import native
+from rillnode.codecs.entries import pack_body
+
+SINK = "spark_sink/bronze"
+
+
+class Job:
+    """A process that is none."""
+
+    def __init__(self, on_exit: Callable[[int], None], pid: int) -> None:
+        self.on_exit = on_exit
+        self.pid = pid
+        self.terminated = False
+
+    def terminate(self) -> None:
+        self.terminated = True
+
+    def kill(self) -> None:
+        self.on_exit(-9)
+
+
+class Sink:
+    """A sink actor with its surroundings."""
+
+    def __init__(self, core: Core, *streams: str, hold_bytes_max: int = 1_000_000) -> None:
+        self.core = core
+        self.jobs: list[Job] = []
+        self.keys = 0
+        self.status = SinkStatus()
+        ports = SinkPorts(self.launch, self.issue_key, core.access, core.holds, core.indexes)
+        settings = SinkSettings(name="bronze", streams=streams, hold_bytes_max=hold_bytes_max)
+        self.cell = core.system.spawn(
+            partial(SparkSinkActor, core.context, settings, ports, self.status)
+        )
+        self.job = core.peer("sink/bronze")
+
+    def launch(self, _: str, environment: dict[str, str], on_exit: Callable[[int], None]) -> Job:
+        assert environment == {}
+        self.jobs.append(Job(on_exit, 1_000 + len(self.jobs)))
+        return self.jobs[-1]
+
+    def issue_key(self, sink: str) -> str:
+        assert sink == "bronze"
+        self.keys += 1
+        return f"noise:{self.keys}"
+
+
+async def push(peer: Peer, name: str, *items: bytes, partitions: int = 1) -> None:
+    """Push to partition 0 of a stream."""
+    answers = await peer.ask("stream", native.OpenRequest(1, name, partitions))
+    address = answers[0].stream.partitions[0].address
+    answers = await peer.ask(address, native.AppendRequest(2, len(items), pack_body(items)))
+    assert isinstance(answers[0], native.PositionResponse)
+
+
+def test_job_is_started_with_a_key_that_stands_for_the_sink() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*")
+        await core.settle()
+        assert [job.pid for job in sink.jobs] == [1_000]
+        assert (sink.status.state, sink.status.pid) == ("running", 1_000)
+        assert core.access.principal_of("noise:1") == "sink/bronze"
+        assert core.access.verbs("sink/bronze", "s1") == {"pull"}
+        assert not core.access.verbs("sink/bronze", "other")
+
+    with_core(test)
+
+
+def test_job_that_ends_is_started_again_later_and_later() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*")
+        await core.settle()
+        for started, pause in enumerate((1.0, 2.0, 5.0, 10.0), 1):
+            sink.jobs[-1].on_exit(1)
+            await core.settle()
+            assert (sink.status.pid, sink.status.last_exit) == (None, 1)
+            core.clock.advance(pause * 0.9)
+            await core.settle()
+            assert len(sink.jobs) == started
+            core.clock.advance(pause * 0.2)
+            await core.settle()
+            assert len(sink.jobs) == started + 1
+
+    with_core(test)
+
+
+def test_progress_makes_the_next_failure_a_first_one() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*")
+        await core.settle()
+        for _ in range(3):
+            sink.jobs[-1].on_exit(1)
+            await core.settle()
+            core.clock.advance(60)
+            await core.settle()
+        answers = await sink.job.ask(SINK, native.SinkReportRequest(1, b'{"rows": 5}'))
+        assert answers == [native.DoneResponse(1)]
+        assert sink.status.report == {"rows": 5}
+        jobs = len(sink.jobs)
+        sink.jobs[-1].on_exit(1)
+        await core.settle()
+        core.clock.advance(1.1)
+        await core.settle()
+        assert len(sink.jobs) == jobs + 1
+
+    with_core(test)
+
+
+def test_stopped_sink_ends_its_job_and_takes_its_keys_back() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*")
+        await core.settle()
+        core.system.post(sink.cell, StopSink())
+        await core.settle()
+        assert sink.jobs[0].terminated
+        # It may still have to connect, to save what its last batch committed.
+        assert core.access.known("noise:1")
+        sink.jobs[0].on_exit(0)
+        await core.settle()
+        assert not core.access.known("noise:1")
+        core.clock.advance(100)
+        await core.settle()
+        assert len(sink.jobs) == 1
+
+    with_core(test)
+
+
+def test_the_end_of_a_former_instances_job_starts_none() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*")
+        await core.settle()
+        instance = sink.cell.instance
+        core.system.post(sink.cell, None)
+        await core.settle()
+        former = sink.jobs[0].on_exit
+        core.system.exit(sink.cell)
+        await core.settle()
+        again = Sink(core, "s*")
+        await core.settle()
+        assert instance is not again.cell.instance
+        former(1)
+        await core.settle()
+        core.clock.advance(100)
+        await core.settle()
+        assert (len(sink.jobs), len(again.jobs)) == (1, 1)
+
+    with_core(test)
+
+
+def test_keys_are_renewed_and_overlap() -> None:
+    async def test(core: Core) -> None:
+        Sink(core, "s*")
+        await core.settle()
+        for renewed in (2, 3):
+            core.clock.advance(KEY_SECONDS + 1)
+            await core.settle()
+            assert core.access.known(f"noise:{renewed}")
+            assert core.access.known(f"noise:{renewed - 1}")
+        assert not core.access.known("noise:1")
+
+    with_core(test)
+
+
+def test_ends_name_every_partition_of_the_matching_streams() -> None:
+    async def test(core: Core) -> None:
+        friend = core.peer()
+        await push(friend, "s1", b"a", b"b", partitions=2)
+        await push(friend, "s2", b"c")
+        await push(friend, "other", b"d")
+        sink = Sink(core, "s1", "s2")
+        answers = await sink.job.ask(SINK, native.SinkEndsRequest(5))
+        assert answers[0].ends == [
+            native.SinkEnd("s1", 0, 0, 2),
+            native.SinkEnd("s1", 1, 0, 0),
+            native.SinkEnd("s2", 0, 0, 1),
+        ]
+        assert sink.status.rows_behind == 3
+
+    with_core(test)
+
+
+def test_ranges_are_shipped_in_whole_blocks() -> None:
+    async def test(core: Core) -> None:
+        await push(core.peer(), "s", b"a", b"b", b"c")
+        sink = Sink(core, "s")
+        await sink.job.ask(SINK, native.SinkEndsRequest(1))
+        answers = await sink.job.ask(SINK, native.SinkReadRequest(2, "s", 0, 1, 3, 65_536))
+        assert [block.first_index for block in answers[0].blocks] == [0]
+        assert sink.job.origin.reserved_bytes == 0
+        for stream, partition in (("s", 1), ("other", 0)):
+            request = native.SinkReadRequest(3, stream, partition, 0, 9, 65_536)
+            answers = await sink.job.ask(SINK, request)
+            assert answers[0].code == "stream.unknown"
+
+    with_core(test)
+
+
+def test_commit_is_answered_when_the_positions_are_saved() -> None:
+    async def test(core: Core) -> None:
+        friend = core.peer()
+        await push(friend, "s", b"a", b"b", b"c")
+        sink = Sink(core, "s")
+        await sink.job.ask(SINK, native.SinkEndsRequest(1))
+        commit = native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 2)])
+        assert await sink.job.ask(SINK, commit) == [native.DoneResponse(2)]
+        load = native.LoadIndexRequest(3, "sink/bronze", "s", 0)
+        assert await friend.ask("stream_index", load) == [native.SavedIndexResponse(3, 2)]
+        await sink.job.ask(SINK, native.SinkEndsRequest(4))
+        assert sink.status.rows_behind == 1
+        assert await sink.job.ask(SINK, native.SinkCommitRequest(5, [])) == [native.DoneResponse(5)]
+
+    with_core(test)
+
+
+def test_commit_that_cannot_be_saved_fails() -> None:
+    async def test(core: Core) -> None:
+        await push(core.peer(), "s", b"a")
+        sink = Sink(core, "s")
+        await sink.job.ask(SINK, native.SinkEndsRequest(1))
+        core.store.faults.failing_syncs = 1
+        commit = native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 1)])
+        answers = await sink.job.ask(SINK, commit)
+        assert (answers[0].code, answers[0].retryable) == ("store.failed", True)
+
+    with_core(test)
+
+
+def test_lag_and_holds_survive_a_restart_of_the_node() -> None:
+    async def test(core: Core) -> None:
+        await push(core.peer(), "s", b"a", b"b", b"c")
+        first = Sink(core, "s")
+        await first.job.ask(SINK, native.SinkEndsRequest(1))
+        await first.job.ask(SINK, native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 2)]))
+        core.system.exit(first.cell)
+        await core.settle()
+        again = Sink(core, "s")
+        await core.settle()
+        assert core.holds.lowest(1 << 32) == 2
+        core.clock.advance(MEASURE_SECONDS + 0.1)
+        await core.settle()
+        assert again.status.rows_behind == 1
+
+    with_core(test)
+
+
+def test_everything_is_held_until_a_sink_knows_what_it_has() -> None:
+    holds = Holds()
+    assert holds.lowest(7) is None
+    hold = holds.add("bronze")
+    assert holds.lowest(7) == 0
+    hold.committed[7] = 5
+    hold.known = True
+    assert (holds.lowest(7), holds.lowest(8)) == (5, None)
+    hold.released = True
+    assert holds.lowest(7) is None
+
+
+def test_a_sink_too_far_behind_holds_nothing_until_it_has_caught_up() -> None:
+    async def test(core: Core) -> None:
+        await push(core.peer(), "s", bytes(600), bytes(600))
+        sink = Sink(core, "s", hold_bytes_max=1_000)
+        await sink.job.ask(SINK, native.SinkEndsRequest(1))
+        assert core.holds.lowest(1 << 32) is None
+        commit = native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 1)])
+        await sink.job.ask(SINK, commit)
+        await sink.job.ask(SINK, native.SinkEndsRequest(3))
+        assert core.holds.lowest(1 << 32) == 1
+
+    with_core(test)
+
+
+def test_only_its_job_and_administrators_are_answered() -> None:
+    async def test(core: Core) -> None:
+        await push(core.peer(), "s", b"a")
+        Sink(core, "s")
+        stranger = core.peer("noise:aa")
+        answers = await stranger.ask(SINK, native.SinkEndsRequest(1))
+        unknown = await stranger.ask("spark_sink/none", native.SinkEndsRequest(1))
+        assert answers == unknown
+        assert answers[0].code == "address.unknown"
+        assert (await core.peer().ask(SINK, native.SinkEndsRequest(1)))[0].ends
+
+    with_core(test)
+
+
+@pytest.mark.parametrize("document", [b"", b"[]", b"{", b'{"a": "' + b"x" * 70_000 + b'"}'])
+def test_reports_are_small_json_objects(document: bytes) -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s")
+        answers = await sink.job.ask(SINK, native.SinkReportRequest(1, document))
+        assert answers[0].code == "sink.report"
+
+    with_core(test)
+
+
+def test_garbage_is_answered() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s")
+        answers: list[Any] = await sink.job.ask(SINK, native.StatusRequest(1))
+        assert answers[0].code == "request.invalid"
+        sink.job.send(SINK, b"garbage")
+        await core.settle()
+
+    with_core(test)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "prefix"),
+    [
+        (("a*",), "a"),
+        (("abc", "abd"), "ab"),
+        (("sensors-?", "sensors-*"), "sensors-"),
+        (("*", "abc"), ""),
+        ((), ""),
+    ],
+)
+def test_literal_prefix_begins_every_match(patterns: tuple[str, ...], prefix: str) -> None:
+    assert literal_prefix(patterns) == prefix

@@ -1,0 +1,355 @@
+"""The stream core's actors among themselves: order, refusals, retention, failures of the store."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core_support import Core, Peer, encode, with_core
+from rillnode.actors.access import Grant
+from rillnode.actors.storage import Retention
+from rillnode.actors.streams.context import parse_stream_address, stream_address
+from rillnode.actors.streams.retention import SWEEP_SECONDS
+from rillnode.actors.streams.service import EnsureStream
+from rillnode.actors.streams.stream import MISSING_SECONDS
+from rillnode.codecs import native
+from rillnode.codecs.entries import pack_body
+from rillnode.codecs.ockam.stream import (
+    CreatePartitionedRequest,
+    CreatePartitionedResponse,
+    CreateRequest,
+    ErrorResponse,
+    GetIndexRequest,
+    IndexResponse,
+    PullRequest,
+    PullResponse,
+    PushConfirm,
+    PushRequest,
+    SaveIndexRequest,
+    Status,
+)
+
+
+async def open_stream(peer: Peer, name: str, partitions: int = 1) -> bytes:
+    answers = await peer.ask("stream", native.OpenRequest(1, name, partitions))
+    return bytes(answers[0].stream.partitions[0].address)
+
+
+@given(st.text(min_size=1, max_size=80), st.integers(0, 2**31))
+def test_address_tells_name_and_partition_again(name: str, partition: int) -> None:
+    address = stream_address(name, partition)
+    assert parse_stream_address(address) == (name, partition)
+    assert address.isascii()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [b"ST_S_", b"ST_S_0", b"ST_S__x", b"ST_S_01_x", b"ST_S_0_%zz", b"ST_S_0_%ff", b"ST_S_0_a b"],
+)
+def test_what_no_stream_was_given_is_no_stream_address(address: bytes) -> None:
+    assert parse_stream_address(address) is None
+
+
+def test_first_messages_to_a_stream_keep_their_order_while_it_is_found() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+        core.system.post(core.streams, None)
+        for start in range(0, 40, 10):
+            requests = [PushRequest(n, b"%d" % n) for n in range(start, start + 10)]
+            peer.send(address, *map(encode, requests))
+        answers = await peer.ask(address, PushRequest(99, b"last"))
+        assert answers[-1] == PushConfirm(99, Status.OK, 40)
+
+    with_core(test)
+
+
+def test_creates_of_one_name_at_one_time_make_one_stream() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        answers = await peer.ask(
+            "stream",
+            CreateRequest("s"),
+            CreatePartitionedRequest("s", 3),
+            CreateRequest("s"),
+            CreatePartitionedRequest("s", 2),
+        )
+        numbers = [a.partition for a in answers if isinstance(a, CreatePartitionedResponse)]
+        assert numbers == [0, 1, 2, 0, 1]
+        assert len(answers) == 7
+        described = await peer.ask("stream", native.DescribeRequest(1, "s"))
+        assert len(described[0].stream.partitions) == 3
+
+    with_core(test)
+
+
+def test_failed_append_is_confirmed_with_an_error_and_later_ones_succeed() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+        core.store.faults.failing_syncs = 1
+        assert await peer.ask(address, PushRequest(1, b"lost")) == [PushConfirm(1, Status.ERROR, 0)]
+        core.clock.advance(1)
+        assert await peer.ask(address, PushRequest(2, b"kept")) == [PushConfirm(2, Status.OK, 0)]
+        assert await peer.ask(address, PullRequest(3, 0, 9)) == [PullResponse(3, [(0, b"kept")])]
+
+    with_core(test)
+
+
+def test_failed_append_of_a_native_client_is_a_retryable_failure() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+        core.store.faults.failing_syncs = 1
+        answers = await peer.ask(address, native.AppendRequest(1, 1, pack_body([b"x"])))
+        assert (answers[0].code, answers[0].retryable) == ("store.failed", True)
+
+    with_core(test)
+
+
+def test_body_that_does_not_add_up_is_refused_and_nothing_stored() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+        for count, body in ((2, pack_body([b"x"])), (1, b"\xff\xff\xff\xff"), (0, b"")):
+            answers = await peer.ask(address, native.AppendRequest(1, count, body))
+            assert isinstance(answers[0], native.Failure)
+        answers = await peer.ask("stream", native.DescribeRequest(2, "s"))
+        assert answers[0].stream.partitions[0].next_index == 0
+
+    with_core(test)
+
+
+def test_an_address_without_a_stream_is_unknown_until_there_is_one() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = stream_address("later", 0)
+        read = native.ReadRequest(1, 0, 10, 1_000)
+        assert (await peer.ask(address, read))[0].code == "address.unknown"
+        assert core.router.lookup(address) is not None
+        await open_stream(peer, "later")
+        assert isinstance((await peer.ask(address, read))[0], native.BlocksResponse)
+
+    with_core(test)
+
+
+def test_actors_without_a_stream_go_again() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        for number in range(50):
+            peer.send(stream_address(f"none-{number}", 0), encode(PullRequest(1, 0, 1)))
+        await core.settle()
+        core.clock.advance(MISSING_SECONDS + 0.1)
+        await core.settle()
+        for number in range(50):
+            assert core.router.lookup(stream_address(f"none-{number}", 0)) is None
+        assert peer.origin.reserved_bytes == 0
+
+    with_core(test)
+
+
+def test_strangers_make_no_actors() -> None:
+    async def test(core: Core) -> None:
+        stranger = core.peer("noise:aa")
+        stranger.send(stream_address("s", 0), encode(PullRequest(1, 0, 1)))
+        await core.settle()
+        assert core.router.lookup(stream_address("s", 0)) is None
+        assert core.router.undelivered["unknown_address"] == 1
+
+    with_core(test)
+
+
+def test_verbs_are_checked_one_by_one() -> None:
+    async def test(core: Core) -> None:
+        address = await open_stream(core.peer(), "s")
+        core.access.add(Grant(who="noise:aa", streams="s", may=frozenset({"push"})))
+        pusher = core.peer("noise:aa")
+        answers = await pusher.ask(
+            address,
+            native.ReadRequest(1, 0, 1, 1),
+            native.AppendRequest(2, 1, pack_body([b"x"])),
+            native.SubscribeRequest(3, 0, 1_000),
+        )
+        by_id = {answer.request_id: answer for answer in answers}
+        assert isinstance(by_id[2], native.PositionResponse)
+        assert by_id[1].code == by_id[3].code == "address.unknown"
+
+    with_core(test)
+
+
+def test_an_ockam_origin_cannot_speak_native_protocols() -> None:
+    async def test(core: Core) -> None:
+        address = await open_stream(core.peer(), "s")
+        plain = core.peer(native_too=False)
+        assert await plain.ask(address, native.ReadRequest(1, 0, 1, 1)) == [
+            ErrorResponse("Invalid request")
+        ]
+
+    with_core(test)
+
+
+def test_idle_streams_are_given_up_and_come_back() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+        await peer.ask(address, PushRequest(1, b"a"))
+        cell = core.router.lookup(address)
+        assert cell is not None
+        assert cell.instance is not None
+        for _ in range(3):
+            core.clock.advance(61)
+            await core.settle()
+        assert cell.instance is None
+        assert await peer.ask(address, PushRequest(2, b"b")) == [PushConfirm(2, Status.OK, 1)]
+        assert core.router.lookup(address) is cell
+
+    with_core(test)
+
+
+def test_configured_stream_is_made_and_brought_up_to_its_configuration() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        await open_stream(peer, "s")
+        ensure = EnsureStream("s", 4, Retention(entries_max=10))
+        core.system.post(core.streams, ensure)
+        await core.settle()
+        answers = await peer.ask("stream", native.DescribeRequest(1, "s"))
+        info = answers[0].stream
+        assert (len(info.partitions), info.retain_entries_max) == (4, 10)
+
+    with_core(test)
+
+
+def test_retention_by_age_and_count_leaves_the_newest() -> None:
+    async def test(core: Core) -> None:
+        core.system.post(core.streams, EnsureStream("s", 1, Retention(seconds=100)))
+        await core.settle()
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+        for _ in range(3):
+            await peer.ask(address, PushRequest(1, b"x"))
+            core.clock.advance(60)
+        core.clock.advance(SWEEP_SECONDS)
+        await core.settle()
+        core.clock.advance(SWEEP_SECONDS)
+        answers = await peer.ask(address, PullRequest(1, 0, 9))
+        assert answers == [PullResponse(1, [(2, b"x")])]
+
+    with_core(test)
+
+
+def test_retention_waits_for_what_a_sink_holds() -> None:
+    async def test(core: Core) -> None:
+        core.system.post(core.streams, EnsureStream("s", 1, Retention(entries_max=1)))
+        await core.settle()
+        hold = core.holds.add("bronze")
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+        for _ in range(5):
+            await peer.ask(address, PushRequest(1, b"x"))
+        for committed, first in ((0, 0), (3, 3), (5, 4)):
+            hold.known, hold.committed[1 << 32] = True, committed
+            core.clock.advance(SWEEP_SECONDS + 0.1)
+            await core.settle()
+            answers = await peer.ask("stream", native.DescribeRequest(1, "s"))
+            assert answers[0].stream.partitions[0].first_index == first
+
+    with_core(test)
+
+
+def test_positions_are_answered_in_order_and_durable() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        answers = await peer.ask(
+            "stream_index",
+            GetIndexRequest("c", "s"),
+            SaveIndexRequest("c", "s", 5),
+            SaveIndexRequest("c", "s", 3),
+            GetIndexRequest("c", "s"),
+            native.SaveIndexRequest(7, "c", "s", 0, 4),
+        )
+        # The first get was asked before any save, and answered when all is durable: 5 by then,
+        # or none at once; the rest must be 5.
+        assert answers[-1] == native.SavedIndexResponse(7, 5)
+        assert IndexResponse("c", "s", 5) in answers
+        assert len(answers) == 3
+        core.store.crash()
+        core.store.open()
+        assert await peer.ask("stream_index", GetIndexRequest("c", "s")) == [
+            IndexResponse("c", "s", 5)
+        ]
+
+    with_core(test)
+
+
+def test_position_that_could_not_be_saved_can_be_saved_again() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        core.store.faults.failing_syncs = 1
+        save = native.SaveIndexRequest(1, "c", "s", 0, 5)
+        answers = await peer.ask("stream_index", save)
+        assert (answers[0].code, answers[0].retryable) == ("store.failed", True)
+        assert await peer.ask("stream_index", GetIndexRequest("c", "s")) == [
+            IndexResponse("c", "s", None)
+        ]
+        core.clock.advance(1)
+        assert await peer.ask("stream_index", save) == [native.SavedIndexResponse(1, 5)]
+
+    with_core(test)
+
+
+def test_asking_for_positions_creates_none_and_keeps_few_actors() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        for number in range(300):
+            await peer.ask("stream_index", native.LoadIndexRequest(number, f"c{number}", "s", 0))
+        listing = native.ListIndexesRequest(1, "", "", 0, "")
+        answers = await peer.ask("stream_index", listing)
+        assert answers == [native.ListIndexesResponse(1, [], None)]
+
+    with_core(test)
+
+
+def test_subscription_stops_at_its_credit_and_goes_on_with_more() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+        for _ in range(5):
+            await peer.ask(address, native.AppendRequest(1, 1, pack_body([bytes(1_000)])))
+        answers = await peer.ask(address, native.SubscribeRequest(9, 0, 2_000))
+        assert [b.first_index for a in answers for b in a.blocks] == [0, 1]
+        route = peer.answers[0].return_route[0].value
+        answers = await peer.ask(route, native.CreditRequest(9, 2_000))
+        assert [b.first_index for a in answers for b in a.blocks] == [2, 3]
+        await peer.ask(route, native.UnsubscribeRequest(9))
+        assert core.router.lookup(route) is None
+        assert not peer.origin.attached
+
+    with_core(test)
+
+
+def test_subscription_answers_its_own_link_only() -> None:
+    async def test(core: Core) -> None:
+        peer, other = core.peer(), core.peer()
+        address = await open_stream(peer, "s")
+        await peer.ask(address, native.AppendRequest(1, 1, pack_body([b"x"])))
+        await peer.ask(address, native.SubscribeRequest(9, 0, 1_000))
+        route = peer.answers[0].return_route[0].value
+        answers = await other.ask(route, native.UnsubscribeRequest(9))
+        assert answers[0].code == "address.unknown"
+        assert core.router.lookup(route) is not None
+
+    with_core(test)
+
+
+def test_subscription_past_the_end_waits_for_its_index() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+        assert await peer.ask(address, native.SubscribeRequest(9, 2, 10_000)) == []
+        for number in range(4):
+            body = pack_body([b"%d" % number])
+            answers = await peer.ask(address, native.AppendRequest(10, 1, body))
+            blocks = [a for a in answers if isinstance(a, native.BlocksResponse)]
+            assert len(blocks) == (number >= 2)
+
+    with_core(test)

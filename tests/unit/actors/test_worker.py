@@ -1,0 +1,50 @@
+from functools import partial
+from typing import Any
+
+import pytest
+
+from actor_support import Echo, Probe, run, tell
+from link_support import ManualClock
+from rillnode.actors.system import AsyncioSystemBase, Cell
+from rillnode.actors.worker import Worker
+
+
+def test_a_worker_knows_its_system_and_address_from_its_start_on() -> None:
+    known = list[Any]()
+
+    class Curious(Worker):
+        def started(self) -> None:
+            known.append((self.system, self.address))
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> tuple[AsyncioSystemBase, Cell]:
+        cell = base.spawn(Curious)
+        await base.drain()
+        return base, cell
+
+    assert run(test) == known[0]
+
+
+def test_a_workers_messages_carry_its_address() -> None:
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        notes = list[Any]()
+        probe, echo = base.spawn(partial(Probe, notes)), base.spawn(Echo)
+        tell(base, probe, lambda actor, _: actor.send(echo, "to and fro"))
+        await base.drain()
+        assert notes[1:] == ["to and fro"]
+
+    run(test)
+
+
+def test_a_worker_that_handles_nothing_fails_loudly() -> None:
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        base.post(base.spawn(Worker), "anything")
+        await base.drain()
+        stats = base.stats()["rillnode.actors.worker.Worker"]
+        assert stats.failure_reasons == {"NotImplementedError": 2}
+
+    run(test)
+
+
+def test_a_worker_outside_a_system_has_no_address() -> None:
+    with pytest.raises(AttributeError):
+        _ = Worker().address

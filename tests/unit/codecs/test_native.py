@@ -1,0 +1,124 @@
+"""rillnode's own payload protocols."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rillnode.codecs import native
+from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.ockam.stream import PushRequest, encode_request
+from rillnode.codecs.requests import decode_request
+
+REQUESTS: list[native.Request] = [
+    native.AppendRequest(1, 2, b"body"),
+    native.ReadRequest(2, 5, 10, 1_000),
+    native.SubscribeRequest(3, 0, 65_536),
+    native.CreditRequest(3, 100),
+    native.UnsubscribeRequest(3),
+    native.OpenRequest(4, "größe", 4),
+    native.DescribeRequest(5, "s"),
+    native.ListRequest(6, "a", "ab"),
+    native.TrimRequest(7, "s", 1, 2**40),
+    native.LoadIndexRequest(8, "c", "s", 0),
+    native.SaveIndexRequest(9, "c", "s", 0, 2**64 - 1),
+    native.ListIndexesRequest(10, "s", "", 0, ""),
+    native.StatusRequest(11),
+    native.SinkEndsRequest(12),
+    native.SinkReadRequest(13, "s", 0, 5, 9, 4_096),
+    native.SinkCommitRequest(14, [native.SinkPosition("s", 0, 9)]),
+    native.SinkReportRequest(15, b"{}"),
+]
+
+RESPONSES: list[native.Response] = [
+    native.StreamResponse(
+        1,
+        native.StreamInfo(
+            "s", 5, "noise:00", None, 7, None, [native.PartitionInfo(0, b"ST_S_0_s", 1, 2, 3)]
+        ),
+    ),
+    native.ListResponse(1, [], ""),
+    native.PositionResponse(2, 9),
+    native.BlocksResponse(3, 0, 9, [native.BlockItem(4, b"block")]),
+    native.SavedIndexResponse(4, None),
+    native.SavedIndexResponse(4, 0),
+    native.ListIndexesResponse(5, [native.SavedIndex("s", 0, "c", 3)], None),
+    native.DocumentResponse(6, b"{}"),
+    native.SinkEndsResponse(7, [native.SinkEnd("s", 0, 1, 2)]),
+    native.DoneResponse(8),
+    native.Failure(9, "stream.unknown", "no", True),
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
+def test_request_survives_the_wire(request_: native.Request) -> None:
+    payload = native.encode(request_)
+    assert native.is_native(payload)
+    assert native.decode_request(payload) == request_
+
+
+@pytest.mark.parametrize("response", RESPONSES, ids=lambda response: type(response).__name__)
+def test_response_survives_the_wire(response: native.Response) -> None:
+    assert native.decode_response(native.encode(response)) == response
+
+
+def test_every_message_is_tried_here() -> None:
+    tried = {type(message) for message in [*REQUESTS, *RESPONSES]}
+    assert tried == set(native.MESSAGES)
+
+
+def test_blocks_encoded_from_the_store_are_a_blocks_response() -> None:
+    body = pack_body([b"a", b"bc"])
+    value = encode_block(count=2, kind=EntryKind.BYTES, received_at=1, position=0, body=body)
+    payload = native.encode_blocks(7, 3, 99, [Block(3, value), Block(5, value)])
+    response = native.decode_response(payload)
+    assert isinstance(response, native.BlocksResponse)
+    assert (response.request_id, response.first_index, response.next_index) == (7, 3, 99)
+    assert native.blocks_of(response) == [Block(3, value), Block(5, value)]
+
+
+def test_failure_answers_requests_and_nothing_else() -> None:
+    for request in REQUESTS:
+        failure = native.failure_for(native.encode(request), "x.y", "text")
+        assert failure is not None
+        assert native.decode_response(failure) == native.Failure(request.request_id, "x.y", "text")
+    for response in RESPONSES:
+        assert native.failure_for(native.encode(response), "x.y", "text") is None
+    assert native.failure_for(b"garbage", "x.y", "text") is None
+
+
+def test_native_protocols_are_unknown_where_they_may_not_be_spoken() -> None:
+    payload = native.encode(native.StatusRequest(1))
+    assert decode_request(payload, speaks_native=True) == native.StatusRequest(1)
+    with pytest.raises(CodecError) as caught:
+        decode_request(payload, speaks_native=False)
+    assert caught.value.code == "codec.protocol"
+
+
+def test_ockam_protocols_are_spoken_on_native_links_too() -> None:
+    request = PushRequest(1, b"data")
+    assert decode_request(encode_request(request), speaks_native=True) == request
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_a_message_or_an_error(data: bytes) -> None:
+    for decode in (native.decode_request, native.decode_response):
+        offset = 0
+        try:
+            decode(data)
+        except CodecError as error:
+            offset = error.offset
+        assert 0 <= offset <= len(data)
+
+
+@given(at=st.integers(0, len(REQUESTS) - 1), cut=st.integers(0, 40), extra=st.binary(max_size=3))
+def test_cut_or_lengthened_requests_are_refused(at: int, cut: int, extra: bytes) -> None:
+    payload = native.encode(REQUESTS[at])
+    damaged = payload[: min(cut, len(payload))] + extra
+    if damaged == payload:
+        return
+    try:
+        decoded = native.decode_request(damaged)
+    except CodecError:
+        return
+    assert native.encode(decoded) == damaged

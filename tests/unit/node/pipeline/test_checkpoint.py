@@ -1,0 +1,29 @@
+from pathlib import Path
+
+import pytest
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.pipeline.checkpoint import query_id, sync_commits
+
+
+def test_the_query_id_is_read_from_the_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text('{"id":"0f3c"}')
+    assert query_id(str(tmp_path)) == "0f3c"
+    assert query_id(tmp_path.as_uri()) == "0f3c"
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\xff", b"null"])
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "metadata").write_bytes(content)
+    with pytest.raises(ConfigError, match="metadata"):
+        query_id(str(tmp_path))
+
+
+def test_syncing_commits_takes_the_latest_and_ignores_others(tmp_path: Path) -> None:
+    commits = tmp_path / "commits"
+    commits.mkdir()
+    sync_commits(str(tmp_path))
+    for name in ("9", "10", ".10.crc", "11.tmp"):
+        (commits / name).touch()
+    (commits / "9").unlink()
+    sync_commits(str(tmp_path))

@@ -1,0 +1,46 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rillnode.node.pipeline.job_log import quiet_stderr, without_noise
+
+WORKERS_END = b"""\
+Traceback (most recent call last):
+  File "/venv/pyspark.zip/pyspark/daemon.py", line 264, in manager
+  File "/venv/pyspark.zip/pyspark/daemon.py", line 95, in worker
+BrokenPipeError: [Errno 32] Broken pipe
+"""
+OTHERS = b"""\
+Traceback (most recent call last):
+  File "/venv/pyspark.zip/pyspark/daemon.py", line 264, in manager
+    something()
+ModuleNotFoundError: No module named 'x'
+"""
+OURS = b"""\
+Traceback (most recent call last):
+  File "job.py", line 1, in main
+BrokenPipeError: [Errno 32] Broken pipe
+"""
+
+
+@pytest.mark.parametrize("text", [b"one\ntwo\n", OTHERS, OURS, OURS[:50], b"\n  indented\n"])
+def test_what_says_something_is_kept(text: bytes) -> None:
+    assert b"".join(without_noise(text.splitlines(keepends=True))) == text
+
+
+def test_noise_is_left_out_wherever_it_stands() -> None:
+    start = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
+    text = start + b"a\n" + WORKERS_END + b"b\n" + WORKERS_END + OTHERS
+    assert b"".join(without_noise(text.splitlines(keepends=True))) == b"a\nb\n" + OTHERS
+
+
+def test_children_are_filtered_and_the_last_word_is_not_lost(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with quiet_stderr():
+        script = f"import os; os.write(2, {WORKERS_END!r} + b'kept\\n')"
+        subprocess.run([sys.executable, "-c", script], check=True)
+    os.write(2, b"after\n")
+    assert capfd.readouterr().err == "kept\nafter\n"

@@ -1,0 +1,261 @@
+"""The command line as a whole: help, usage errors, exit codes, the way to the node."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fake_client import FakeClient, Screen
+from rillnode import __version__
+from rillnode.codecs.errors import (
+    ActorError,
+    HandshakeError,
+    RequestError,
+    RillnodeError,
+    StoreError,
+    TransportError,
+)
+from rillnode.codecs.keys import Identity
+from rillnode.node.cli import build_parser, main
+from rillnode.node.cli.failures import next_step
+from rillnode.node.keyfiles import write_key
+
+ROOT = Path(__file__).parents[3]
+NODE, ADMIN, OTHER = (Identity.from_seed(bytes([number]) * 32) for number in (1, 2, 3))
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
+    fake = FakeClient()
+    monkeypatch.setattr("rillnode.node.cli.connection.connect", fake.connect)
+    return fake
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An initialised node's directory, which is the working directory."""
+    (tmp_path / "node.toml").write_text('name = "a"\n')
+    write_key(tmp_path / "data" / "identity.key", NODE)
+    write_key(tmp_path / "data" / "admin.key", ADMIN)
+    write_key(tmp_path / "other.key", OTHER)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*argv: str, screen: Screen | None = None) -> tuple[int, str, str]:
+    screen = screen or Screen()
+    code = main(argv, screen.terminal)
+    return code, screen.out, screen.err
+
+
+# Help and usage --------------------------------------------------------------------------------
+
+
+def _generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["config.md", "cli.md"])
+def test_the_reference_pages_are_as_the_code_says(name: str) -> None:
+    page: Callable[[], str] = _generator().PAGES[name]
+    written = (ROOT / "docs" / "reference" / name).read_text()
+    assert written == page(), "run `python docs/generate.py`"
+
+
+def test_every_command_has_examples_that_parse() -> None:
+    for command in build_parser().walk():
+        examples = (command.epilog or "").splitlines()[1:]
+        if command.get_default("verb"):
+            assert examples, command.prog
+        for example in examples:
+            line = example.split("|")[-1] if "| rillnode" in example else example.split("|")[0]
+            words = line.split(" <")[0].split(" >")[0].replace("'", "").split()
+            start = words.index("rillnode")
+            args = build_parser().parse_args(words[start + 1 :])
+            assert args.command == command.prog or command.prog == "rillnode init"
+
+
+def test_help_and_version_are_successes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"rillnode {__version__}\n"
+    assert main(["stream", "push", "--help"]) == 0
+    assert "--key-field FIELD" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "said", "help_of"),
+    [
+        ((), "required: COMMAND", "rillnode"),
+        (("fly",), "invalid choice: 'fly'", "rillnode"),
+        (("stream",), "required: VERB", "rillnode stream"),
+        (("stream", "push"), "required: NAME", "rillnode stream push"),
+        (("stream", "ls", "--no-such"), "unrecognized arguments: --no-such", "rillnode"),
+        (("stream", "ls", "--js"), "unrecognized arguments: --js", "rillnode"),
+        (("stream", "pull", "s", "--count", "0"), "from 1 on, not '0'", "rillnode stream pull"),
+        (("stream", "pull", "s", "--from", "-1"), "--from", "rillnode stream pull"),
+        (("stream", "tail", "s", "--from", "x"), "start, end or an index", "rillnode stream tail"),
+        (("stream", "tail", "s", "--timeout", "nan"), "seconds over 0", "rillnode stream tail"),
+        (("stream", "push", "s", "--format", "xml"), "invalid choice", "rillnode stream push"),
+        (
+            ("stream", "push", "s", "--partition", "1", "--key-field", "a"),
+            "not allowed with",
+            "rillnode stream push",
+        ),
+    ],
+)
+def test_a_usage_error_names_the_help_to_ask(
+    argv: tuple[str, ...], said: str, help_of: str
+) -> None:
+    code, out, err = run(*argv)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.endswith(f"\n  next: `{help_of} --help`\n")
+
+
+# The way to the node ---------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("home")
+def test_a_node_toml_here_says_everything(client: FakeClient) -> None:
+    assert run("stream", "ls")[0] == 0
+    assert client.connected_to == {
+        "url": "noise://127.0.0.1:4100",
+        "node_identity": NODE.public_hex,
+        "identity": ADMIN,
+    }
+
+
+def test_a_node_toml_elsewhere_is_named(
+    client: FakeClient, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    assert run("stream", "ls", "-c", str(home / "node.toml"))[0] == 0
+    assert client.connected_to["identity"] == ADMIN
+
+
+def test_options_stand_in_for_what_a_configuration_says(client: FakeClient, home: Path) -> None:
+    (home / "node.toml").write_text('name = "a"\nnoise.listen = "127.0.0.1:0"\n')
+    code, _, err = run("stream", "ls")
+    assert code == 2
+    assert "name the port that the node took with --node" in err
+    argv = ("-c", "node.toml", "--node", "noise://127.0.0.1:5000", "--key", "other.key")
+    assert run("stream", "ls", *argv)[0] == 0
+    assert client.connected_to == {
+        "url": "noise://127.0.0.1:5000",
+        "node_identity": NODE.public_hex,
+        "identity": OTHER,
+    }
+
+
+@pytest.mark.parametrize(
+    ("listen", "url"),
+    [
+        ("0.0.0.0:5000", "127.0.0.1:5000"),
+        ("[::]:5000", "[::1]:5000"),
+        ("h.example:5", "h.example:5"),
+    ],
+)
+def test_every_address_means_this_machine(
+    client: FakeClient, home: Path, listen: str, url: str
+) -> None:
+    (home / "node.toml").write_text(f'name = "a"\nnoise.listen = "{listen}"\n')
+    assert run("stream", "ls")[0] == 0
+    assert client.connected_to["url"] == f"noise://{url}"
+
+
+def test_the_environment_counts_for_the_address_too(client: FakeClient, home: Path) -> None:
+    screen = Screen(environ={"RILLNODE__NOISE__LISTEN": "127.0.0.1:7000"})
+    assert run("stream", "ls", "-c", str(home / "node.toml"), screen=screen)[0] == 0
+    assert client.connected_to["url"] == "noise://127.0.0.1:7000"
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ((), "no node named"),
+        (("--node", "noise://h:1"), "--node-identity and --key missing"),
+        (("--node", "noise://h:1", "--key", "other.key"), "--node-identity missing"),
+        (
+            ("--node", "h:1", "--key", "other.key", "--node-identity", "aa" * 32),
+            "noise://HOST:PORT",
+        ),
+        (("--node", "noise://h", "--key", "other.key", "--node-identity", "aa" * 32), "HOST:PORT"),
+        (("--node", "noise://h:1", "--key", "other.key", "--node-identity", "aa"), "hex"),
+        (("--node", "noise://h:1", "--key", "no.key", "--node-identity", "aa" * 32), "no such key"),
+        (("-c", "no.toml"), "no such file"),
+    ],
+)
+def test_a_node_that_is_not_named_whole_is_a_usage_error(
+    client: FakeClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    argv: tuple[str, ...], said: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    write_key(tmp_path / "other.key", OTHER)
+    code, out, err = run("stream", "ls", *argv)
+    assert (code, out, client.connected_to) == (2, "", {})
+    assert said in err
+    assert "\n  next: " in err
+
+
+# Failures ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("failure", "code", "step"),
+    [
+        (TransportError("link.refused", "nothing listens"), 3, "`rillnode run` starts a node"),
+        (HandshakeError("noise.unknown_identity", "unknown"), 3, "grant your key"),
+        (HandshakeError("noise.wrong_node", "another node"), 3, "key show` on the node's"),
+        (RequestError("stream.unknown", "no such stream"), 1, "`rillnode stream ls` lists"),
+        (StoreError("store.full", "disk full"), 1, "see the node's log"),
+        (ActorError("actor.timeout", "no answer"), 1, "`rillnode stream ls --help`"),
+        (RequestError("x.busy", "busy", retryable=True), 1, "try again"),
+        (KeyboardInterrupt(), 130, None),
+        (ZeroDivisionError("oops"), 1, "`rillnode stream ls -v`"),
+    ],
+)
+def test_every_failure_has_its_exit_code_and_a_next_step(
+    client: FakeClient, failure: BaseException, code: int, step: str | None
+) -> None:
+    client.failure = failure
+    got, out, err = run("stream", "ls")
+    assert (got, out) == (code, "")
+    assert "Traceback" not in err
+    if step is None:
+        assert err == ""
+    else:
+        assert err.startswith("rillnode: ")
+        assert step in err.splitlines()[-1]
+
+
+@pytest.mark.usefixtures("home")
+def test_verbose_adds_the_traceback(client: FakeClient) -> None:
+    client.failure = ZeroDivisionError("oops")
+    assert "Traceback" in run("stream", "ls", "-v")[2]
+
+
+@pytest.mark.usefixtures("home")
+def test_a_reader_that_has_enough_is_no_failure(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.failure = BrokenPipeError()
+    assert run("stream", "ls") == (0, "", "")
+
+
+def test_no_error_is_without_a_next_step() -> None:
+    for code in ("config.value", "key.mode", "link.x", "listen.in_use", "new.code", "x"):
+        assert next_step(RillnodeError(code, "text"), "rillnode run")
+
+
+@pytest.mark.usefixtures("home")
+def test_a_node_cannot_write_to_the_screen_by_its_refusals(client: FakeClient) -> None:
+    client.failure = RequestError("x.y", "a\x1b[2Jb")
+    assert "a\\x1b[2Jb" in run("stream", "ls")[2]

@@ -1,0 +1,284 @@
+"""`rillnode stream`, `index` and `status` against a client without a node."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_client import RECEIVED_TEXT, FakeClient, FakeStream, Screen
+from rillnode.codecs.keys import Identity
+from rillnode.node.cli import main, push
+from rillnode.node.keyfiles import write_key
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeClient:
+    (tmp_path / "node.toml").write_text('name = "a"\n')
+    write_key(tmp_path / "data" / "identity.key", Identity.from_seed(bytes(32)))
+    write_key(tmp_path / "data" / "admin.key", Identity.from_seed(bytes(32)))
+    monkeypatch.chdir(tmp_path)
+    fake = FakeClient()
+    monkeypatch.setattr("rillnode.node.cli.connection.connect", fake.connect)
+    return fake
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def run(*argv: str, stdin: bytes = b"", tty: bool = False) -> tuple[int, str, str]:
+    screen = Screen(stdin, tty=tty)
+    return main(argv, screen.terminal), screen.out, screen.err
+
+
+# ls, create, show, trim ------------------------------------------------------------------------
+
+
+def test_ls_is_json_lines_for_programs(client: FakeClient) -> None:
+    client.add("sensors", [b"12", b"3"], [])
+    client.add("other", [])
+    code, out, _ = run("stream", "ls", "sens")
+    assert code == 0
+    assert lines(out) == [
+        {
+            "name": "sensors",
+            "partitions": 2,
+            "entries": 2,
+            "bytes": 3,
+            "retention": {"seconds": 60.0},
+            "created_at": RECEIVED_TEXT,
+        }
+    ]
+
+
+def test_ls_is_a_table_for_people(client: FakeClient) -> None:
+    client.add("sensors", [b"x" * 1234])
+    out = run("stream", "ls", tty=True)[1]
+    assert "created at" in out
+    assert "1,234" in out
+    assert out.count("\n") > 2
+    assert lines(run("stream", "ls", "--json", tty=True)[1])[0]["bytes"] == 1234
+
+
+def test_a_stream_cannot_write_to_the_screen_by_its_name(client: FakeClient) -> None:
+    client.add("a\x1b[2J\n[red]b", [])
+    for argv in (("stream", "ls"), ("stream", "show", "a\x1b[2J\n[red]b")):
+        out = run(*argv, tty=True)[1]
+        assert "\x1b[2J" not in out
+        assert "\\x1b[2J\\n[red]b" in out
+
+
+def test_nothing_to_list_says_what_to_type_next(client: FakeClient) -> None:
+    code, out, err = run("stream", "ls", tty=True)
+    assert (code, out) == (0, "")
+    assert "rillnode stream create NAME" in err
+    assert run("stream", "ls") == (0, "", "")
+
+
+def test_create_and_show(client: FakeClient) -> None:
+    code, out, _ = run("stream", "create", "s", "--partitions", "3")
+    assert (code, lines(out)) == (0, [{"name": "s", "partitions": 3}])
+    (shown,) = lines(run("stream", "show", "s")[1])
+    assert [one["partition"] for one in shown["partitions"]] == [0, 1, 2]
+    people = run("stream", "show", "s", tty=True)[1]
+    assert "owner" in people
+    assert "STR_2" in people
+
+
+def test_trim_needs_a_yes(client: FakeClient) -> None:
+    client.add("s", [b"a", b"b", b"c"])
+    code, out, err = run("stream", "trim", "s", "--before", "2")
+    assert (code, out) == (2, "")
+    assert "--yes" in err
+    code, out, _ = run("stream", "trim", "s", "--before", "2", "--yes")
+    assert (code, lines(out)) == (0, [{"name": "s", "partition": 0, "first_index": 2}])
+
+
+# pull, tail ------------------------------------------------------------------------------------
+
+
+def test_pull_prints_json_lines(client: FakeClient) -> None:
+    client.add("s", [b'{"a": [1]}', b"text \xc3\xa9", b"\xff\x00", b'{"a":\n1}', b"[broken", b""])
+    code, out, _ = run("stream", "pull", "s")
+    assert code == 0
+    rows = lines(out)
+    assert rows[0] == {
+        "partition": 0, "index": 0, "received_at": RECEIVED_TEXT, "kind": "bytes",
+        "json": {"a": [1]},
+    }  # fmt: skip
+    assert [row.get("text") for row in rows] == [None, "text é", None, None, "[broken", ""]
+    assert rows[2]["base64"] == "/wA="
+    assert rows[3]["json"] == {"a": 1}
+
+
+def test_pull_takes_a_range_of_one_partition(client: FakeClient) -> None:
+    client.add("s", [], [b"%d" % number for number in range(12_000)])
+    argv = ("stream", "pull", "s", "--partition", "1", "--from", "7", "--format", "raw")
+    assert run(*argv, "--count", "3")[1] == "7\n8\n9\n"
+    assert len(run(*argv, "--count", "11000")[1].splitlines()) == 11_000
+    assert len(run(*argv, "--count", "20000")[1].splitlines()) == 11_993
+
+
+def test_pull_formats(client: FakeClient) -> None:
+    client.add("s", [b"\x1b[2J\xc3\xa9", bytes(range(200, 240))])
+    screen = Screen()
+    main(["stream", "pull", "s", "--format", "raw"], screen.terminal)
+    assert screen.out_bytes == b"\x1b[2J\xc3\xa9\n" + bytes(range(200, 240)) + b"\n"
+    assert run("stream", "pull", "s", "--format", "hex")[1].splitlines()[0] == "1b5b324ac3a9"
+    first, second = run("stream", "pull", "s", tty=True)[1].splitlines()
+    assert first == f"0:0  {RECEIVED_TEXT}  \\x1b[2Jé"
+    assert second.startswith(f"0:1  {RECEIVED_TEXT}  <40 bytes> c8 c9")
+
+
+@pytest.mark.parametrize("verb", ["pull", "tail", "push"])
+def test_a_stream_that_is_not_there_is_not_made_by_the_way(client: FakeClient, verb: str) -> None:
+    code, _, err = run("stream", verb, "typo", stdin=b"a\n")
+    assert code == 1
+    assert "[stream.unknown]\n  next: `rillnode stream ls`" in err
+    assert client.held == {}
+
+
+def test_tail_ends_with_its_count(client: FakeClient) -> None:
+    client.add("s", [b"a", b"b", b"c"], [b"d"])
+    argv = ("stream", "tail", "s", "--format", "raw", "--from")
+    assert run(*argv, "start", "--count", "2") == (0, "a\nb\n", "")
+    assert run(*argv, "1", "--count", "2") == (0, "b\nc\n", "")
+    assert run(*argv, "start", "--count", "4") == (0, "a\nb\nc\nd\n", "")
+    assert run(*argv, "start", "--partition", "1", "--count", "1") == (0, "d\n", "")
+
+
+def test_tail_ends_with_its_timeout(client: FakeClient) -> None:
+    client.add("s", [b"a"])
+    argv = ("stream", "tail", "s", "--timeout", "0.01", "--format", "raw")
+    assert run(*argv, "--from", "start") == (0, "a\n", "")
+    code, out, err = run(*argv, "--from", "start", "--count", "2")
+    assert (code, out) == (1, "a\n")
+    assert "1 of 2 entries" in err
+    assert run(*argv)[:2] == (0, "")
+
+
+# push ------------------------------------------------------------------------------------------
+
+
+def test_push_stores_each_line(client: FakeClient) -> None:
+    stream = client.add("s", [b"before"])
+    code, out, _ = run("stream", "push", "s", stdin=b"a\n\nb b\r\nlast")
+    assert code == 0
+    assert stream.logs[0] == [b"before", b"a", b"", b"b b\r", b"last"]
+    assert lines(out) == [
+        {"stream": "s", "partition": 0, "entries": 4, "first_index": 1, "last_index": 4}
+    ]
+
+
+def test_push_keeps_a_bounded_number_under_way(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push, "_WINDOW_ENTRIES", 100)
+    stream = client.add("s", [])
+    data = b"".join(b"%d\n" % number for number in range(50_000))
+    assert run("stream", "push", "s", stdin=data)[0] == 0
+    assert stream.logs[0] == data.splitlines()
+    assert stream.unconfirmed_max <= 101
+
+
+def test_push_reads_every_format(client: FakeClient) -> None:
+    stream = client.add("s", [])
+    assert run("stream", "push", "s", "--format", "hex", stdin=b"00ff\n\n")[0] == 0
+    assert run("stream", "push", "s", "--format", "raw", stdin=b"a\nb\n")[0] == 0
+    assert run("stream", "push", "s", "--format", "json", stdin=b'{"a": 1}\n\n5\n')[0] == 0
+    assert stream.logs[0] == [b"\x00\xff", b"", b"a\nb\n", b'{"a": 1}', b"5"]
+
+
+def test_push_can_create(client: FakeClient) -> None:
+    assert run("stream", "push", "s", "--create", stdin=b"a\n")[0] == 0
+    assert client.held["s"].logs == [[b"a"]]
+
+
+def test_push_chooses_the_partition_by_a_field(client: FakeClient) -> None:
+    stream = client.add("s", [], [], [], [])
+    data = b"".join(b'{"d": {"id": "device-%d"}, "n": %d}\n' % (n % 10, n) for n in range(200))
+    argv = ("stream", "push", "s", "--format", "json", "--key-field", "d.id")
+    code, out, _ = run(*argv, stdin=data)
+    assert code == 0
+    assert sum(row["entries"] for row in lines(out)) == 200
+    homes: dict[str, set[int]] = {}
+    for partition, log in enumerate(stream.logs):
+        for entry in log:
+            homes.setdefault(json.loads(entry)["d"]["id"], set()).add(partition)
+    assert all(len(found) == 1 for found in homes.values())
+    assert sum(bool(log) for log in stream.logs) > 1
+    code, _, err = run(*argv, stdin=b'{"d": 5}\n')
+    assert code == 1
+    assert "no field d.id" in err
+    assert run("stream", "push", "s", "--key-field", "a")[0] == 2
+
+
+def test_push_tells_what_was_stored_before_an_error(client: FakeClient) -> None:
+    stream = client.add("s", [])
+    code, out, err = run("stream", "push", "s", "--format", "json", stdin=b"1\n2\noops\n3\n")
+    assert (code, out) == (1, "")
+    assert "stored before the error: 2 entries" in err
+    assert "line 3 of the input: not JSON" in err
+    assert stream.logs[0] == [b"1", b"2"]
+
+
+def test_push_passes_a_refusal_on(client: FakeClient) -> None:
+    client.held["s"] = FakeStream("s", 1, refuse=b"bad")
+    code, _, err = run("stream", "push", "s", stdin=b"a\nbad\nb\n")
+    assert code == 1
+    assert "stored before the error: 2 entries" in err
+    assert "too large" in err
+    assert run("stream", "push", "s", "--partition", "3", stdin=b"a\n")[0] == 1
+
+
+def test_push_of_nothing_is_said(client: FakeClient) -> None:
+    client.add("s", [])
+    assert run("stream", "push", "s") == (0, "", "")
+    code, _, err = run("stream", "push", "s", tty=True)
+    assert code == 0
+    assert "Ctrl-D" in err
+    assert "nothing pushed" in err
+    assert run("stream", "push", "s", "--quiet", tty=True) == (0, "", "")
+
+
+# index, status ---------------------------------------------------------------------------------
+
+
+def test_positions_are_listed_with_their_lag(client: FakeClient) -> None:
+    client.positions = {("c1", "s", 0): 4, ("c1", "t", 1): 10}
+    assert lines(run("index", "ls", "s")[1]) == [
+        {"stream": "s", "partition": 0, "client": "c1", "index": 4, "end": 10, "lag": 6}
+    ]
+    assert len(lines(run("index", "ls")[1])) == 2
+    assert "lag" in run("index", "ls", tty=True)[1]
+
+
+def test_a_position_is_shown_and_moved(client: FakeClient) -> None:
+    code, out, err = run("index", "get", "s", "c1")
+    assert (code, out) == (1, "")
+    assert "has saved no position" in err
+    code, out, _ = run("index", "set", "s", "c1", "5", "--partition", "2")
+    expected = {"stream": "s", "partition": 2, "client": "c1", "index": 5}
+    assert (code, lines(out)) == (0, [expected])
+    assert lines(run("index", "get", "s", "c1", "--partition", "2")[1]) == [expected]
+
+
+def test_a_position_that_does_not_move_is_a_failure(client: FakeClient) -> None:
+    client.positions = {("c1", "s", 0): 9}
+    code, out, err = run("index", "set", "s", "c1", "5")
+    assert (code, out) == (1, "")
+    assert "stays at 9" in err
+
+
+@pytest.mark.usefixtures("client")
+def test_status_is_one_document() -> None:
+    (document,) = lines(run("status")[1])
+    assert document["store"] == {"writable": True}
+    people = run("status", tty=True)[1]
+    assert "store.writable  yes" in people
+    assert "checks" in people
+    assert "127.0.0.1:1" in people
+    assert "StreamActor" in people
+    assert "rillnode.actors" not in people
+    assert "7,000" in people

@@ -1,0 +1,101 @@
+"""What is made from the configuration's structs: schema, new file, values in effect."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from rillnode.node.config import Config, load, load_config, parse_config
+from rillnode.node.config.describe import effective, schema, tables, template, toml_value
+
+ADMIN = "0a" * 32
+
+
+def uncommented(text: str) -> str:
+    """The file with every key and table in effect, and the prose still in comments."""
+    return re.sub(r"(?m)^# (?=\[|[a-z_]+ = )", "", text)
+
+
+def test_every_key_has_a_description() -> None:
+    for table in tables():
+        assert table.summary.endswith(".")
+        assert all(key.description.endswith(".") for key in table.keys), table.header
+
+
+def test_a_new_file_changes_nothing_but_name_and_grant(tmp_path: Path) -> None:
+    config = parse_config(template('my "edge"', ADMIN), tmp_path / "node.toml")
+    (grant,) = config.grants
+    assert (grant.who, grant.streams, grant.may) == (f"noise:{ADMIN}", "*", ("admin",))
+    bare = load_config(None, ['name=my "edge"', f"data_dir={tmp_path / 'data'}"])
+    assert msgspec.structs.replace(config, grants=()) == bare
+
+
+def test_every_comment_of_a_new_file_can_be_put_into_effect(tmp_path: Path) -> None:
+    (tmp_path / "tls").mkdir()
+    for name in ("cert.pem", "key.pem"):
+        (tmp_path / "tls" / name).write_text("")
+    text = uncommented(template("a", ADMIN))
+    config = parse_config(text, tmp_path / "node.toml")
+    assert len(config.grants) == 2
+    assert config.streams[0].retain_seconds == 604_800.0
+    assert config.sink.spark[0].name == "bronze"
+    assert config.ockam is not None
+    assert config.http.tls_cert == tmp_path / "tls" / "cert.pem"
+
+
+def test_a_new_file_has_every_key_of_this_version() -> None:
+    tree = tomllib.loads(uncommented(template("a", ADMIN)))
+    for table in tables():
+        found: Any = tree
+        for part in re.findall(r"\w+", table.header):
+            found = found.get(part, {})
+            found = cast(Any, found)[0] if isinstance(found, list) else found
+        wanted = {key.name for key in table.keys}
+        if table.available:
+            assert wanted <= set(found), table.header
+        else:
+            assert not found
+
+
+def test_the_schema_describes_what_the_reader_accepts() -> None:
+    document = schema()
+    json.dumps(document)
+    definitions = document["$defs"]
+    assert definitions["Config"]["required"] == ["name"]
+    assert definitions["Config"]["additionalProperties"] is False
+    noise = definitions["NoiseListener"]
+    assert noise["description"].startswith("rillnode's own encrypted link")
+    assert noise["properties"]["listen"]["description"].startswith("Address and port")
+    assert noise["properties"]["idle_ping_seconds"]["exclusiveMinimum"] == 0
+    assert not any("Attributes:" in one["description"] for one in definitions.values())
+
+
+def test_values_in_effect_come_with_their_source(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(
+        'name = "a"\n[[sink.spark]]\nname = "b"\nstreams = ["*"]\ntable_dir = "tables"\n'
+    )
+    rows = {key: (value, origin) for key, value, origin in effective(load(file, ["ockam={}"]))}
+    assert rows["name"] == ("a", f"{file}:1")
+    assert rows["identity.key_file"] == (str(tmp_path / "data" / "identity.key"), "default")
+    assert rows["ockam.listen"] == ("127.0.0.1:4000", "default")
+    assert rows["sink.spark[0].streams"] == (("*",), f"{file}:4")
+    assert rows["sink.spark[0].checkpoint_dir"] == (
+        str(tmp_path / "tables" / "_checkpoints" / "b"), "default",
+    )  # fmt: skip
+    assert rows["streamr"] == (None, "default")
+
+
+def test_values_are_written_as_toml_reads_them() -> None:
+    values = ['a "b"\n\\', 5, 5_000_000_000, 0.25, 1e30, True, ["a", "b"], {"node": "debug"}, {}]
+    for value in values:
+        assert tomllib.loads(f"value = {toml_value(value)}")["value"] == value
+    assert toml_value(Path("data/x")) == '"data/x"'
+
+
+def test_the_root_of_the_tables_is_the_configuration() -> None:
+    first, *_ = tables()
+    assert (first.header, first.struct) == ("", Config)

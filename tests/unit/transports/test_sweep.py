@@ -1,0 +1,57 @@
+from link_support import ManualClock
+from rillnode.transports.sweep import Sweep
+
+
+class Member:
+    def __init__(self) -> None:
+        self.checks: list[float] = []
+
+    def check(self, now: float) -> None:
+        self.checks.append(now)
+
+
+def test_every_member_is_checked_once_per_round() -> None:
+    clock, members = ManualClock(), {Member(): None for _ in range(20)}
+    Sweep(clock, members.keys(), 1.0).start()
+    clock.advance(10.0)
+    for member in members:
+        gaps = [b - a for a, b in zip(member.checks, member.checks[1:], strict=False)]
+        assert len(member.checks) >= 9
+        assert max(gaps) <= 1.01
+
+
+def test_a_round_is_spread_over_several_timer_calls() -> None:
+    clock, members = ManualClock(), {Member(): None for _ in range(1_000)}
+    Sweep(clock, members.keys(), 1.0).start()
+    clock.advance(0.13)
+    assert 0 < sum(len(member.checks) for member in members) <= 125
+
+
+def test_a_new_member_is_checked_within_two_rounds() -> None:
+    clock, members = ManualClock(), {Member(): None for _ in range(100)}
+    sweep = Sweep(clock, members.keys(), 1.0)
+    sweep.start()
+    clock.advance(0.3)
+    late = Member()
+    members[late] = None
+    sweep.start()
+    clock.advance(2.0)
+    assert late.checks
+
+
+def test_one_timer_serves_all_and_none_runs_without_members() -> None:
+    clock, members = ManualClock(), dict[Member, None]()
+    sweep = Sweep(clock, members.keys(), 1.0)
+    assert clock.timers == 0
+    for _ in range(50):
+        members[Member()] = None
+        sweep.start()
+    assert clock.timers == 1
+    members.clear()
+    clock.advance(2.0)
+    assert clock.timers == 0
+    member = Member()
+    members[member] = None
+    sweep.start()
+    clock.advance(1.0)
+    assert member.checks

@@ -1,0 +1,330 @@
+"""A TCP link between a fake socket and a clock moved by hand."""
+
+import asyncio
+import logging
+from typing import cast
+
+import pytest
+
+from link_support import CLIENT, NODE, ManualClock, Recorder, noise_pair
+from rillnode.codecs.errors import HandshakeError
+from rillnode.codecs.framing import LinkCodec, U16Framing
+from rillnode.codecs.noise import NoiseLink
+from rillnode.transports.links import LinkLimits
+from rillnode.transports.tcp_link import LinkGroup, TcpLink, address_text
+
+LIMITS = LinkLimits(
+    handshake_seconds=10,
+    idle_ping_seconds=15,
+    idle_close_seconds=60,
+    drain_seconds=30,
+    close_seconds=5,
+    buffer_high_bytes=100,
+    buffer_bytes_max=1_000,
+    connections_max=3,
+    connections_per_address_max=2,
+)
+
+
+class FakeTransport(asyncio.Transport):
+    """A socket that takes bytes only when told."""
+
+    def __init__(self, host: str = "192.0.2.1") -> None:
+        super().__init__({"peername": (host, 5000)})
+        self.written: list[bytes] = []
+        self.waiting = 0
+        self.reading = True
+        self.closed = self.aborted = False
+        self.high = self.low = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if data:
+            self.written.append(bytes(data))
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high, self.low = high or 0, low or 0
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Bench:
+    def __init__(self, codec: LinkCodec | None = None) -> None:
+        self.clock = ManualClock()
+        self.group = LinkGroup(transport="ockam", clock=self.clock, limits=LIMITS)
+        self.events = Recorder()
+        self.link, self.transport = self.add(codec)
+
+    def add(
+        self, codec: LinkCodec | None = None, host: str = "192.0.2.1"
+    ) -> tuple[TcpLink, FakeTransport]:
+        link = TcpLink(self.group, codec or U16Framing(), lambda: self.events)
+        transport = FakeTransport(host)
+        link.connection_made(transport)
+        return link, transport
+
+
+class Chatty(U16Framing):
+    """Frames whose peers may be pinged."""
+
+    __slots__ = ()
+
+    def ping(self) -> bytes:
+        return b"\0\0"
+
+
+def test_a_plain_link_is_open_once_connected() -> None:
+    bench = Bench()
+    assert bench.events.calls == ["opened"]
+    assert bench.link.info.remote == "192.0.2.1:5000"
+    assert (bench.transport.high, bench.transport.low) == (100, 50)
+
+
+def test_a_batch_is_one_write() -> None:
+    bench = Bench()
+    bench.link.send([b"a", b"b"])
+    bench.link.send([])
+    assert bench.transport.written == [b"\0\x01a\0\x01b"]
+
+
+def test_a_silent_handshake_is_cut_and_never_reaches_the_user() -> None:
+    bench = Bench(NoiseLink.responder(NODE, accept=lambda _: True))
+    bench.clock.advance(9.0)
+    assert not bench.transport.aborted
+    bench.clock.advance(3.0)
+    assert bench.transport.aborted
+    bench.link.connection_lost(None)
+    assert bench.events.calls == []
+    assert bench.group.counters == {"link.handshake_timeout": 1}
+    assert len(bench.group) == 0
+
+
+def test_a_drip_of_bytes_does_not_prolong_the_handshake() -> None:
+    bench = Bench(NoiseLink.responder(NODE, accept=lambda _: True))
+    for byte in b"rillnode\x01\x00\x00\x20\x00":
+        bench.link.data_received(bytes([byte]))
+        bench.clock.advance(1.0)
+    assert bench.transport.aborted
+
+
+def test_an_idle_link_is_pinged_and_a_silent_peer_is_closed() -> None:
+    bench = Bench(Chatty())
+    bench.clock.advance(14.0)
+    assert bench.transport.written == []
+    bench.clock.advance(3.0)
+    assert bench.transport.written == [b"\0\0"]
+    bench.clock.advance(40.0)
+    assert bench.transport.written == [b"\0\0"] * 3
+    assert not bench.transport.aborted
+    bench.clock.advance(6.0)
+    assert bench.transport.aborted
+    bench.link.connection_lost(None)
+    assert bench.events.reason is not None
+    assert "silent" in bench.events.reason
+    assert bench.group.counters == {"link.idle": 1}
+
+
+def test_sending_puts_off_the_ping_and_receiving_the_close() -> None:
+    bench = Bench(Chatty())
+    for _ in range(20):
+        bench.clock.advance(10.0)
+        bench.link.send([b"a"])
+        bench.link.data_received(b"\0\0")
+    assert bench.transport.written == [b"\0\x01a"] * 20
+    assert not bench.transport.aborted
+
+
+def test_a_peer_whose_bytes_we_do_not_read_is_not_silent() -> None:
+    bench = Bench(Chatty())
+    bench.link.pause_reading()
+    assert not bench.transport.reading
+    bench.clock.advance(300.0)
+    assert not bench.transport.aborted
+    bench.link.resume_reading()
+    assert bench.transport.reading
+    bench.clock.advance(58.0)
+    assert not bench.transport.aborted
+    bench.clock.advance(5.0)
+    assert bench.transport.aborted
+
+
+def test_a_reader_has_the_drain_time_to_get_below_the_mark() -> None:
+    bench = Bench()
+    bench.link.pause_writing()
+    bench.clock.advance(25.0)
+    bench.link.resume_writing()
+    assert bench.events.calls == ["opened", "drained"]
+    bench.clock.advance(10.0)
+    assert not bench.transport.aborted
+    slow = Bench()
+    slow.link.pause_writing()
+    slow.clock.advance(32.0)
+    assert slow.transport.aborted
+    assert slow.group.counters == {"link.not_drained": 1}
+
+
+def test_too_many_waiting_bytes_end_the_link_at_once() -> None:
+    bench = Bench()
+    bench.transport.waiting = 1_001
+    bench.link.send([b"a"])
+    assert bench.transport.aborted
+    assert bench.events.calls == ["opened"]
+    bench.link.send([b"b"])
+    assert len(bench.transport.written) == 1
+
+
+def test_a_close_is_cut_short_after_its_time() -> None:
+    bench = Bench()
+    bench.link.close("done")
+    assert bench.transport.closed
+    bench.clock.advance(4.0)
+    assert not bench.transport.aborted
+    bench.clock.advance(3.0)
+    assert bench.transport.aborted
+    bench.link.resume_writing()
+    bench.link.connection_lost(None)
+    assert bench.events.calls == ["opened", "closed"]
+    assert bench.events.reason == "done"
+    assert not bench.group.counters
+
+
+def test_wrong_bytes_end_their_own_link_only(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    codec, _ = noise_pair()
+    events = Recorder()
+    broken = TcpLink(bench.group, codec, lambda: events)
+    transport = FakeTransport()
+    broken.connection_made(transport)
+    with caplog.at_level(logging.INFO, "rillnode.transports.tcp"):
+        broken.data_received(b"\0\x20" + b"secret payload of 32 bytes......")
+    assert transport.aborted
+    assert bench.group.counters == {"noise.record": 1}
+    (record,) = caplog.records
+    assert (record.levelname, record.getMessage()) == ("INFO", "link_failed")
+    assert record.__dict__["code"] == "noise.record"
+    assert record.__dict__["remote"] == "192.0.2.1:5000"
+    assert "secret" not in str(record.__dict__)
+    broken.connection_lost(None)
+    assert events.calls == ["opened", "closed"]
+    bench.link.data_received(b"\0\x01a")
+    assert bench.events.messages == [b"a"]
+
+
+def test_an_end_inside_a_message_is_counted_and_a_clean_one_is_not() -> None:
+    bench = Bench()
+    bench.link.data_received(b"\0\x05ab")
+    bench.link.eof_received()
+    assert bench.group.counters == {"codec.truncated": 1}
+    other, transport = bench.add()
+    other.eof_received()
+    assert transport.closed
+    other.connection_lost(None)
+    assert bench.events.reason == "closed by the peer"
+    assert bench.group.counters == {"codec.truncated": 1}
+
+
+def test_links_are_limited_in_all_and_per_address() -> None:
+    bench = Bench()
+    _, second = bench.add()
+    _, third = bench.add()
+    assert third.aborted
+    _, elsewhere = bench.add(host="192.0.2.2")
+    _, fifth = bench.add(host="192.0.2.3")
+    assert fifth.aborted
+    assert [second.aborted, elsewhere.aborted] == [False, False]
+    assert len(bench.group) == 3
+    assert bench.group.counters == {"link.too_many_from_address": 1, "link.too_many": 1}
+    bench.link.connection_lost(None)
+    _, again = bench.add()
+    assert not again.aborted
+
+
+def test_a_refused_link_takes_no_one_s_place() -> None:
+    bench = Bench()
+    bench.add()
+    refused, _ = bench.add()
+    refused.connection_lost(None)
+    assert len(bench.group) == 2
+    _, still = bench.add()
+    assert still.aborted
+
+
+def test_a_broken_connection_says_why() -> None:
+    bench = Bench()
+    bench.link.connection_lost(ConnectionResetError("reset by peer"))
+    assert bench.events.reason == "the connection broke: reset by peer"
+
+
+def test_a_user_that_closes_in_its_first_event_gets_no_messages() -> None:
+    codec, peer = noise_pair()
+    data = peer.encode([b"early"])
+
+    class Closer(Recorder):
+        def link_opened(self, link: object) -> None:
+            super().link_opened(cast(TcpLink, link))
+            self.open_link.close("no, thanks")
+
+    bench = Bench()
+    events = Closer()
+    link = TcpLink(bench.group, codec, lambda: events)
+    link.connection_made(FakeTransport())
+    link.data_received(data)
+    assert events.calls == ["opened"]
+
+
+def test_addresses_are_written_as_people_write_them() -> None:
+    assert address_text("127.0.0.1", 80) == "127.0.0.1:80"
+    assert address_text("::1", 80) == "[::1]:80"
+
+
+def test_a_connection_that_breaks_in_its_handshake_is_counted_only() -> None:
+    bench = Bench(NoiseLink.responder(NODE, accept=lambda _: True))
+    bench.link.connection_lost(ConnectionResetError())
+    assert bench.events.calls == []
+    assert bench.group.counters == {"link.broken": 1}
+
+
+def test_a_refusal_is_still_written_before_the_link_closes() -> None:
+    bench = Bench(responder := NoiseLink.responder(NODE, accept=lambda _: False))
+    near = NoiseLink.initiator(CLIENT)
+    bench.link.data_received(near.start())
+    near.receive(bench.transport.written.pop())
+    bench.link.data_received(near.take_output())
+    assert bench.transport.closed
+    assert not bench.transport.aborted
+    assert not responder.established
+    with pytest.raises(HandshakeError) as told:
+        near.receive(bench.transport.written.pop())
+    assert told.value.code == "noise.unknown_identity"
+
+
+def test_what_arrives_while_closing_is_dropped() -> None:
+    bench = Bench()
+    bench.link.close("done")
+    bench.link.data_received(b"\0\x01a")
+    bench.link.eof_received()
+    assert bench.events.messages == []
+
+
+def test_a_peer_that_is_gone_already_has_no_address() -> None:
+    bench = Bench()
+    link = TcpLink(bench.group, U16Framing(), lambda: bench.events)
+    link.connection_made(Nameless())
+    assert link.remote == "unknown"
+
+
+class Nameless(FakeTransport):
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return default

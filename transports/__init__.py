@@ -1,0 +1,1 @@
+"""Moves bytes: TCP, WebSocket, memory; and clocks."""

@@ -1,0 +1,54 @@
+"""One timer for the deadlines of many links."""
+
+from collections.abc import Collection
+from typing import Final, Protocol
+
+from rillnode.transports.clock import Clock
+
+_SHARES: Final = 8
+"""Timer calls in one round, so that thousands of links are not looked at in one go."""
+
+
+class Checked(Protocol):
+    """Something with deadlines."""
+
+    def check(self, now: float) -> None:
+        """Act on deadlines that have passed at `now` (monotonic seconds)."""
+        ...
+
+
+class Sweep:
+    """Calls `check` on each member once per round; costs nothing while there are none.
+
+    A timer per link would cost each link a timer object and the loop's heap a move for every
+    one of them; here an idle link costs one call per round.
+    """
+
+    __slots__ = ("_clock", "_members", "_round", "_running", "_share", "_step_seconds")
+
+    def __init__(self, clock: Clock, members: Collection[Checked], round_seconds: float) -> None:
+        self._clock = clock
+        self._members = members
+        self._step_seconds = round_seconds / _SHARES
+        self._round: list[Checked] = []
+        self._share = 0
+        self._running = False
+
+    def start(self) -> None:
+        """Begin, if not running; called when a member was added."""
+        if not self._running:
+            self._running = True
+            self._clock.call_later(self._step_seconds, self._step)
+
+    def _step(self) -> None:
+        if not self._round:
+            self._round = list(self._members)
+            self._share = -(-len(self._round) // _SHARES)
+        now = self._clock.monotonic()
+        due = self._round[-self._share :]
+        del self._round[-self._share :]
+        for member in due:
+            member.check(now)
+        self._running = bool(self._members)
+        if self._running:
+            self._clock.call_later(self._step_seconds, self._step)

@@ -1,0 +1,318 @@
+"""One TCP link and the group it belongs to: what bounds links in time, memory and number."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from rillnode.codecs.errors import CodecError, HandshakeError, RillnodeError, TransportError
+from rillnode.codecs.framing import LinkCodec
+from rillnode.codecs.links import LinkInfo
+from rillnode.transports.clock import Clock
+from rillnode.transports.links import LinkEvents, LinkLimits
+from rillnode.transports.sweep import Sweep
+
+_logger = logging.getLogger("rillnode.transports.tcp")
+
+
+class LinkGroup:
+    """Links that share their limits, one sweep timer and the count of what went wrong.
+
+    Attributes:
+        transport: `noise` or `ockam`.
+        counters: links that failed or were refused, by error code.
+    """
+
+    def __init__(self, *, transport: str, clock: Clock, limits: LinkLimits) -> None:
+        self.transport = transport
+        self.clock = clock
+        self.limits = limits
+        self.counters: Counter[str] = Counter()
+        self._links: dict[TcpLink, None] = {}
+        self._per_host: Counter[str] = Counter()
+        self._sweep = Sweep(clock, self._links.keys(), limits.sweep_seconds)
+        self._left = asyncio.Event()
+        self._open = True
+
+    def __len__(self) -> int:
+        return len(self._links)  # those in their handshake included
+
+    def admit(self, link: "TcpLink") -> RillnodeError | None:
+        """Take a new link in, or say why not."""
+        limits = self.limits
+        if not self._open:
+            return TransportError("link.stopping", "no more links are taken")
+        if len(self._links) >= limits.connections_max:
+            return TransportError("link.too_many", "too many links")
+        if self._per_host[link.host] >= limits.connections_per_address_max:
+            return TransportError("link.too_many_from_address", "too many links from one address")
+        self._per_host[link.host] += 1
+        self._links[link] = None
+        self._sweep.start()
+        return None
+
+    def release(self, link: "TcpLink") -> None:
+        """Let a link go; harmless for one that was not admitted."""
+        if link not in self._links:
+            return
+        del self._links[link]
+        self._per_host[link.host] -= 1
+        if not self._per_host[link.host]:
+            del self._per_host[link.host]
+        self._left.set()
+
+    def count(self, link: "TcpLink", error: RillnodeError) -> None:
+        """Count and log a failure: its code and who, never what was sent."""
+        self.counters[error.code] += 1
+        _logger.info(
+            "link_failed",
+            extra={"code": error.code, "remote": link.remote, "transport": self.transport},
+        )
+
+    def stop(self) -> None:
+        """Take no more links in."""
+        self._open = False
+
+    async def close(self, reason: str) -> None:
+        """Close every link and wait until all are gone, which the limits bound."""
+        self.stop()
+        for link in list(self._links):
+            link.close(reason)
+        while self._links:
+            self._left.clear()
+            await self._left.wait()
+
+
+class TcpLink(asyncio.Protocol):
+    """One TCP connection and its codec; satisfies `Link`.
+
+    Whole reads go to the codec and whole batches to the user. Until the codec is established,
+    nobody holds the link but `dial`, which awaits `settled`; `make_events` is called then.
+    """
+
+    __slots__ = (
+        "_blocked_at",
+        "_codec",
+        "_deadline",
+        "_error",
+        "_events",
+        "_group",
+        "_heard",
+        "_heard_at",
+        "_info",
+        "_make_events",
+        "_paused",
+        "_reason",
+        "_sent",
+        "_sent_at",
+        "_settled",
+        "_transport",
+        "host",
+        "remote",
+    )
+
+    _transport: asyncio.Transport
+    _info: LinkInfo
+
+    def __init__(
+        self,
+        group: LinkGroup,
+        codec: LinkCodec,
+        make_events: Callable[[], LinkEvents],
+        settled: "asyncio.Future[None] | None" = None,
+    ) -> None:
+        self._group = group
+        self._codec = codec
+        self._make_events = make_events
+        self._settled = settled
+        self._events: LinkEvents | None = None  # once opened
+        self._reason: str | None = None  # once closing
+        self._error: RillnodeError | None = None
+        self._deadline = 0.0  # of the handshake, then of closing
+        self._blocked_at: float | None = None
+        self._heard = self._sent = self._paused = False
+        self._heard_at = self._sent_at = 0.0
+        self.remote = self.host = "unknown"
+
+    # What the user of the link calls.
+
+    @property
+    def info(self) -> LinkInfo:
+        """Who is at the other end; known once the link is open."""
+        return self._info
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Outgoing bytes that the operating system has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
+    def send(self, messages: Sequence[bytes]) -> None:
+        """Frame, seal and write messages, in order, as one write; no-op once closed.
+
+        Raises:
+            CodecError: a message is empty or larger than the peer takes; none is sent.
+        """
+        if self._reason is not None or not messages:
+            return
+        self._transport.write(self._codec.encode(messages))
+        self._sent = True
+        if self._transport.get_write_buffer_size() > self._group.limits.buffer_bytes_max:
+            self._fail(TransportError("link.buffer_full", "the peer reads too slowly"))
+
+    def pause_reading(self) -> None:
+        """Stop reading from the peer until `resume_reading`; idempotent."""
+        self._paused = True
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on; idempotent."""
+        self._paused = False
+        self._transport.resume_reading()
+
+    def close(self, reason: str) -> None:
+        """Close after what is buffered was written, within `close_seconds`."""
+        if self._reason is None:
+            self._reason = reason
+            self._deadline = self._group.clock.monotonic() + self._group.limits.close_seconds
+            self._transport.close()
+
+    # What the group's sweep calls.
+
+    def check(self, now: float) -> None:
+        """Act on deadlines; at most one sweep round late."""
+        limits = self._group.limits
+        if self._reason is not None:
+            if now >= self._deadline:
+                self._transport.abort()
+        elif self._events is None:
+            if now >= self._deadline:
+                self._fail(TransportError("link.handshake_timeout", "the handshake took too long"))
+        elif self._blocked_at is not None and now - self._blocked_at >= limits.drain_seconds:
+            self._fail(TransportError("link.not_drained", "the peer reads too slowly"))
+        else:
+            self._check_idle(now, limits)
+
+    def _check_idle(self, now: float, limits: LinkLimits) -> None:
+        # Reads and writes only set a flag, which costs less than asking the clock each time.
+        if self._heard or self._paused:
+            self._heard, self._heard_at = False, now
+        if self._sent:
+            self._sent, self._sent_at = False, now
+        close_after, ping_after = limits.idle_close_seconds, limits.idle_ping_seconds
+        if close_after is not None and now - self._heard_at >= close_after:
+            self._fail(TransportError("link.idle", "the peer was silent for too long"))
+        elif ping_after is not None and now - self._sent_at >= ping_after:
+            self._transport.write(self._codec.ping())
+            self._sent_at = now
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Admit the link and send the codec's first bytes."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.host, self.remote = _peer_of(transport)
+        refusal = self._group.admit(self)
+        if refusal is not None:
+            self._fail(refusal)
+            return
+        limits = self._group.limits
+        self._transport.set_write_buffer_limits(
+            high=limits.buffer_high_bytes, low=limits.buffer_high_bytes // 2
+        )
+        self._deadline = self._group.clock.monotonic() + limits.handshake_seconds
+        self._transport.write(self._codec.start())
+        if self._codec.established:
+            self._opened()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand one read to the codec and its messages to the user."""
+        if self._reason is not None:
+            return
+        self._heard = True
+        try:
+            messages = self._codec.receive(data)
+        except (CodecError, HandshakeError) as error:
+            self._fail(error)
+            return
+        if self._events is None:
+            self._transport.write(self._codec.take_output())
+            if not self._codec.established:
+                return
+            self._opened()
+        if messages and self._events is not None and self._reason is None:
+            self._events.messages_received(messages)
+
+    def eof_received(self) -> None:
+        """Close; an end inside a message is the peer's error."""
+        if self._reason is not None:
+            return
+        try:
+            self._codec.end()
+        except (CodecError, TransportError) as error:
+            self._fail(error)
+        else:
+            self.close("closed by the peer")
+
+    def pause_writing(self) -> None:
+        """Outgoing bytes are above the high mark: the drain time runs."""
+        self._blocked_at = self._group.clock.monotonic()
+
+    def resume_writing(self) -> None:
+        """Outgoing bytes are below the low mark again."""
+        self._blocked_at = None
+        if self._events is not None and self._reason is None:
+            self._events.link_drained()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the user, or `dial`, that the link is gone."""
+        self._group.release(self)
+        reason = self._reason or (f"the connection broke: {exc}" if exc else "closed by the peer")
+        if self._events is not None:
+            self._events.link_closed(reason)
+            return
+        if self._reason is None:
+            self._error = TransportError("link.broken", "the connection broke in the handshake")
+            self._group.count(self, self._error)
+        if self._settled is not None and not self._settled.done():
+            self._settled.set_exception(self._error or TransportError("link.closed", reason))
+
+    def _opened(self) -> None:
+        identity = self._codec.remote_identity
+        self._info = LinkInfo(
+            principal="anonymous" if identity is None else f"noise:{identity}",
+            remote=self.remote,
+            transport=self._group.transport,
+            dialled=self._settled is not None,
+            message_bytes_max=self._codec.message_bytes_max,
+        )
+        self._heard_at = self._sent_at = self._group.clock.monotonic()
+        self._events = self._make_events()
+        self._events.link_opened(self)
+        if self._settled is not None and not self._settled.done():
+            self._settled.set_result(None)
+
+    def _fail(self, error: RillnodeError) -> None:
+        """Close because of the peer: at once, but for a last word of the handshake."""
+        self._error = error
+        self._group.count(self, error)
+        last_word = self._codec.take_output()
+        if last_word:
+            self._transport.write(last_word)
+            self.close(str(error))
+        else:
+            self._reason = str(error)
+            self._transport.abort()
+
+
+def _peer_of(transport: asyncio.BaseTransport) -> tuple[str, str]:
+    """The peer's host, and its address as text."""
+    name = transport.get_extra_info("peername")
+    if not name:
+        return "unknown", "unknown"
+    return name[0], address_text(name[0], name[1])
+
+
+def address_text(host: str, port: int) -> str:
+    """Write `host:port`, with brackets round an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,3 @@
+from noise.backends.default.backend import DefaultNoiseBackend
+
+noise_backend: DefaultNoiseBackend

@@ -1,0 +1,6 @@
+class KeyPair25519:
+    public_bytes: bytes
+    @classmethod
+    def from_private_bytes(cls, private_bytes: bytes) -> KeyPair25519: ...
+    @classmethod
+    def from_public_bytes(cls, public_bytes: bytes) -> KeyPair25519: ...

@@ -1,0 +1,3 @@
+from asyncio import AbstractEventLoop
+
+def new_event_loop() -> AbstractEventLoop: ...
