@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,8 @@ from rillnode.node.sinks import Sinks
 COMMAND: Final = (sys.executable, "-m", "rillnode.node.pipeline.job")
 LOG_BYTES_MAX: Final = 16_777_216
 """Size above which a job's log is set aside at the next start; one older log is kept."""
+SESSION_END_SECONDS: Final = 10.0
+SESSION_POLL_SECONDS: Final = 0.02
 
 
 def launcher(config: Config, identity: str, address: str, sinks: Sinks) -> JobLauncher:
@@ -131,19 +134,35 @@ class SparkJob:
         code = self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
-        if code:
-            # A job that was killed leaves a Java virtual machine that ends by itself, but later.
-            self.kill()
+        self._end_session(at_once=code != 0)
         with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             self._loop.call_soon_threadsafe(self._on_exit, code)
 
+    def _end_session(self, *, at_once: bool) -> None:
+        """Return when nothing of the job is left: a Java virtual machine outlives its Python.
+
+        Who is told of the job's end may delete its directories or start it again. After a good
+        end the virtual machine is given time to delete its temporary files.
+        """
+        patience = time.monotonic() + (0 if at_once else SESSION_END_SECONDS)
+        deadline = patience + SESSION_END_SECONDS
+        while session_members(self.pid) and (now := time.monotonic()) < deadline:
+            if now >= patience:
+                self.kill()
+            time.sleep(SESSION_POLL_SECONDS)
+
 
 def session_members(session: int) -> list[int]:
-    """Processes of a session. PySpark's worker daemons leave their group, but not their session.
+    """Living processes of a session. PySpark's daemons leave their group, but not their session.
 
-    Without /proc (macOS) only the leader's group is known: its id as a negative process id.
+    Without /proc (macOS) only the leader's group is known: its id as a negative process id, for
+    as long as a process is in it.
     """
     if not Path("/proc/self/stat").exists():
+        try:
+            os.killpg(session, 0)
+        except ProcessLookupError:
+            return []
         return [-session]
     members: list[int] = []
     for entry in Path("/proc").iterdir():
@@ -151,7 +170,7 @@ def session_members(session: int) -> list[int]:
             with suppress(OSError):
                 # The name in parentheses may hold anything; the fields follow the last one.
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[3]) == session:
+                if int(fields[3]) == session and fields[0] != "Z":
                     members.append(int(entry.name))
     return members
 
