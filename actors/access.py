@@ -6,7 +6,7 @@ A principal is a text such as `noise:<hex>`, `ockam:<hex>`, `eth:0x...`, `apikey
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from fnmatch import translate
 from typing import Final, Literal
@@ -19,7 +19,11 @@ NODE_PRINCIPAL: Final = "node"
 
 ANONYMOUS: Final = "anonymous"
 
+EVERYBODY: Final = "*"
+"""Stands for every principal."""
+
 _ALL: Final = frozenset(VERBS)
+_NONE: Final[frozenset[Verb]] = frozenset()
 
 _CACHE_MAX: Final = 10_000
 
@@ -40,13 +44,20 @@ class Grant:
 
 
 class Access:
-    """Answers whether a principal may do something; answers are cached until a grant changes."""
+    """Answers whether a principal may do something; answers are cached until a grant changes.
+
+    Beside grants for patterns, each stream can have grants of its own, which are found by its name:
+    they cost nothing where there are none, and a change of them clears no cache.
+    """
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
         self._grants: list[tuple[Grant, re.Pattern[str], re.Pattern[str]]] = []
+        self._streams: dict[str, dict[str, frozenset[Verb]]] = {}
+        self._held: dict[str, set[str]] = {}
         self._lent: dict[str, str] = {}
         self._answers: dict[frozenset[Verb], frozenset[Verb]] = {}
         self._cache: OrderedDict[tuple[str, str], frozenset[Verb]] = OrderedDict()
+        self._unrestricted: dict[str, bool] = {}
         for grant in grants:
             self.add(grant)
 
@@ -54,12 +65,43 @@ class Access:
         """Let a grant take effect."""
         who, streams = re.compile(translate(grant.who)), re.compile(translate(grant.streams))
         self._grants.append((grant, who, streams))
-        self._cache.clear()
+        self._changed()
 
     def revoke(self, who: str) -> None:
         """Take back every grant that names exactly `who`."""
         self._grants = [held for held in self._grants if held[0].who != who]
-        self._cache.clear()
+        self._changed()
+
+    def set_stream(self, stream: str, grants: Mapping[str, Iterable[str]]) -> None:
+        """Let these be a stream's own grants, by principal or EVERYBODY; none: as if it had none.
+
+        Words that are no verbs are left out; who is named with none still knows of the stream.
+        """
+        for principal in self._streams.pop(stream, ()):
+            held = self._held[principal]
+            held.discard(stream)
+            if not held:
+                del self._held[principal]
+        if grants:
+            self._streams[stream] = {who: self._shared(may) for who, may in grants.items()}
+        for principal in grants:
+            self._held.setdefault(principal, set()).add(stream)
+
+    def granted(self, principal: str) -> Set[str]:
+        """The streams whose own grants name a principal, or EVERYBODY; in no order."""
+        return self._held.get(principal, _NONE)
+
+    def holders(self, verb: Verb, stream: str) -> set[str]:
+        """Who may do `verb` with a stream: principals, and patterns that stand for several."""
+        found = {who for who, may in self._streams.get(stream, {}).items() if verb in may}
+        for grant, _, streams in self._grants:
+            if grant.may & {verb, "admin"} and streams.match(stream):
+                found.add(grant.who)
+        return found
+
+    def names(self, principal: str) -> bool:
+        """Whether a grant for a pattern of streams is for this principal."""
+        return any(who.match(principal) for _, who, _ in self._grants)
 
     def lend(self, principal: str, stands_for: str) -> None:
         """Let a short-lived key act as another principal, until `withdraw`."""
@@ -75,7 +117,7 @@ class Access:
 
     def known(self, principal: str) -> bool:
         """Whether any grant is for this principal: such a peer may connect."""
-        return principal in self._lent or any(who.match(principal) for _, who, _ in self._grants)
+        return principal in self._lent or principal in self._held or self.names(principal)
 
     def verbs(self, principal: str, stream: str) -> frozenset[Verb]:
         """All that a principal may do with a stream."""
@@ -85,17 +127,35 @@ class Access:
             verbs = self._cache[key] = self._find(principal, stream)
             if len(self._cache) > _CACHE_MAX:
                 self._cache.popitem(last=False)
-        return verbs
+        own = self._streams.get(stream)
+        if own is None:
+            return verbs
+        return verbs | own.get(principal, _NONE) | own.get(EVERYBODY, _NONE)
 
     def allows(self, principal: str, verb: Verb, stream: str) -> bool:
         """Whether a principal may do `verb` with a stream."""
         return verb in self.verbs(principal, stream)
+
+    def sees_all(self, principal: str) -> bool:
+        """Whether a principal may do something with every stream, whatever its name."""
+        found = self._unrestricted.get(principal)
+        if found is None:
+            if len(self._unrestricted) > _CACHE_MAX:
+                self._unrestricted.clear()
+            found = self._unrestricted[principal] = principal == NODE_PRINCIPAL or any(
+                grant.streams == "*" and who.match(principal) for grant, who, _ in self._grants
+            )
+        return found
 
     def administers(self, principal: str) -> bool:
         """Whether a principal may see the node's state: it has `admin` on some streams."""
         return principal == NODE_PRINCIPAL or any(
             "admin" in grant.may and who.match(principal) for grant, who, _ in self._grants
         )
+
+    def _changed(self) -> None:
+        self._cache.clear()
+        self._unrestricted.clear()
 
     def _find(self, principal: str, stream: str) -> frozenset[Verb]:
         if principal == NODE_PRINCIPAL:
@@ -104,6 +164,10 @@ class Access:
         for grant, who, streams in self._grants:
             if who.match(principal) and streams.match(stream):
                 verbs |= grant.may
-        # Equal answers are one object: a node with 100,000 streams keeps few of them.
-        found = _ALL if "admin" in verbs or verbs == _ALL else frozenset(verbs)
-        return self._answers.setdefault(found, found)
+        return self._shared(verbs)
+
+    def _shared(self, words: Iterable[str]) -> frozenset[Verb]:
+        """The verbs among words; equal ones are one object, as 100,000 streams have few others."""
+        given = frozenset(words)
+        verbs = _ALL if "admin" in given else _ALL.intersection(given)
+        return self._answers.setdefault(verbs, verbs)

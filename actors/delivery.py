@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from rillnode.actors.cells import Cells
+from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.ockam.routing import WireMessage
 
 if TYPE_CHECKING:
     from rillnode.actors.cell import Cell
+    from rillnode.actors.ports import Link
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +26,8 @@ class Origin:
         reserved_bytes: bytes of answers that workers are preparing for it; its connection hands
             on nothing more while this is high.
         attached: actors that live no longer than the connection.
+        carrier: the origin of the connection whose secure channel these messages come out of.
+        link: its link, for who sends to the peer unasked and must not send more than it takes.
     """
 
     principal: str
@@ -31,7 +36,20 @@ class Origin:
     connection: "Cell | None" = None
     unhandled: int = 0
     reserved_bytes: int = 0
-    attached: "set[Cell]" = field(default_factory=set)
+    attached: Cells = field(default_factory=Cells)
+    carrier: "Origin | None" = None
+    link: "Link | None" = None
+
+    @property
+    def congested(self) -> bool:
+        """Whether the peer has much to take still of what was sent to it."""
+        link = self.account.link
+        return link is not None and link.buffered_bytes > LINK_BUFFER_HIGH_BYTES
+
+    @property
+    def account(self) -> "Origin":
+        """Whose `unhandled` and `reserved_bytes` count: the connection's, however deep inside."""
+        return self.carrier or self
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Transports satisfy them by shape and `node/` injects them; an actor imports neit
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.links import LinkInfo as LinkInfo
 
 
@@ -71,6 +72,18 @@ class Link(Protocol):
         ...
 
 
+class FramedLink(Link, Protocol):
+    """A link for which messages can be framed once for all links of its listener."""
+
+    def frame(self, messages: Sequence[bytes]) -> bytes:
+        """Frame messages, in order, as every link of this listener takes them."""
+        ...
+
+    def send_framed(self, framed: bytes) -> None:
+        """Send what `frame` has made; no-op once closed."""
+        ...
+
+
 class LinkEvents(Protocol):
     """What a transport tells of one link, on the loop's thread, in this order."""
 
@@ -91,12 +104,35 @@ class LinkEvents(Protocol):
         ...
 
 
+class Dialling(Protocol):
+    """An attempt to open a link."""
+
+    def cancel(self) -> object:
+        """Give up; nothing follows then. Harmless once the attempt has ended."""
+        ...
+
+
+class Dialer(Protocol):
+    """Opens links to one place."""
+
+    def __call__(
+        self, events: LinkEvents, on_failure: Callable[[RillnodeError], None], /
+    ) -> Dialling:
+        """Begin to open a link; `events.link_opened` or `on_failure` follows, once, later."""
+        ...
+
+
 class JobProcess(Protocol):
     """A child process that a Spark sink owns."""
 
     @property
     def pid(self) -> int:
         """Process id."""
+        ...
+
+    @property
+    def last_words(self) -> str:
+        """Why it ended, in one line, as far as it told; known when `on_exit` is called."""
         ...
 
     def terminate(self) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.system import AsyncioSystemBase, Cell
 from rillnode.codecs import native
-from rillnode.codecs.ockam.routing import LOCAL, Route, WireMessage, local
+from rillnode.codecs.ockam.routing import LOCAL, Address, Route, WireMessage, local
 
 logger = logging.getLogger("rillnode.actors.router")
 
@@ -25,6 +25,9 @@ UNKNOWN_TEXT: Final = "No such address, or it is not yours to use"
 Resolve = Callable[[bytes, Origin], Cell | None]
 """Makes the actor of an address that none has yet, or None where nobody may have it."""
 
+Admits = Callable[[bytes, Origin], bool]
+"""Tells whether an origin may know what is at an address, or whether anything is."""
+
 
 class Router:
     """The table of a node. All calls on the loop's thread."""
@@ -33,6 +36,8 @@ class Router:
         self._system = system
         self._table: dict[bytes, Cell] = {}
         self._resolvers: list[tuple[bytes, Resolve]] = []
+        self._guards: list[tuple[bytes, Admits]] = []
+        self._transports: dict[int, Resolve] = {}
         self.undelivered: Counter[str] = Counter()
 
     def register(self, address: bytes, cell: Cell) -> None:
@@ -49,6 +54,21 @@ class Router:
         It is registered before the message that asked for it is delivered, so that order is kept.
         """
         self._resolvers.append((prefix, resolve))
+
+    def register_guard(self, prefix: bytes, admits: Admits) -> None:
+        """Let `admits` decide who reaches the local addresses that begin with `prefix`.
+
+        It is asked before anything is looked up, so that who is not admitted cannot tell from
+        the answer, its place or its time whether there is an actor.
+        """
+        self._guards.append((prefix, admits))
+
+    def register_transport(self, kind: int, resolve: Resolve) -> None:
+        """Let `resolve` find the actor for each address of type `kind`, which is not local.
+
+        It is asked for every batch, and what it finds for one origin is not kept for another.
+        """
+        self._transports[kind] = resolve
 
     def lookup(self, address: bytes) -> Cell | None:
         """The actor of an address."""
@@ -75,10 +95,7 @@ class Router:
                     break
                 end += 1
             run = messages if end - start == count else messages[start:end]
-            if first is None or first.type != LOCAL:
-                self.undeliverable("no_local_address", Delivery(origin, run, tracked))
-            else:
-                self._deliver(first.value, Delivery(origin, run, tracked))
+            self._deliver(first, Delivery(origin, run, tracked))
             start = end
 
     def reply(
@@ -88,26 +105,46 @@ class Router:
         own = (local(own_address),)
         self.route(origin, [WireMessage(onward, own, payload) for onward, payload in answers])
 
-    def undeliverable(self, reason: str, delivery: Delivery) -> None:
+    def undeliverable(
+        self,
+        reason: str,
+        delivery: Delivery,
+        code: str = "address.unknown",
+        text: str = UNKNOWN_TEXT,
+    ) -> None:
         """Count messages that reach nobody, and tell an origin that understands it.
 
-        To the peer an unknown address and one that it may not use look the same.
+        To the peer an unknown address and one that it may not use look the same; another `code`
+        is for what it may use and cannot now.
         """
         self.undelivered[reason] += len(delivery.messages)
         logger.debug("undelivered", extra={"reason": reason, "messages": len(delivery.messages)})
         if not delivery.origin.native:
             return
         for message in delivery.messages:
-            failure = native.failure_for(message.payload, "address.unknown", UNKNOWN_TEXT)
+            if not message.onward_route or not message.return_route:
+                continue  # an answer to nobody, or one that nobody waits for: no answer to it
+            failure = native.failure_for(message.payload, code, text)
             if failure is not None:
                 answer = WireMessage(message.return_route, (), failure)
                 self.route(delivery.origin, [answer])
 
-    def _deliver(self, address: bytes, delivery: Delivery) -> None:
+    def _deliver(self, address: Address | None, delivery: Delivery) -> None:
         origin = delivery.origin
-        cell = self._table.get(address) or self._resolve(address, origin)
+        if address is None:
+            self.undeliverable("no_address", delivery)
+            return
+        if address.type == LOCAL:
+            for prefix, admits in self._guards:
+                if address.value.startswith(prefix) and not admits(address.value, origin):
+                    self.undeliverable("refused", delivery)
+                    return
+            cell = self._table.get(address.value) or self._resolve(address.value, origin)
+        else:
+            resolve = self._transports.get(address.type)
+            cell = None if resolve is None else resolve(address.value, origin)
         if cell is not None:
-            origin.unhandled += delivery.tracked
+            origin.account.unhandled += delivery.tracked
             self._system.post(cell, delivery)
         else:
             self.undeliverable("unknown_address", delivery)

@@ -1,9 +1,13 @@
-"""A sink's job: a child process that is started, started again with backoff, and given keys."""
+"""A sink's job: a child process that is started, started again with backoff, and given keys.
+
+A job that only ever fails is parked: whatever is wrong, starting it again does not mend it, and
+costs what a start of Spark costs. It stays so until somebody resumes it.
+"""
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from rillnode.actors.access import Access
 from rillnode.actors.ports import JobLauncher, JobProcess
@@ -12,15 +16,43 @@ logger = logging.getLogger("rillnode.actors.sink_job")
 
 BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
+FAILURES_MAX: Final = 8
+"""Ends in a row, without progress between them, after which a job is parked. Own choice: about
+three minutes and eight starts of Spark."""
+
+CONFIGURATION_CODE: Final = 2
+"""Exit code of a job whose configuration is wrong: it is parked at once."""
+UNREACHED_CODE: Final = 3
+"""Exit code of a job that did not reach the node, which passes: it is never parked."""
+
+State = Literal[
+    "starting",
+    "running",
+    "waiting to start again",
+    "parked",
+    "pausing",
+    "paused",
+    "stopping",
+    "stopped",
+]
+
 
 @dataclass(slots=True)
 class SinkStatus:
-    """What is known of a sink; read by the node's status."""
+    """What is known of a sink; read by the node's status.
 
-    state: str = "starting"
+    Attributes:
+        failures: how often the job has ended without progress since it last made some.
+        last_exit: code of its end, if it has made no progress since.
+        last_error: why it ended last, in its own words; kept for who looks later.
+    """
+
+    state: State = "starting"
     pid: int | None = None
     starts: int = 0
+    failures: int = 0
     last_exit: int | None = None
+    last_error: str = ""
     rows_behind: int = 0
     bytes_behind: int = 0
     report: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -55,12 +87,12 @@ class SinkJob:
         self._on_exit = on_exit
         self._process: JobProcess | None = None
         self._keys: list[str] = []
-        self._failures = 0
         self._stopping = False
+        self._halted = False
 
     def start(self) -> None:
-        """Start the process unless it runs or was stopped."""
-        if self._stopping or self._process is not None:
+        """Start the process unless it runs, or was stopped, paused or parked."""
+        if self._stopping or self._halted or self._process is not None:
             return
         self._process = self._launch(self._sink, {}, self._on_exit)
         self._status.starts += 1
@@ -70,24 +102,59 @@ class SinkJob:
 
     def ended(self, code: int) -> float | None:
         """Note the process's end; return the pause before the next start, None for never."""
+        reason = self._process.last_words if self._process is not None else ""
         self._process = None
-        self._status.pid = None
-        self._status.last_exit = code
+        status = self._status
+        status.pid = None
         if self._stopping:
+            status.last_exit = code
             self.stop()
             return None
-        delay = BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)]
-        self._failures += 1
-        self._status.state = "waiting to start again"
-        logger.warning(
-            "sink_job_ended",
-            extra={"sink": self._sink, "code": code, "start_again_seconds": delay},
-        )
+        if self._halted:
+            status.state = "paused"
+            status.last_exit = None
+            return None
+        delay = BACKOFF_SECONDS[min(status.failures, len(BACKOFF_SECONDS) - 1)]
+        status.failures += 1
+        status.last_exit, status.last_error = code, reason
+        about = {"sink": self._sink, "code": code, "reason": reason}
+        if code == CONFIGURATION_CODE or (
+            code != UNREACHED_CODE and status.failures >= FAILURES_MAX
+        ):
+            self._halted = True
+            status.state = "parked"
+            logger.error("sink_parked", extra={**about, "failures": status.failures})
+            return None
+        status.state = "waiting to start again"
+        logger.warning("sink_job_ended", extra={**about, "start_again_seconds": delay})
         return delay
+
+    def pause(self) -> None:
+        """Let the process end after its batch, and start it only when resumed."""
+        if self._stopping:
+            return
+        self._halted = True
+        if self._process is None:
+            self._status.state = "paused"
+            self._status.last_exit = None
+        else:
+            self._status.state = "pausing"
+            self._process.terminate()
+        logger.info("sink_paused", extra={"sink": self._sink})
+
+    def resume(self) -> None:
+        """Start what was paused or parked; one that is still ending is started when it has."""
+        if not self._halted or self._stopping:
+            return
+        self._halted = False
+        self._status.failures = 0
+        self._status.last_exit = None
+        logger.info("sink_resumed", extra={"sink": self._sink})
+        self.start()
 
     def healthy(self) -> None:
         """The job has made progress: its next failure is a first one again."""
-        self._failures = 0
+        self._status.failures = 0
         self._status.last_exit = None
 
     def renew_key(self) -> bool:

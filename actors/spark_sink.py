@@ -2,7 +2,8 @@
 
 The job asks this actor, never the streams: for the extents of the sink's partitions, for ranges of
 them (the actor cuts and ships each batch), and to save what it has committed. The actor starts the
-job, starts it again with backoff when it ends, gives it a short-lived key, and knows its lag.
+job, starts it again with backoff when it ends, parks one that only fails, gives it a short-lived
+key, and knows its lag.
 """
 
 import logging
@@ -222,6 +223,8 @@ class SparkSinkActor(Worker):
                     self._commit(origin, wire.return_route, request)
                 case native.SinkReportRequest():
                     self._report(origin, wire.return_route, request)
+                case native.SinkControlRequest() if access.administers(origin.principal):
+                    self._control(origin, wire.return_route, request)
                 case _:
                     self._reply(origin, wire.return_route, invalid_request(request))
 
@@ -368,6 +371,16 @@ class SparkSinkActor(Worker):
             return
         self._job.healthy()
         self._status.report = report
+        done = native.DoneResponse(request.request_id)
+        self._reply(origin, return_route, native.encode(done))
+
+    def _control(
+        self, origin: Origin, return_route: Route, request: native.SinkControlRequest
+    ) -> None:
+        if request.run:
+            self._job.resume()
+        else:
+            self._job.pause()
         done = native.DoneResponse(request.request_id)
         self._reply(origin, return_route, native.encode(done))
 

@@ -88,7 +88,7 @@ class Worker(Actor):
         """Thespian's entry to `handle`; a connection learns when all it handed on is handled."""
         self.handle(msg, sender)
         if type(msg) is Delivery and msg.tracked:
-            origin = msg.origin
+            origin = msg.origin.account
             if origin.unhandled > 0:
                 origin.unhandled -= 1
                 if not origin.unhandled and origin.connection is not None:

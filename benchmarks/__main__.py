@@ -2,7 +2,7 @@
 
     python -m benchmarks [CASE ...]
 
-Without a case, the workloads w1 w2 w4 w5 w6 are run.
+Without a case, the workloads w1 w2 w3 w4 w5 w6 are run.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from benchmarks import machine, workloads
+from benchmarks.fanout import fan_out
 from benchmarks.figures import Figures, show
 from benchmarks.profile import profile, show_profile
 
@@ -27,6 +28,7 @@ _ROOT: Final = Path(__file__).parent.parent
 _WORKLOADS: Final = {
     "w1": ("push, durable confirm", workloads.push_confirm),
     "w2": ("replay of stored 1 KiB messages", workloads.replay),
+    "w3": ("fan-out to WebSocket subscribers, 1 KiB", fan_out),
     "w4": ("many streams", workloads.many_streams),
     "w5": ("idle connections", workloads.idle_links),
     "w6": ("kill -9 under full load", workloads.crash),

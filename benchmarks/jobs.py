@@ -7,7 +7,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A running server, as a load generator sees it.
 
     Attributes:
-        kind: whose protocol it speaks: rillnode, redis or nats.
+        kind: whose protocol it speaks: rillnode, redis, nats, or fanout for WebSockets.
         pid: the server's process, for its processor time.
         ca_file: certificate authority to check it against; "": no TLS.
         key_file: rillnode: the client's key.
@@ -58,6 +58,24 @@ class ReplayJob(msgspec.Struct, frozen=True, kw_only=True, tag="replay"):
     consumer: str
 
 
+class FanoutJob(msgspec.Struct, frozen=True, kw_only=True, tag="fanout"):
+    """W3: publish to WebSocket subscribers for `seconds`.
+
+    Attributes:
+        window: messages that not everybody has got yet, where there is no rate.
+        rate: messages per second; 0: as many as the window allows.
+        signed: how many signed messages are made beforehand; 0: they are not signed.
+    """
+
+    endpoint: Endpoint
+    subscribers: int
+    message_bytes: int
+    window: int
+    rate: float
+    seconds: float
+    signed: int = 0
+
+
 class StreamsJob(msgspec.Struct, frozen=True, kw_only=True, tag="streams"):
     """W4: create `count` streams with a message each, then push one more in random order."""
 
@@ -99,7 +117,7 @@ class CheckJob(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
     confirms_files: list[str]
 
 
-Job = PushJob | FillJob | ReplayJob | StreamsJob | LinksJob | CrashJob | CheckJob
+Job = PushJob | FillJob | ReplayJob | FanoutJob | StreamsJob | LinksJob | CrashJob | CheckJob
 
 Result = dict[str, float]
 """What a phase of a job measured, by name; every name ends in its unit."""

@@ -11,6 +11,9 @@ r"""BARE, schema first: a dataclass with typed fields gives its encoder and deco
 | data | `bytes` | struct | a dataclass, or `tuple[A, B]` |
 | data[n] | `Annotated[bytes, Length(n)]` | void | `None` |
 
+A union of one member, such as `Annotated[A, Tags(0)]` or `Annotated[bytes, Length(9), Tags(0)]`,
+costs its tag on the wire, and in Python nothing: its values are the member's.
+
 A field annotated `Annotated[T, LOCAL]` is not on the wire and keeps its default. Encoder and
 decoder are compiled once, when the codec is made (about a millisecond): make codecs at import.
 

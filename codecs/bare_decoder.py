@@ -139,6 +139,11 @@ class _Decoder(Writer):
         self.fail(f"{target} is None", "codec.enum", f"no {members.__name__}", start)
 
     def _union(self, schema: Tagged, target: str) -> None:
+        if len(schema.members) == 1:
+            (only,) = schema.members
+            self._only_tag(only.tag)
+            self.decode(only.schema, target)
+            return
         start, tag = self.name(), self.name()
         self.line(f"{start} = offset")
         self._uint(tag)
@@ -149,6 +154,14 @@ class _Decoder(Writer):
             "else:",
             f"    raise CodecError('codec.union', 'no member has this tag', offset={start})",
         )
+
+    def _only_tag(self, tag: int) -> None:
+        """Read a tag that can have one value: short, since schemas may be full of them."""
+        slow = f"offset = read_tag(data, offset, {tag}, lenient)"
+        if tag > 127:
+            self.line(slow)
+        else:
+            self.line(f"if data[offset] == {tag}:", "    offset += 1", "else:", f"    {slow}")
 
     def _struct(self, schema: Struct, target: str) -> None:
         values = [self.name() for _ in schema.fields]

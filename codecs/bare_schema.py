@@ -217,15 +217,16 @@ def _read(annotation: Any, outer: tuple[Any, ...]) -> Schema:
 
 
 def _read_annotated(base: Any, marks: tuple[Any, ...], inner: tuple[Any, ...]) -> Schema:
+    for nth in reversed(range(len(marks))):
+        if isinstance(mark := marks[nth], Tags):
+            # They stand around what the marks before them say.
+            item = Annotated[(base, *marks[:nth])] if nth else base
+            united = get_origin(item) in (Union, types.UnionType)
+            return _tagged(get_args(item) if united else (item,), mark.tags, inner)
     for mark in marks:
         match mark:
             case Number() | Varint():
                 return mark
-            case Tags():
-                members = (
-                    get_args(base) if get_origin(base) in (Union, types.UnionType) else (base,)
-                )
-                return _tagged(members, mark.tags, inner)
             case Length(length=length) if base is bytes:
                 return Data(length)
             case Length(length=length) if get_origin(base) is list:
@@ -315,6 +316,8 @@ def _python_type(schema: Schema) -> type:
             return dict
         case Struct(construct=construct):
             return construct or tuple
+        case Tagged(members=(member,)):
+            return member.python
         case Optional() | Tagged():
             raise TypeError("a union's member cannot be optional or a union itself")
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.varint import SMALL_UINTS, encode_uint, read_uint
+from rillnode.codecs.varint import SMALL_UINTS, encode_uint, read_tag, read_uint
 
 LOOPS_MAX: Final = 8
 """Loops within loops of one function; Python compiles at most 20 nested blocks."""
@@ -25,6 +25,7 @@ class Writer:
             "StructError": struct.error,
             "UINTS": SMALL_UINTS,
             "encode_uint": encode_uint,
+            "read_tag": read_tag,
             "read_uint": read_uint,
             "join": b"".join,
         }

@@ -7,13 +7,14 @@ codec that looks at the first bytes and then becomes one of several.
 import struct
 from collections.abc import Sequence
 from itertools import chain
-from typing import Protocol
+from typing import Final, Protocol
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import FRAME_BYTES_MAX, U16_MESSAGE_BYTES_MAX
+from rillnode.codecs.limits import FRAME_BYTES_MAX
+from rillnode.codecs.links import WireFormat
 
-_U16 = struct.Struct(">H")
-_U32 = struct.Struct(">I")
+U16: Final = struct.Struct(">H")
+U32: Final = struct.Struct(">I")
 
 
 class LinkCodec(Protocol):
@@ -34,7 +35,28 @@ class LinkCodec(Protocol):
 
     @property
     def message_bytes_max(self) -> int:
-        """Largest message that `encode` takes."""
+        """Largest message that `encode` takes; known once established."""
+        ...
+
+    @property
+    def wire_format(self) -> WireFormat:
+        """How the messages are written; known once established."""
+        ...
+
+    @property
+    def silence_seconds(self) -> float | None:
+        """After how long without a byte from the peer `silent` is to be called; None: never.
+
+        Looked at after `start`, `receive` and `silent`, until the codec is established.
+        """
+        ...
+
+    def silent(self) -> None:
+        """Tell that the peer has sent nothing for `silence_seconds`.
+
+        Raises:
+            TransportError: it should have; the link is to be closed.
+        """
         ...
 
     def start(self) -> bytes:
@@ -50,7 +72,7 @@ class LinkCodec(Protocol):
         ...
 
     def take_output(self) -> bytes:
-        """Return what `receive` wants sent (handshakes); also after it has raised."""
+        """Return what `receive` or `silent` wants sent (handshakes); also after it has raised."""
         ...
 
     def encode(self, messages: Sequence[bytes]) -> bytes:
@@ -150,7 +172,7 @@ class MessageJoiner:
         """
         at = self._complete(piece, messages) if self._missing or self._partial else 0
         end = len(piece)
-        read_length, append = _U32.unpack_from, messages.append
+        read_length, append = U32.unpack_from, messages.append
         while end - at >= 4:
             (length,) = read_length(piece, at)
             at += 4
@@ -172,7 +194,7 @@ class MessageJoiner:
             partial += piece[:used]
             if len(partial) < 4:
                 return used
-            self._missing = _checked_length(_U32.unpack(partial)[0])
+            self._missing = _checked_length(U32.unpack(partial)[0])
             partial.clear()
             if not self._missing:
                 return used
@@ -186,57 +208,9 @@ class MessageJoiner:
         return stop
 
 
-class U16Framing:
-    """Ockam TCP, u16 dialect: both directions are frames of one wire message each.
-
-    Layout: u16 big-endian length, then the message; no greeting. An empty frame is a heartbeat
-    of later peers: it is taken and ignored, and never sent, since earlier ones close on it.
-
-    Source: Ockam, Elixir `transport/tcp` and Rust `ockam_transport_tcp`, 2021 to 2024-05.
-    """
-
-    __slots__ = ("_cutter",)
-
-    established = True
-    remote_identity: str | None = None
-    message_bytes_max = U16_MESSAGE_BYTES_MAX
-
-    def __init__(self) -> None:
-        self._cutter = FrameCutter()
-
-    def start(self) -> bytes:
-        """Nothing: the dialect has no greeting."""
-        return b""
-
-    def receive(self, data: bytes) -> list[bytes]:
-        """Cut frames; any bytes are frames of something, so this never raises."""
-        return [bytes(frame) for frame in self._cutter.cut(memoryview(data)) if frame]
-
-    def take_output(self) -> bytes:
-        """Nothing: the dialect has no handshake."""
-        return b""
-
-    def encode(self, messages: Sequence[bytes]) -> bytes:
-        """Frame messages of 1 to 65,000 bytes.
-
-        Raises:
-            CodecError: one is empty or larger; released peers lose their place in the stream.
-        """
-        return _with_lengths(_U16, messages, self.message_bytes_max)
-
-    def ping(self) -> bytes:
-        """Nothing: peers of 2021 close on an empty frame."""
-        return b""
-
-    def end(self) -> None:
-        """Check that the bytes did not end inside a frame."""
-        if self._cutter.inside_frame:
-            raise CodecError("codec.truncated", "the link ended inside a frame")
-
-
 def u16_frame(content: bytes) -> bytes:
     """One frame, as a `FrameCutter` at the other end takes it apart."""
-    return _U16.pack(len(content)) + content
+    return U16.pack(len(content)) + content
 
 
 def joined_messages(messages: Sequence[bytes]) -> bytes:
@@ -245,7 +219,7 @@ def joined_messages(messages: Sequence[bytes]) -> bytes:
     Raises:
         CodecError: a message is empty or larger than `FRAME_BYTES_MAX`.
     """
-    return _with_lengths(_U32, messages, FRAME_BYTES_MAX)
+    return with_lengths(U32, messages, FRAME_BYTES_MAX)
 
 
 def checked_lengths(messages: Sequence[bytes], message_bytes_max: int) -> list[int]:
@@ -264,7 +238,12 @@ def checked_lengths(messages: Sequence[bytes], message_bytes_max: int) -> list[i
     return lengths
 
 
-def _with_lengths(size: struct.Struct, messages: Sequence[bytes], message_bytes_max: int) -> bytes:
+def with_lengths(size: struct.Struct, messages: Sequence[bytes], message_bytes_max: int) -> bytes:
+    """Put the length before each message, written as `size` says.
+
+    Raises:
+        CodecError: as `checked_lengths` does.
+    """
     lengths = checked_lengths(messages, message_bytes_max)
     if len(lengths) == 1:
         return size.pack(lengths[0]) + messages[0]

@@ -1,6 +1,10 @@
 """What a transport knows of a link: shared by those that make links and those that use them."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+WireFormat = Literal["bare", "cbor"]
+"""How the wire messages of a link are written: in BARE, or in CBOR as Ockam's nodes since 2024."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +17,7 @@ class LinkInfo:
         transport: `noise`, `ockam` or `memory`.
         dialled: whether this side opened it.
         message_bytes_max: largest wire message that the peer takes.
+        wire_format: what its frames hold.
     """
 
     principal: str
@@ -20,3 +25,4 @@ class LinkInfo:
     transport: str
     dialled: bool
     message_bytes_max: int
+    wire_format: WireFormat = "bare"

@@ -7,7 +7,8 @@ own only (`noise`, in memory), never on an `ockam` port.
     payload = { protocol: string, data: data }       data = the protocol's request or response
 
 Every request begins with a `request_id` of the asker's choice; its answer, or a `Failure`, repeats
-it. Requests go to these addresses:
+it. A subscription ends with the Failure `stream.removed` when its stream is removed. Requests go
+to these addresses:
 
 | protocol | to | answer |
 |---|---|---|
@@ -18,12 +19,14 @@ it. Requests go to these addresses:
 | rillnode_open, rillnode_describe | `stream` | StreamInfo |
 | rillnode_list | `stream` | StreamList |
 | rillnode_trim | `stream` | Position of the first entry kept |
+| rillnode_remove | `stream` | Done |
 | rillnode_load_index, rillnode_save_index | `stream_index` | SavedPosition |
 | rillnode_list_indexes | `stream_index` | IndexList |
 | rillnode_status | `node` | Document |
 | rillnode_sink_ends | `spark_sink/<name>` | SinkEnds |
 | rillnode_sink_read | `spark_sink/<name>` | Blocks |
 | rillnode_sink_commit, rillnode_sink_report | `spark_sink/<name>` | Done |
+| rillnode_sink_control | `spark_sink/<name>` | Done |
 """
 
 from collections.abc import Sequence
@@ -84,6 +87,9 @@ from rillnode.codecs.native_messages import (
     ReadRequest as ReadRequest,
 )
 from rillnode.codecs.native_messages import (
+    RemoveRequest as RemoveRequest,
+)
+from rillnode.codecs.native_messages import (
     Request as Request,
 )
 from rillnode.codecs.native_messages import (
@@ -100,6 +106,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     SinkCommitRequest as SinkCommitRequest,
+)
+from rillnode.codecs.native_messages import (
+    SinkControlRequest as SinkControlRequest,
 )
 from rillnode.codecs.native_messages import (
     SinkEnd as SinkEnd,
@@ -158,6 +167,7 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_describe": DescribeRequest,
     "rillnode_list": ListRequest,
     "rillnode_trim": TrimRequest,
+    "rillnode_remove": RemoveRequest,
     "rillnode_load_index": LoadIndexRequest,
     "rillnode_save_index": SaveIndexRequest,
     "rillnode_list_indexes": ListIndexesRequest,
@@ -166,6 +176,7 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_sink_read": SinkReadRequest,
     "rillnode_sink_commit": SinkCommitRequest,
     "rillnode_sink_report": SinkReportRequest,
+    "rillnode_sink_control": SinkControlRequest,
 }
 
 _RESPONSES: Final[dict[str, type[Response]]] = {
@@ -257,7 +268,12 @@ def block_budget(message_bytes_max: int, wanted: int) -> int:
 
 
 def failure_for(payload: bytes, code: str, text: str) -> bytes | None:
-    """The failure that answers a request which reached nobody; None where it is no request."""
+    """The failure that answers a payload which reached nobody; None where it is an answer itself.
+
+    It repeats the request's id, and has 0 for payloads of other protocols.
+    """
+    if not is_native(payload):
+        return encode(Failure(0, code, text))
     try:
         _, start = _open(payload, _REQUEST_CODECS)
         request_id, _ = read_uint(payload, start)

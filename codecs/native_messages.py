@@ -85,6 +85,14 @@ class TrimRequest:
 
 
 @dataclass(slots=True)
+class RemoveRequest:
+    """Remove a stream with everything in it."""
+
+    request_id: UInt
+    name: str
+
+
+@dataclass(slots=True)
 class LoadIndexRequest:
     """Tell a consumer's saved position."""
 
@@ -165,6 +173,14 @@ class SinkReportRequest:
 
     request_id: UInt
     document: bytes
+
+
+@dataclass(slots=True)
+class SinkControlRequest:
+    """Let a sink's job pause or run, by who administers the node."""
+
+    request_id: UInt
+    run: bool
 
 
 @dataclass(slots=True)
@@ -319,6 +335,7 @@ Request = (
     | DescribeRequest
     | ListRequest
     | TrimRequest
+    | RemoveRequest
     | LoadIndexRequest
     | SaveIndexRequest
     | ListIndexesRequest
@@ -327,6 +344,7 @@ Request = (
     | SinkReadRequest
     | SinkCommitRequest
     | SinkReportRequest
+    | SinkControlRequest
 )
 
 Response = (

@@ -17,6 +17,7 @@ from rillnode.codecs.limits import (
     NOISE_PLAINTEXT_BYTES_MAX,
     NOISE_REKEY_RECORDS,
 )
+from rillnode.codecs.links import WireFormat
 from rillnode.codecs.noise_cipher import CipherState, Suite
 from rillnode.codecs.noise_xx import Local, Session, Steps, initiate, respond
 
@@ -38,6 +39,8 @@ class NoiseLink:
     )
 
     message_bytes_max = FRAME_BYTES_MAX
+    wire_format: WireFormat = "bare"
+    silence_seconds: float | None = None
 
     def __init__(self, steps: Steps, output: bytearray) -> None:
         self._steps: Steps | None = steps
@@ -101,6 +104,9 @@ class NoiseLink:
         taken = bytes(self._output)
         self._output.clear()
         return taken
+
+    def silent(self) -> None:
+        """Never called: only the handshake's own limit counts."""
 
     def receive(self, data: bytes) -> list[bytes]:
         """Take one read of any size; return the messages that are now whole, in order.

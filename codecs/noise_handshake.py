@@ -36,16 +36,20 @@ class NoiseHandshake:
         initiator: bool,
         prologue: bytes,
         static: bytes,
+        remote_static: bytes | None = None,
         ephemeral: bytes | None = None,
     ) -> None:
         """Prepare the handshake called `name`, such as `Noise_XX_25519_AESGCM_SHA256`.
 
         `static` and `ephemeral` are private keys; only tests with fixed bytes give the latter.
+        `remote_static` is the responder's public key, for an initiator that must know it (XK).
         """
         protocol = NoiseProtocol(name.encode(), noise_backend)
         protocol.initiator = initiator
         protocol.prologue = prologue
         pair = protocol.keypairs["s"] = KeyPair25519.from_private_bytes(static)
+        if remote_static is not None:
+            protocol.keypairs["rs"] = KeyPair25519.from_public_bytes(remote_static)
         protocol.validate()
         protocol.initialise_handshake_state()
         self._state = protocol.handshake_state

@@ -79,6 +79,18 @@ def read_uint(
     return value, at + 1
 
 
+def read_tag(data: bytes, offset: int, tag: int, lenient: bool = False) -> int:
+    """Read the tag of a union's only member; return the offset after it.
+
+    Raises:
+        CodecError: as `read_uint`, and `codec.union` where another tag stands.
+    """
+    value, end = read_uint(data, offset, lenient)
+    if value != tag:
+        raise CodecError("codec.union", "no member has this tag", offset=offset)
+    return end
+
+
 def read_data(data: bytes, offset: int, lenient: bool = False) -> tuple[int, int]:
     """Read the length of a BARE `data` or `str`; return where its bytes begin and end.
 

@@ -53,8 +53,6 @@ def config_page() -> str:
     for table in tables():
         title = f"`{table.header}`" if table.header else "Above all tables"
         parts.append(f"\n## {title}\n\n{table.summary}\n")
-        if not table.available:
-            parts.append("\nNot available in this version: checked, and refused by `run`.\n")
         parts.append("\n| key | value | default | |\n|---|---|---|---|\n")
         parts += [_config_row(key) for key in table.keys]
     return "".join(parts)

@@ -1,12 +1,19 @@
-"""Key files: an Ed25519 seed as 64 hexadecimal digits, readable by its owner only."""
+"""Key files: 64 hexadecimal digits, readable by their owner only.
+
+An identity's file holds an Ed25519 seed, a secure channel's an X25519 secret.
+"""
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.keys import Identity
+from rillnode.codecs.ockam.channel_key import ChannelKey
+
+Key = TypeVar("Key")
 
 _FILE_BYTES_MAX: Final = 256
 """More than any key file; a wrong path is not read into memory whole."""
@@ -19,27 +26,20 @@ def read_key(path: Path) -> Identity:
         ConfigError: no such file, not a key, or others may read it; the text names the file and
             what to do, and never repeats what is in it.
     """
-    try:
-        with path.open("rb") as file:
-            info = os.fstat(file.fileno())
-            content = file.read(_FILE_BYTES_MAX)
-    except FileNotFoundError:
-        raise _error(
-            "key.file", path, f"no such key file; `rillnode key new {path}` makes one"
-        ) from None
-    except OSError as error:
-        raise _error("key.file", path, f"cannot be read: {error.strerror}") from None
-    mode = stat.S_IMODE(info.st_mode)
-    if mode & 0o077:
-        text = f"others may read this key (mode {mode:04o}); run `chmod 600 {path}`"
-        raise _error("key.mode", path, text)
-    try:
-        return Identity.from_hex(content.decode("ascii", "replace"))
-    except ConfigError as error:
-        raise _error(error.code, path, error.text) from None
+    return read_secret(path, Identity.from_hex, "rillnode key new")
 
 
-def write_key(path: Path, identity: Identity) -> None:
+def read_channel_key(path: Path) -> ChannelKey:
+    """Read the key in a secure channel's key file; raises as `read_key`."""
+    return read_secret(path, ChannelKey.from_hex, "rillnode key new --channel")
+
+
+def write_key(path: Path, key: Identity | ChannelKey) -> None:
+    """Write a new key file; see `write_secret`."""
+    write_secret(path, key.seed_hex if isinstance(key, Identity) else key.private_hex)
+
+
+def write_secret(path: Path, secret: str) -> None:
     """Write a new key file, durably, with mode 0600 from its first moment.
 
     Missing directories are made with mode 0700.
@@ -51,7 +51,7 @@ def write_key(path: Path, identity: Identity) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(identity.seed_hex + "\n")
+            file.write(secret + "\n")
             file.flush()
             os.fsync(descriptor)
     except FileExistsError as error:
@@ -74,6 +74,45 @@ def read_or_make_key(path: Path, seed: bytes) -> Identity:
     identity = Identity.from_seed(seed)
     write_key(path, identity)
     return identity
+
+
+def read_or_make_channel_key(path: Path, secret: bytes) -> ChannelKey:
+    """Read a secure channel's key file, or write one with `secret` where there is none.
+
+    Raises:
+        ConfigError: as `read_key` and `write_key`.
+    """
+    if path.exists():
+        return read_channel_key(path)
+    key = ChannelKey(secret)
+    write_key(path, key)
+    return key
+
+
+def read_secret(path: Path, parse: Callable[[str], Key], maker: str) -> Key:
+    """Read a key file of any kind; raises as `read_key`.
+
+    Args:
+        path: the file.
+        parse: makes the key of its text.
+        maker: what makes such a file, for who misses it.
+    """
+    try:
+        with path.open("rb") as file:
+            info = os.fstat(file.fileno())
+            content = file.read(_FILE_BYTES_MAX)
+    except FileNotFoundError:
+        raise _error("key.file", path, f"no such key file; `{maker} {path}` makes one") from None
+    except OSError as error:
+        raise _error("key.file", path, f"cannot be read: {error.strerror}") from None
+    mode = stat.S_IMODE(info.st_mode)
+    if mode & 0o077:
+        text = f"others may read this key (mode {mode:04o}); run `chmod 600 {path}`"
+        raise _error("key.mode", path, text)
+    try:
+        return parse(content.decode("ascii", "replace"))
+    except ConfigError as error:
+        raise _error(error.code, path, error.text) from None
 
 
 def _error(code: str, path: Path, text: str) -> ConfigError:

@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Self
 
@@ -16,7 +16,9 @@ import rillnode
 from rillnode.actors.access import NODE_PRINCIPAL, Access
 from rillnode.actors.peers.connection import ConnectionEvents, Drain, PeerContext
 from rillnode.actors.ports import Clock, Entropy
+from rillnode.actors.quotas import Quotas
 from rillnode.actors.router import Router
+from rillnode.actors.services.catalog import spawn_services
 from rillnode.actors.status import ADDRESS as STATUS_ADDRESS
 from rillnode.actors.status import StatusActor
 from rillnode.actors.storage import (
@@ -29,24 +31,31 @@ from rillnode.actors.storage import (
 )
 from rillnode.actors.storage.rocks import RocksLogStore
 from rillnode.actors.streams import index_service, service
-from rillnode.actors.streams.context import ADDRESS_PREFIX, StreamContext
+from rillnode.actors.streams.ask import EnsureStream
+from rillnode.actors.streams.context import ADDRESS_PREFIX, StreamContext, StreamRemoved
 from rillnode.actors.streams.holds import Holds
+from rillnode.actors.streams.resolving import stream_guard, stream_resolver
 from rillnode.actors.streams.retention import RetentionActor
-from rillnode.actors.streams.stream import stream_resolver
-from rillnode.actors.system import AsyncioSystemBase
-from rillnode.codecs.framing import U16Framing
+from rillnode.actors.streams.rules import StreamRules
+from rillnode.actors.system import AsyncioSystemBase, Cell
+from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise import NoiseLink
+from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.node.brokers import Brokers, Listening
+from rillnode.node.channels import Channels
 from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
-from rillnode.node.config import Config, check_config, refuse_unavailable
+from rillnode.node.config import Config, check_config
 from rillnode.node.keyfiles import read_key, read_or_make_key
+from rillnode.node.listening import listen_noise, listen_ockam
+from rillnode.node.peers import Peers
 from rillnode.node.sinks import Sinks
-from rillnode.node.status import StatusListener, listen_status
+from rillnode.node.status import listen_status
 from rillnode.transports.clock import SystemClock
-from rillnode.transports.links import NOISE_LIMITS, OCKAM_LIMITS, LinkEvents
+from rillnode.transports.links import LinkEvents
 from rillnode.transports.memory import connect_memory
-from rillnode.transports.tcp import TcpListener, listen
+from rillnode.transports.web import WebServer
 
 logger = logging.getLogger("rillnode.node.runtime")
 
@@ -74,6 +83,7 @@ class Node:
         make_store: another store than the one in `data_dir`.
         clock: another clock than the machine's.
         entropy: another source of random bytes than the machine's.
+        identity: another identity than the one in the key file, which is not looked for then.
 
     Attributes:
         client: a client in this process, without a socket, that may do everything.
@@ -88,9 +98,9 @@ class Node:
         make_store: MakeStore | None = None,
         clock: Clock | None = None,
         entropy: Entropy = os.urandom,
+        identity: Identity | None = None,
     ) -> None:
         check_config(config)
-        refuse_unavailable(config)
         self.config = config
         self._state = "new"
         self._started_at = time.monotonic()
@@ -98,21 +108,29 @@ class Node:
         self._given_clock = clock
         self._entropy = entropy
         self._access = Access(table.grant() for table in config.grants)
-        # A configured key that is not there is a mistake, not a wish for another identity.
-        self._identity = (
-            read_or_make_key(config.key_file, entropy(32))
-            if config.identity.key_file is None
-            else read_key(config.identity.key_file)
-        )
-        self._links: dict[str, TcpListener] = {}
-        self._http: StatusListener | None = None
-        self._sinks = Sinks(config.sink.spark, config.data_dir, entropy)
+        self._identity = identity or _identity_of(config, entropy)
+        self._links: dict[str, Listening] = {}
+        self._http: WebServer | None = None
+        self._dialled = Peers(config, self._identity)
+        self._channels = Channels(config, entropy)
+        self._brokers = Brokers(config, self._identity, entropy)
+        self._sinks = Sinks(config.sink.all, config.data_dir, entropy)
         self._health = StoreHealth(writable=False, reason="the store is not open yet")
 
     @property
     def identity(self) -> str:
         """The node's Ed25519 identity, hex."""
         return self._identity.public_hex
+
+    @property
+    def nextgraph_peer_id(self) -> str | None:
+        """The Ed25519 key of the NextGraph broker, hex; None without one."""
+        return self._brokers.nextgraph_peer_id
+
+    @property
+    def ethereum_address(self) -> str | None:
+        """The address that signs for Streamr's clients what others push; None without them."""
+        return self._brokers.ethereum_address
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -141,6 +159,8 @@ class Node:
         self._system = AsyncioSystemBase(clock=self._clock, loop=loop)
         self._actors = ActorSystem(systemBase=self._system, transientUnique=True)
         self._router = Router(self._system)
+        quotas = [table.quota for table in self.config.quotas]
+        self._quotas = Quotas(quotas, self._clock)
         self._store = self._make_store(self._complete, self._on_health)
         try:
             if self.config.http.enabled:
@@ -149,7 +169,9 @@ class Node:
             await asyncio.to_thread(self._store.open)
             self._health = self._store.health
             self._spawn()
+            self._channels.start(self._peers)
             await self._listen()
+            self._dialled.start(self._peers, self._clock)
             self._start_sinks()
         except BaseException:
             await self.stop()
@@ -166,19 +188,27 @@ class Node:
         await self._sinks.stop(self._system.post)
         for listener in self._links.values():
             listener.stop_accepting()
+        self._dialled.stop()
         if hasattr(self, "client"):
             await self.client.close()
-        for cell in tuple(self._peers.open) if hasattr(self, "_peers") else ():
+        for cell in self._connections():
             self._system.post(cell, Drain())
         await self._settle()
         for listener in self._links.values():
             await listener.close()
+        await self._dialled.close()
         await self._system.shutdown()
         await asyncio.to_thread(self._store.close)
         if self._http is not None:
             await self._http.close()
         self._state = "stopped"
         logger.info("node_stopped", extra={"node": self.config.name})
+
+    def _connections(self) -> Sequence[Cell]:
+        """The actors of all links, whatever they speak."""
+        if not hasattr(self, "_peers"):
+            return ()
+        return (*self._peers.open, *self._brokers.open)
 
     async def _settle(self) -> None:
         """Wait until the actors and the store have nothing left to do, within a bound."""
@@ -196,16 +226,22 @@ class Node:
     def _spawn(self) -> None:
         system, router = self._system, self._router
         context = self._context = StreamContext(
-            system, router, self._store, self._access, self._clock, self._entropy
-        )
+            system, router, self._store, self._access, self._clock, self._entropy, self._quotas,
+            self._brokers.pushed_keys,
+        )  # fmt: skip
         self._peers = PeerContext(system, router, self._store, self._access, self._entropy)
         self._holds = Holds()
         retention = system.spawn(partial(RetentionActor, context, self._holds))
 
-        def on_stream(record: StreamRecord) -> None:
-            system.post(retention, record)
+        def on_stream(change: StreamRecord | StreamRemoved) -> None:
+            system.post(retention, change)
+            self._brokers.changed(change)
+            if isinstance(change, StreamRemoved):
+                system.post(self._indexes, change)
 
-        streams = system.spawn(partial(service.StreamService, context, on_stream))
+        rules = StreamRules(table.rule for table in self.config.streams)
+        streams = system.spawn(partial(service.StreamService, context, on_stream, rules))
+        self._brokers.start(context, streams, rules, on_stream)
         self._indexes = system.spawn(partial(index_service.IndexService, context))
         status = system.spawn(partial(StatusActor, router, self._access, self._status_document))
         for address in service.ADDRESSES:
@@ -214,10 +250,14 @@ class Node:
             router.register(address, self._indexes)
         router.register(STATUS_ADDRESS, status)
         router.register_resolver(ADDRESS_PREFIX, stream_resolver(context, streams))
+        router.register_guard(ADDRESS_PREFIX, stream_guard(self._access))
+        spawn_services(context, self._indexes, self.config.services.enabled)
         for table in self.config.streams:
-            ensure = service.EnsureStream(table.name, table.partitions, table.retention)
+            if table.is_pattern:
+                continue
+            ensure = EnsureStream(table.name, table.partitions, table.retention)
             system.post(streams, ensure)
-        session = Session(self._connect_memory)
+        session = Session(self._connect_memory, entropy=self._entropy)
         self._connect_memory_now(session)
         self.client = Client(session)
 
@@ -235,47 +275,24 @@ class Node:
         )
 
     async def _listen(self) -> None:
-        config = self.config
+        config, links, clock = self.config, self._links, self._clock
         if config.noise.enabled:
-            table = config.noise
-            self._links["noise"] = await listen(
-                *table.address,
-                codec_factory=lambda: NoiseLink.responder(self._identity, accept=self._accept),
-                events_factory=lambda: ConnectionEvents(self._peers, prefix=b"NX_H_"),
-                transport_name="noise",
-                clock=self._clock,
-                limits=replace(
-                    NOISE_LIMITS,
-                    handshake_seconds=table.handshake_seconds_max,
-                    idle_ping_seconds=table.idle_ping_seconds,
-                    idle_close_seconds=table.idle_close_seconds,
-                    connections_max=table.connections_max,
-                    connections_per_address_max=table.connections_per_address_max,
-                ),
-            )
+            codec = self._noise_codec
+            links["noise"] = await listen_noise(config.noise, self._peers, clock, codec)
         if config.ockam is not None and config.ockam.enabled:
-            plain = config.ockam
-            self._links["ockam"] = await listen(
-                *plain.address,
-                codec_factory=U16Framing,
-                events_factory=lambda: ConnectionEvents(
-                    self._peers, prefix=b"TCP_H_", strict=plain.strict
-                ),
-                transport_name="ockam",
-                clock=self._clock,
-                limits=replace(
-                    OCKAM_LIMITS,
-                    idle_close_seconds=plain.idle_close_seconds or None,
-                    connections_max=plain.connections_max,
-                    connections_per_address_max=plain.connections_per_address_max,
-                ),
-            )
+            links["ockam"] = await listen_ockam(config.ockam, self._peers, clock)
+        await self._brokers.listen(clock, links)
+
+    def _noise_codec(self) -> NoiseLink:
+        return NoiseLink.responder(
+            self._identity, accept=self._accept, ephemeral=self._entropy(DH_BYTES)
+        )
 
     def _accept(self, identity: str) -> bool:
         return self._access.known(f"noise:{identity}")
 
     def _start_sinks(self) -> None:
-        if not self.config.sink.spark:
+        if not self.config.sink.all:
             return
         # Only a node with sinks needs what the `spark` extra installs.
         from rillnode.node.pipeline.process import launcher
@@ -309,7 +326,7 @@ class Node:
         """The bound listeners, as `host:port`."""
         found = {name: listener.address for name, listener in self._links.items()}
         if self._http is not None:
-            found["http"] = str(self._http.address)
+            found["http"] = self._http.address
         return found
 
     def checks(self) -> list[Check]:
@@ -351,8 +368,19 @@ class Node:
             },
             "undelivered": dict(self._router.undelivered),
             "actors": msgspec.to_builtins(self._system.stats()),
+            "peers": self._dialled.statuses(),
+            "channels": self._channels.status(),
+            **self._brokers.status(),
             "sinks": self._sinks.statuses(),
         }
 
     def _status_document(self) -> bytes:
         return msgspec.json.encode(self.status())
+
+
+def _identity_of(config: Config, entropy: Entropy) -> Identity:
+    """The identity that a node's key file holds; made at its first start, unless configured."""
+    # A configured key that is not there is a mistake, not a wish for another identity.
+    if config.identity.key_file is not None:
+        return read_key(config.identity.key_file)
+    return read_or_make_key(config.key_file, entropy(SEED_BYTES))

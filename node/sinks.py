@@ -16,7 +16,7 @@ from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.holds import Holds
 from rillnode.actors.system import Cell
 from rillnode.codecs.keys import Identity
-from rillnode.node.config import SparkSink
+from rillnode.node.config import FilesSink, SparkSink
 from rillnode.node.keyfiles import read_key
 
 STOP_SECONDS: Final = 30.0
@@ -25,7 +25,9 @@ STOP_SECONDS: Final = 30.0
 class Sinks:
     """The sinks of one node."""
 
-    def __init__(self, tables: Sequence[SparkSink], data_dir: Path, entropy: Entropy) -> None:
+    def __init__(
+        self, tables: Sequence[SparkSink | FilesSink], data_dir: Path, entropy: Entropy
+    ) -> None:
         self._tables = {table.name: table for table in tables}
         self._dir = data_dir / "sinks"
         self._entropy = entropy
@@ -70,18 +72,23 @@ class Sinks:
     def failing(self) -> dict[str, str]:
         """Sinks whose job does not run, with the reason."""
         return {
-            name: f"the job ended with code {status.last_exit}; see {self._dir / name}.log"
+            name: f"{status.state}: the job ended with code {status.last_exit}, "
+            f"{status.last_error or 'without a word'}; see {self._dir / name}.log"
             for name, status in self._statuses.items()
             if status.last_exit is not None and status.pid is None
         }
 
     def key_path(self, sink: str) -> Path:
         """Where a sink's job finds its key."""
-        return self._tables[sink].key_file or self._dir / f"{sink}.key"
+        return self._configured_key(sink) or self._dir / f"{sink}.key"
+
+    def _configured_key(self, sink: str) -> Path | None:
+        table = self._tables[sink]
+        return table.key_file if isinstance(table, SparkSink) else None
 
     def _issue_key(self, sink: str) -> str:
         """Give the job a new key, or take the one that is configured; return its principal."""
-        configured = self._tables[sink].key_file
+        configured = self._configured_key(sink)
         if configured is not None:
             return f"noise:{read_key(configured).public_hex}"
         identity = Identity.from_seed(self._entropy(32))

@@ -7,18 +7,16 @@
 /           a list of these
 """
 
-import errno
-import ssl
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 from aiohttp import web
 
-from rillnode.codecs.errors import ConfigError, TransportError
-from rillnode.node.config import HttpListener, ListenAddress
+from rillnode.node.config import HttpListener
+from rillnode.node.tls import tls_context
+from rillnode.transports.web import WebServer, listen_web
 
-_SHUTDOWN_SECONDS: Final = 2.0
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _PAGES: Final = {
     "/livez": "whether the node is alive",
@@ -58,18 +56,6 @@ class Observed(Protocol):
         ...
 
 
-class StatusListener:
-    """The bound listener."""
-
-    def __init__(self, runner: web.AppRunner, address: ListenAddress) -> None:
-        self._runner = runner
-        self.address = address
-
-    async def close(self) -> None:
-        """Stop listening; requests under way get a moment to finish."""
-        await self._runner.cleanup()
-
-
 def status_app(node: Observed) -> web.Application:
     """The pages of one node, to be served by any aiohttp runner."""
 
@@ -99,29 +85,14 @@ def status_app(node: Observed) -> web.Application:
     return app
 
 
-async def listen_status(node: Observed, table: HttpListener) -> StatusListener:
+async def listen_status(node: Observed, table: HttpListener) -> WebServer:
     """Bind the `http` listener and serve a node's pages.
 
     Raises:
         ConfigError: the TLS certificate or its key cannot be used.
         TransportError: the address cannot be bound.
     """
-    context = _tls(table)
-    host, port = table.address
-    runner = web.AppRunner(status_app(node), access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, ssl_context=context).start()
-    except OSError as error:
-        await runner.cleanup()
-        code = "listen.in_use" if error.errno == errno.EADDRINUSE else "listen.failed"
-        raise TransportError(
-            code,
-            f"http.listen {table.address} cannot be bound: {error.strerror or error}: "
-            "choose another address or stop what listens there",
-        ) from error
-    bound = runner.addresses[0]
-    return StatusListener(runner, ListenAddress(bound[0], bound[1]))
+    return await listen_web(status_app(node), *table.address, tls=tls_context(table, "http"))
 
 
 def _readiness(checks: Sequence[Check], *, verbose: bool) -> web.Response:
@@ -137,16 +108,3 @@ def _readiness(checks: Sequence[Check], *, verbose: bool) -> web.Response:
 
 def _plain(text: str, status: int = 200) -> web.Response:
     return web.Response(text=text, status=status, headers=_HEADERS)
-
-
-def _tls(table: HttpListener) -> ssl.SSLContext | None:
-    if table.tls_cert is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(table.tls_cert, table.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(
-            "config.tls", f"http.tls_cert: {table.tls_cert} cannot be used: {error}"
-        ) from None
-    return context

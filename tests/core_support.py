@@ -1,7 +1,7 @@
 """The stream core without sockets, threads or waiting: a peer asks, and gets its answers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -10,19 +10,30 @@ from actor_support import run
 from link_support import ManualClock
 from rillnode.actors.access import VERBS, Access, Grant
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.quotas import Quota, Quotas
 from rillnode.actors.router import Router
-from rillnode.actors.storage import Operation
+from rillnode.actors.storage import Operation, StreamRecord
 from rillnode.actors.storage.memory import MemoryLogStore
 from rillnode.actors.streams import index_service, service
-from rillnode.actors.streams.context import ADDRESS_PREFIX, StreamContext
+from rillnode.actors.streams.context import (
+    ADDRESS_PREFIX,
+    PushedKeys,
+    StreamContext,
+    StreamRemoved,
+    no_keys,
+)
 from rillnode.actors.streams.holds import Holds
+from rillnode.actors.streams.resolving import stream_guard, stream_resolver
 from rillnode.actors.streams.retention import RetentionActor
-from rillnode.actors.streams.stream import stream_resolver
+from rillnode.actors.streams.rules import StreamRule, StreamRules
 from rillnode.actors.system import AsyncioSystemBase
 from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.ockam import stream as ockam
+from rillnode.codecs.ockam import stream_admin
 from rillnode.codecs.ockam.routing import WireMessage, local
+
+Request = native.Request | ockam.Request | stream_admin.AdminRequest
 
 
 class _Peer(Worker):
@@ -39,7 +50,14 @@ class _Peer(Worker):
 class Core:
     """The services of a node on a memory store and a clock moved by hand."""
 
-    def __init__(self, system: AsyncioSystemBase, clock: ManualClock) -> None:
+    def __init__(
+        self,
+        system: AsyncioSystemBase,
+        clock: ManualClock,
+        quotas: Sequence[Quota] = (),
+        rules: Sequence[StreamRule] = (),
+        pushed_keys: PushedKeys = no_keys,
+    ) -> None:
         numbers = count(1)
         self.system = system
         self.clock = clock
@@ -60,16 +78,28 @@ class Core:
             self.access,
             clock,
             lambda size: next(numbers).to_bytes(size, "big"),
+            Quotas(quotas, clock),
+            pushed_keys,
         )
+        self.changes: list[Callable[[StreamRecord | StreamRemoved], None]] = []
         retention = system.spawn(partial(RetentionActor, self.context, self.holds))
+
+        def on_stream(change: StreamRecord | StreamRemoved) -> None:
+            system.post(retention, change)
+            for told in self.changes:
+                told(change)
+            if isinstance(change, StreamRemoved):
+                system.post(self.indexes, change)
+
         streams = system.spawn(
-            partial(service.StreamService, self.context, partial(system.post, retention))
+            partial(service.StreamService, self.context, on_stream, StreamRules(rules))
         )
         self.streams = streams
         self.indexes = system.spawn(partial(index_service.IndexService, self.context))
         self.router.register(b"stream", streams)
         self.router.register(b"stream_index", self.indexes)
         self.router.register_resolver(ADDRESS_PREFIX, stream_resolver(self.context, streams))
+        self.router.register_guard(ADDRESS_PREFIX, stream_guard(self.access))
 
     def _complete(self, operations: Any) -> None:
         self.system.post_threadsafe([(done.reply_to, done) for done in operations])
@@ -102,7 +132,7 @@ class Peer:
         messages = [WireMessage((local(onward),), back, payload) for payload in payloads]
         self.core.router.route(self.origin, messages)
 
-    async def ask(self, onward: str | bytes, *requests: native.Request | ockam.Request) -> Any:
+    async def ask(self, onward: str | bytes, *requests: Request) -> Any:
         """Send requests, and return what came back by the time that nothing more happens."""
         await self.core.settle()
         self.answers.clear()
@@ -111,8 +141,10 @@ class Peer:
         return [decode(answer.payload) for answer in self.answers]
 
 
-def encode(request: native.Request | ockam.Request) -> bytes:
+def encode(request: Request) -> bytes:
     """Encode a request of any protocol."""
+    if isinstance(request, stream_admin.AdminRequest):
+        return stream_admin.encode_request(request)
     if type(request) in native.MESSAGES:
         return native.encode(request)  # type: ignore[arg-type]
     return ockam.encode_request(request)  # type: ignore[arg-type]
@@ -122,14 +154,21 @@ def decode(payload: bytes) -> Any:
     """Decode a response of any protocol."""
     if native.is_native(payload):
         return native.decode_response(payload)
+    if stream_admin.is_admin(payload):
+        return stream_admin.decode_response(payload)
     return ockam.decode_response(payload)
 
 
-def with_core(test: Callable[[Core], Awaitable[None]]) -> None:
+def with_core(
+    test: Callable[[Core], Awaitable[None]],
+    *,
+    quotas: Sequence[Quota] = (),
+    rules: Sequence[StreamRule] = (),
+) -> None:
     """Run a test with a core."""
 
     async def main(system: AsyncioSystemBase, clock: ManualClock) -> None:
-        await test(Core(system, clock))
+        await test(Core(system, clock, quotas, rules))
 
     run(main)
 

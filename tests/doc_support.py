@@ -94,11 +94,15 @@ class Runner:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        # Pages name the examples as who stands in a clone does.
+        (directory / "configs").symlink_to(ROOT / "configs")
         self._node: subprocess.Popen[bytes] | None = None
-        noise, http = _free_port(), _free_port()
+        noise, ockam, http = _free_port(), _free_port(), _free_port()
         self._ports = {
+            "127.0.0.1:4000": f"127.0.0.1:{ockam}",
             "127.0.0.1:4100": f"127.0.0.1:{noise}",
             "127.0.0.1:8080": f"127.0.0.1:{http}",
+            "127.0.0.1:8890": f"127.0.0.1:{_free_port()}",
         }
         self._environment = {
             **os.environ,

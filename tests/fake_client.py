@@ -8,9 +8,10 @@ from typing import Any, Literal, Self
 
 from rillnode.actors.storage import Retention
 from rillnode.codecs.entries import Entry, EntryKind
-from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
+from rillnode.codecs.ockam.routing import Route
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client import PartitionInfo, SavedIndex, StreamInfo
+from rillnode.node.client import Answer, PartitionInfo, SavedIndex, StreamInfo
 
 RECEIVED_AT = 1_800_000_000_250
 RECEIVED_TEXT = "2027-01-15T08:00:00.250Z"
@@ -82,6 +83,10 @@ class FakeClient:
     )
     failure: BaseException | None = None
     connected_to: dict[str, Any] = field(default_factory=dict[str, Any])
+    sent: list[tuple[Route, bytes]] = field(default_factory=list[tuple[Route, bytes]])
+    answer: Answer | None = None
+    peers: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    sinks: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     async def connect(self, url: str, **options: Any) -> Self:
         self.connected_to = {"url": url, **options}
@@ -123,6 +128,11 @@ class FakeClient:
         self._check()
         return min(before, len(self.held[name].logs[partition]))
 
+    async def remove(self, name: str) -> None:
+        self._check()
+        if self.held.pop(name, None) is None:
+            raise RequestError("stream.unknown", "No such stream, or it is not yours")
+
     async def indexes(self, stream: str = "") -> list[SavedIndex]:
         self._check()
         return [
@@ -151,8 +161,31 @@ class FakeClient:
             "checks": [{"name": "store", "ok": True}],
             "listeners": {"noise": {"address": "127.0.0.1:1", "links": 2}},
             "actors": {"rillnode.actors.x.StreamActor": {"cells": 5, "handled": 7_000}},
-            "sinks": {},
+            "peers": self.peers,
+            "sinks": self.sinks,
         }
+
+    async def run_sink(self, name: str, *, run: bool) -> None:
+        self._check()
+        if name not in self.sinks:
+            raise RequestError("address.unknown", "No such address, or it is not yours to use")
+        self.sinks[name]["state"] = "running" if run else "paused"
+
+    async def send(self, route: Route, payload: bytes) -> None:
+        self._check()
+        self.sent.append((route, payload))
+
+    async def ask(self, route: Route, payload: bytes, *, timeout_seconds: float) -> Answer:
+        await self.send(route, payload)
+        if self.answer is None:
+            raise ActorError("message.timeout", f"nothing has come back in {timeout_seconds:g} s")
+        return self.answer
+
+    async def ping(self, peer: str, *, timeout_seconds: float) -> float:
+        self._check()
+        if peer not in self.peers:
+            raise RequestError("address.unknown", "No such address, or it is not yours to use")
+        return 0.0123456
 
     def _check(self) -> None:
         if self.failure is not None:

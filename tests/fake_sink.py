@@ -35,6 +35,7 @@ class FakeSink:
         self._lock = threading.Lock()
         self._blocks: dict[tuple[str, int], list[Block]] = {}
         self._first: dict[tuple[str, int], int] = {}
+        self._data_bytes: dict[tuple[str, int], int] = {}
         self._server: _Server | None = None
 
     @property
@@ -73,8 +74,15 @@ class FakeSink:
         received_at: int = 1_700_000_000_000,
     ) -> int:
         """Append one block; returns the next index."""
+        with self._lock:
+            position = self._data_bytes.get((stream, partition), 0)
+            self._data_bytes[stream, partition] = position + sum(map(len, items))
         value = encode_block(
-            count=len(items), kind=kind, received_at=received_at, position=0, body=pack_body(items)
+            count=len(items),
+            kind=kind,
+            received_at=received_at,
+            position=position,
+            body=pack_body(items),
         )
         return self.append_value(stream, value, partition=partition)
 

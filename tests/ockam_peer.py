@@ -37,7 +37,7 @@ class OckamPeer:
         route = onward if isinstance(onward, tuple) else (local(onward),)
         self.send_frame(encode_message(route, (local(back),), payload))
 
-    async def receive(self, seconds: float = 5.0) -> WireMessage:
+    async def receive(self, seconds: float = 30.0) -> WireMessage:
         async with asyncio.timeout(seconds):
             length = int.from_bytes(await self.reader.readexactly(2), "big")
             return decode_message(await self.reader.readexactly(length), strict=True)

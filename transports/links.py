@@ -17,6 +17,7 @@ from rillnode.codecs.limits import (
     IDLE_PING_SECONDS,
     LINK_BUFFER_BYTES_MAX,
     LINK_BUFFER_HIGH_BYTES,
+    MESSAGE_SECONDS_MAX,
 )
 from rillnode.codecs.links import LinkInfo
 
@@ -83,6 +84,9 @@ class LinkLimits:
         handshake_seconds: from connected to authenticated.
         idle_ping_seconds: without sending, after which a ping is sent; None: never.
         idle_close_seconds: without receiving, after which the link is closed; None: never.
+        unused_close_seconds: without sending and without receiving, after which the link is closed,
+            which is no failure; None: never.
+        message_seconds: from the begin of a message to its end, as far as it is waited for.
         drain_seconds: outgoing bytes above the high mark for longer close the link.
         close_seconds: what a closing link has for writing what is buffered.
         buffer_high_bytes: the high mark; the low mark is half of it.
@@ -95,6 +99,8 @@ class LinkLimits:
     handshake_seconds: float = HANDSHAKE_SECONDS_MAX
     idle_ping_seconds: float | None = IDLE_PING_SECONDS
     idle_close_seconds: float | None = IDLE_CLOSE_SECONDS
+    unused_close_seconds: float | None = None
+    message_seconds: float = MESSAGE_SECONDS_MAX
     drain_seconds: float = DRAIN_SECONDS_MAX
     close_seconds: float = CLOSE_SECONDS_MAX
     buffer_high_bytes: int = LINK_BUFFER_HIGH_BYTES

@@ -24,7 +24,15 @@ class Sweep:
     one of them; here an idle link costs one call per round.
     """
 
-    __slots__ = ("_clock", "_members", "_round", "_running", "_share", "_step_seconds")
+    __slots__ = (
+        "_clock",
+        "_members",
+        "_round",
+        "_running",
+        "_share",
+        "_step_seconds",
+        "_steps_left",
+    )
 
     def __init__(self, clock: Clock, members: Collection[Checked], round_seconds: float) -> None:
         self._clock = clock
@@ -32,6 +40,7 @@ class Sweep:
         self._step_seconds = round_seconds / _SHARES
         self._round: list[Checked] = []
         self._share = 0
+        self._steps_left = 0
         self._running = False
 
     def start(self) -> None:
@@ -44,11 +53,15 @@ class Sweep:
         if not self._round:
             self._round = list(self._members)
             self._share = -(-len(self._round) // _SHARES)
+            self._steps_left = _SHARES
         now = self._clock.monotonic()
         due = self._round[-self._share :]
         del self._round[-self._share :]
         for member in due:
             member.check(now)
+        self._steps_left -= 1
         self._running = bool(self._members)
         if self._running:
-            self._clock.call_later(self._step_seconds, self._step)
+            # A round of few members is over early; the next one begins in its time.
+            steps = 1 if self._round else self._steps_left + 1
+            self._clock.call_later(steps * self._step_seconds, self._step)

@@ -10,8 +10,9 @@ from rillnode.codecs.errors import TransportError
 from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.limits import CONNECT_SECONDS_MAX
 from rillnode.transports.clock import Clock
+from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import NOISE_LIMITS, LinkEvents, LinkLimits
-from rillnode.transports.tcp_link import LinkGroup, TcpLink, address_text
+from rillnode.transports.tcp_link import TcpLink, address_text
 
 _BACKLOG = 1_024
 
@@ -78,7 +79,7 @@ async def listen(
             lambda: TcpLink(group, codec_factory(), events_factory), host, port, backlog=_BACKLOG
         )
     except OSError as error:
-        raise _bind_error(host, port, error) from error
+        raise bind_error(host, port, error) from error
     return TcpListener(server, group)
 
 
@@ -99,16 +100,31 @@ async def dial(
         HandshakeError: the peer is not whom `codec` expects, refuses us, or speaks something else.
         TransportError: it cannot be reached; the text says what to do.
     """
-    loop = asyncio.get_running_loop()
     group = LinkGroup(transport=transport_name, clock=clock, limits=limits)
+    return await open_link(group, host, port, codec, events, connect_seconds)
+
+
+async def open_link(
+    group: LinkGroup,
+    host: str,
+    port: int,
+    codec: LinkCodec,
+    events: LinkEvents,
+    connect_seconds: float = CONNECT_SECONDS_MAX,
+) -> TcpLink:
+    """Connect to a listener with a link of `group`; errors as of `dial`."""
+    loop = asyncio.get_running_loop()
     settled: asyncio.Future[None] = loop.create_future()
     link = TcpLink(group, codec, lambda: events, settled)
     try:
         async with asyncio.timeout(connect_seconds):
             await loop.create_connection(lambda: link, host, port)
-    except OSError as error:  # TimeoutError is one
+    except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
         settled.cancel()
         raise _dial_error(host, port, error) from error
+    except asyncio.CancelledError:
+        settled.cancel()
+        raise
     try:
         await settled
     except asyncio.CancelledError:
@@ -117,7 +133,8 @@ async def dial(
     return link
 
 
-def _bind_error(host: str, port: int, error: OSError) -> TransportError:
+def bind_error(host: str, port: int, error: OSError) -> TransportError:
+    """Say what it means to the operator that an address could not be bound."""
     where = address_text(host, port)
     if isinstance(error, socket.gaierror):
         code, text = "listen.name", f"{host} is no address of this machine: check `listen`"
@@ -132,11 +149,11 @@ def _bind_error(host: str, port: int, error: OSError) -> TransportError:
     return TransportError(code, text, address=where)
 
 
-def _dial_error(host: str, port: int, error: OSError) -> TransportError:
+def _dial_error(host: str, port: int, error: OSError | UnicodeError) -> TransportError:
     where = address_text(host, port)
     if isinstance(error, TimeoutError):
         code, text = "link.connect_timeout", f"{where} does not answer: check address and firewall"
-    elif isinstance(error, socket.gaierror):
+    elif isinstance(error, socket.gaierror | UnicodeError):
         code, text = "link.name", f"{host} is no known host name: check the address"
     elif isinstance(error, ConnectionRefusedError):
         code, text = "link.refused", f"nothing listens on {where}: is the node running there?"

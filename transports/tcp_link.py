@@ -1,87 +1,15 @@
-"""One TCP link and the group it belongs to: what bounds links in time, memory and number."""
+"""One TCP link: a connection, its codec, and what bounds it in time and memory."""
 
 import asyncio
-import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import cast
 
 from rillnode.codecs.errors import CodecError, HandshakeError, RillnodeError, TransportError
 from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.links import LinkInfo
-from rillnode.transports.clock import Clock
+from rillnode.transports.clock import Timer
+from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import LinkEvents, LinkLimits
-from rillnode.transports.sweep import Sweep
-
-_logger = logging.getLogger("rillnode.transports.tcp")
-
-
-class LinkGroup:
-    """Links that share their limits, one sweep timer and the count of what went wrong.
-
-    Attributes:
-        transport: `noise` or `ockam`.
-        counters: links that failed or were refused, by error code.
-    """
-
-    def __init__(self, *, transport: str, clock: Clock, limits: LinkLimits) -> None:
-        self.transport = transport
-        self.clock = clock
-        self.limits = limits
-        self.counters: Counter[str] = Counter()
-        self._links: dict[TcpLink, None] = {}
-        self._per_host: Counter[str] = Counter()
-        self._sweep = Sweep(clock, self._links.keys(), limits.sweep_seconds)
-        self._left = asyncio.Event()
-        self._open = True
-
-    def __len__(self) -> int:
-        return len(self._links)  # those in their handshake included
-
-    def admit(self, link: "TcpLink") -> RillnodeError | None:
-        """Take a new link in, or say why not."""
-        limits = self.limits
-        if not self._open:
-            return TransportError("link.stopping", "no more links are taken")
-        if len(self._links) >= limits.connections_max:
-            return TransportError("link.too_many", "too many links")
-        if self._per_host[link.host] >= limits.connections_per_address_max:
-            return TransportError("link.too_many_from_address", "too many links from one address")
-        self._per_host[link.host] += 1
-        self._links[link] = None
-        self._sweep.start()
-        return None
-
-    def release(self, link: "TcpLink") -> None:
-        """Let a link go; harmless for one that was not admitted."""
-        if link not in self._links:
-            return
-        del self._links[link]
-        self._per_host[link.host] -= 1
-        if not self._per_host[link.host]:
-            del self._per_host[link.host]
-        self._left.set()
-
-    def count(self, link: "TcpLink", error: RillnodeError) -> None:
-        """Count and log a failure: its code and who, never what was sent."""
-        self.counters[error.code] += 1
-        _logger.info(
-            "link_failed",
-            extra={"code": error.code, "remote": link.remote, "transport": self.transport},
-        )
-
-    def stop(self) -> None:
-        """Take no more links in."""
-        self._open = False
-
-    async def close(self, reason: str) -> None:
-        """Close every link and wait until all are gone, which the limits bound."""
-        self.stop()
-        for link in list(self._links):
-            link.close(reason)
-        while self._links:
-            self._left.clear()
-            await self._left.wait()
 
 
 class TcpLink(asyncio.Protocol):
@@ -92,8 +20,10 @@ class TcpLink(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_begun_at",
         "_blocked_at",
         "_codec",
+        "_completed",
         "_deadline",
         "_error",
         "_events",
@@ -107,6 +37,7 @@ class TcpLink(asyncio.Protocol):
         "_sent",
         "_sent_at",
         "_settled",
+        "_silence",
         "_transport",
         "host",
         "remote",
@@ -130,9 +61,10 @@ class TcpLink(asyncio.Protocol):
         self._reason: str | None = None  # once closing
         self._error: RillnodeError | None = None
         self._deadline = 0.0  # of the handshake, then of closing
+        self._silence: Timer | None = None  # runs while the codec waits for its peer
         self._blocked_at: float | None = None
-        self._heard = self._sent = self._paused = False
-        self._heard_at = self._sent_at = 0.0
+        self._heard = self._sent = self._paused = self._completed = False
+        self._heard_at = self._sent_at = self._begun_at = 0.0
         self.remote = self.host = "unknown"
 
     # What the user of the link calls.
@@ -190,8 +122,21 @@ class TcpLink(asyncio.Protocol):
                 self._fail(TransportError("link.handshake_timeout", "the handshake took too long"))
         elif self._blocked_at is not None and now - self._blocked_at >= limits.drain_seconds:
             self._fail(TransportError("link.not_drained", "the peer reads too slowly"))
+        elif self._unfinished(now, limits.message_seconds):
+            self._fail(TransportError("link.unfinished", "the peer did not finish a message"))
         else:
             self._check_idle(now, limits)
+
+    def _unfinished(self, now: float, seconds: float) -> bool:
+        """Whether the peer has been inside one message for too long."""
+        if self._completed or self._paused:
+            self._completed, self._begun_at = False, now
+        try:
+            self._codec.end()
+        except CodecError:
+            return now - self._begun_at >= seconds
+        self._begun_at = now
+        return False
 
     def _check_idle(self, now: float, limits: LinkLimits) -> None:
         # Reads and writes only set a flag, which costs less than asking the clock each time.
@@ -205,6 +150,10 @@ class TcpLink(asyncio.Protocol):
         elif ping_after is not None and now - self._sent_at >= ping_after:
             self._transport.write(self._codec.ping())
             self._sent_at = now
+        elif limits.unused_close_seconds is not None and (
+            now - max(self._heard_at, self._sent_at) >= limits.unused_close_seconds
+        ):
+            self.close("unused")
 
     # What the event loop calls.
 
@@ -222,8 +171,7 @@ class TcpLink(asyncio.Protocol):
         )
         self._deadline = self._group.clock.monotonic() + limits.handshake_seconds
         self._transport.write(self._codec.start())
-        if self._codec.established:
-            self._opened()
+        self._go_on()
 
     def data_received(self, data: bytes) -> None:
         """Hand one read to the codec and its messages to the user."""
@@ -236,11 +184,9 @@ class TcpLink(asyncio.Protocol):
             self._fail(error)
             return
         if self._events is None:
-            self._transport.write(self._codec.take_output())
-            if not self._codec.established:
-                return
-            self._opened()
+            self._go_on()
         if messages and self._events is not None and self._reason is None:
+            self._completed = True
             self._events.messages_received(messages)
 
     def eof_received(self) -> None:
@@ -267,6 +213,7 @@ class TcpLink(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the user, or `dial`, that the link is gone."""
         self._group.release(self)
+        self._stop_waiting()
         reason = self._reason or (f"the connection broke: {exc}" if exc else "closed by the peer")
         if self._events is not None:
             self._events.link_closed(reason)
@@ -275,7 +222,36 @@ class TcpLink(asyncio.Protocol):
             self._error = TransportError("link.broken", "the connection broke in the handshake")
             self._group.count(self, self._error)
         if self._settled is not None and not self._settled.done():
-            self._settled.set_exception(self._error or TransportError("link.closed", reason))
+            error = self._error or TransportError("link.closed", reason)
+            if not isinstance(error, TransportError):
+                # Bytes that are no handshake: harmed on the way, perhaps, so worth another try.
+                error = TransportError(error.code, str(error))
+            self._settled.set_exception(error)
+
+    def _go_on(self) -> None:
+        """Write what the codec wants sent; open the link, or wait for as long as it says."""
+        self._stop_waiting()
+        self._transport.write(self._codec.take_output())
+        if self._codec.established:
+            self._opened()
+        elif (seconds := self._codec.silence_seconds) is not None:
+            self._silence = self._group.clock.call_later(seconds, self._peer_silent)
+
+    def _stop_waiting(self) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
+
+    def _peer_silent(self) -> None:
+        self._silence = None
+        if self._reason is not None:
+            return
+        try:
+            self._codec.silent()
+        except TransportError as error:
+            self._fail(error)
+        else:
+            self._go_on()
 
     def _opened(self) -> None:
         identity = self._codec.remote_identity
@@ -285,8 +261,9 @@ class TcpLink(asyncio.Protocol):
             transport=self._group.transport,
             dialled=self._settled is not None,
             message_bytes_max=self._codec.message_bytes_max,
+            wire_format=self._codec.wire_format,
         )
-        self._heard_at = self._sent_at = self._group.clock.monotonic()
+        self._heard_at = self._sent_at = self._begun_at = self._group.clock.monotonic()
         self._events = self._make_events()
         self._events.link_opened(self)
         if self._settled is not None and not self._settled.done():

@@ -6,13 +6,13 @@ reads only as fast as the workers, the store and the peer itself take what comes
 
 import logging
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Final
 
 from rillnode.actors.access import Access
+from rillnode.actors.cells import Cells
 from rillnode.actors.delivery import HANDLED, Delivery, Handled, Origin
 from rillnode.actors.ports import Entropy, Link, TimerHandle
 from rillnode.actors.router import Router
@@ -21,20 +21,13 @@ from rillnode.actors.system import AsyncioSystemBase, Cell
 from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import (
+    LINK_BUFFER_BYTES_MAX,
     LINK_BUFFER_HIGH_BYTES,
     STORE_PENDING_HIGH_BYTES,
     STORE_PENDING_LOW_BYTES,
 )
-from rillnode.codecs.ockam.routing import (
-    Address,
-    Route,
-    WireDecoder,
-    WireMessage,
-    encode_header,
-    encode_message,
-    encode_with_header,
-    local,
-)
+from rillnode.codecs.ockam.routing import Address, Route, WireMessage, local
+from rillnode.codecs.ockam.wire import wire_codec
 
 logger = logging.getLogger("rillnode.actors.peers.connection")
 
@@ -44,6 +37,12 @@ small requests with large answers is never prepared all at once."""
 
 RESERVED_HIGH_BYTES: Final = 4_194_304
 """Bytes of answers in preparation above which no further request is handed on."""
+
+SLICE_ANSWERS_BYTES_MAX: Final = (
+    LINK_BUFFER_BYTES_MAX - LINK_BUFFER_HIGH_BYTES - RESERVED_HIGH_BYTES
+)
+"""What the answers to one slice may come to, so that the link holds them. Ockam's requests do not
+say how large an answer they want, so a slice is short where answers may be large."""
 
 HOLD_SECONDS: Final = 0.005
 """How often a held connection looks whether it may go on."""
@@ -69,7 +68,7 @@ class PeerContext:
     store: LogStore
     access: Access
     entropy: Entropy
-    open: set[Cell] = field(default_factory=set[Cell])
+    open: Cells = field(default_factory=Cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +79,13 @@ class Drain:
 @dataclass(frozen=True, slots=True)
 class _Received:
     frames: list[bytes]
+
+
+class _Flush:
+    """Everything that this turn's workers had for the link has come."""
+
+
+_FLUSH: Final = _Flush()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +141,19 @@ class ConnectionActor(Worker):
         info = link.info
         self._context = context
         self._link = link
-        self._decoder = WireDecoder(strict=strict)
+        self._wire = wire_codec(info.wire_format, strict=strict)
         self._own_address = prefix + context.entropy(8).hex().encode()
         self._own: Address = local(self._own_address)
         self._origin = Origin(
             principal=context.access.principal_of(info.principal),
             message_bytes_max=info.message_bytes_max,
             native=info.transport != "ockam",
+            link=link,
         )
+        self._slice_frames = SLICE_FRAMES
+        if not self._origin.native:  # those say how large an answer they want
+            fitting = SLICE_ANSWERS_BYTES_MAX // info.message_bytes_max
+            self._slice_frames = min(SLICE_FRAMES, fitting)
         self._frames: deque[bytes] = deque()
         self._busy = False
         self._timer: TimerHandle | None = None
@@ -150,6 +161,8 @@ class ConnectionActor(Worker):
         self._draining = False
         self._traced: tuple[Route, Route] = ((), (self._own,))
         self._header: tuple[Route, Route, bytes] = ((), (), b"")
+        self._outgoing: list[bytes] = []
+        self._outgoing_bytes = 0
 
     def started(self) -> None:
         """Take an address: answers and forwarded messages come to it."""
@@ -165,8 +178,10 @@ class ConnectionActor(Worker):
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take frames from the link, routed messages for it, and its end."""
         match message:
-            case Delivery(messages=messages):
-                self._send(messages)
+            case Delivery():
+                self._send(message)
+            case _Flush():
+                self._flush()
             case _Received(frames=frames):
                 self._frames.extend(frames)
                 if not self._busy:
@@ -194,6 +209,7 @@ class ConnectionActor(Worker):
         self._context.open.discard(self.address)
         for cell in tuple(self._origin.attached):
             self.system.exit(cell)
+        self._flush()
         self._link.close("connection ended")
 
     # Inwards ---------------------------------------------------------------------------------
@@ -217,19 +233,21 @@ class ConnectionActor(Worker):
         if self._held():
             self._wait(HOLD_SECONDS)
             return
-        frames = list(islice(self._frames, SLICE_FRAMES))
+        frames = list(islice(self._frames, self._slice_frames))
         for _ in frames:
             self._frames.popleft()
         messages: list[WireMessage] = []
         try:
-            for message in self._decoder.decode(frames):
+            for message in self._wire.decode(frames):
                 if message.onward_route:
                     messages.append(self._trace(message))
                 elif message.payload == PING:
-                    self._link.send([encode_message(message.return_route, (), PONG)])
+                    pong = WireMessage(message.return_route, (), PONG)
+                    self._link.send([self._wire.encode(pong)])
         except CodecError as error:
             self._frames.clear()
             logger.info("bad_message", extra={"code": error.code, "offset": error.offset})
+            self._flush()
             self._link.close(str(error))
         self._context.router.route(self._origin, messages, tracked=True)
         self._busy = bool(self._origin.unhandled)
@@ -253,7 +271,7 @@ class ConnectionActor(Worker):
         return (
             self._store_held
             or self._origin.reserved_bytes > RESERVED_HIGH_BYTES
-            or self._link.buffered_bytes > LINK_BUFFER_HIGH_BYTES
+            or self._link.buffered_bytes + self._outgoing_bytes > LINK_BUFFER_HIGH_BYTES
         )
 
     def _trace(self, message: WireMessage) -> WireMessage:
@@ -266,22 +284,41 @@ class ConnectionActor(Worker):
 
     # Outwards --------------------------------------------------------------------------------
 
-    def _send(self, messages: Sequence[WireMessage]) -> None:
+    def _send(self, delivery: Delivery) -> None:
+        """Encode messages; they go out with what else the mailbox holds, as one sealed write."""
         limit = self._origin.message_bytes_max
-        frames: list[bytes] = []
-        for onward_route, return_route, payload in messages:
+        encode_with_header = self._wire.encode_with_header
+        frames = self._outgoing
+        if not frames:
+            self.system.post(self.address, _FLUSH)
+        for message in delivery.messages:
+            onward_route, return_route, payload = message
             onward, back, header = self._header
             if onward_route is not onward or return_route is not back:
                 try:
-                    header = encode_header(onward_route[1:], return_route)
+                    header = self._wire.encode_header(onward_route[1:], return_route)
                 except CodecError as error:
                     logger.warning("unsendable", extra={"code": error.code})
+                    self._context.router.undelivered[error.code] += 1
                     continue
                 self._header = (onward_route, return_route, header)
             frame = encode_with_header(header, payload)
             if len(frame) > limit:
-                logger.warning("message_too_large", extra={"bytes": len(frame), "limit": limit})
+                self._too_large(delivery.origin, message, len(frame))
                 continue
             frames.append(frame)
-        if frames:
-            self._link.send(frames)
+            self._outgoing_bytes += len(frame)
+
+    def _too_large(self, origin: Origin, message: WireMessage, size: int) -> None:
+        limit, router = self._origin.message_bytes_max, self._context.router
+        logger.warning("message_too_large", extra={"bytes": size, "limit": limit})
+        if origin is self._origin:  # an answer: its worker is not to be answered
+            router.undelivered["too_large"] += 1
+            return
+        text = f"The message has {size:,} bytes with its routes, the next link takes {limit:,}"
+        router.undeliverable("too_large", Delivery(origin, [message]), "message.size", text)
+
+    def _flush(self) -> None:
+        frames, self._outgoing = self._outgoing, []
+        self._outgoing_bytes = 0
+        self._link.send(frames)

@@ -15,6 +15,7 @@ Promises of every LogStore:
   the first writes, in order and each whole, may have reached the disk, and then are there for
   good, as after a crash. Indexes are dense and all that was confirmed is there in either case:
   who got an error may send again.
+- A removal is whole: after a crash the stream is there with all that it held, or nothing of it.
 - Reads see only what is durable. They never block the caller: an answer out of the tail cache
   comes at once, any other through `complete`.
 
@@ -25,69 +26,38 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import msgspec
-
+from rillnode.actors.storage.records import (
+    FIRST_KEY as FIRST_KEY,
+)
+from rillnode.actors.storage.records import (
+    FOR_EVER as FOR_EVER,
+)
+from rillnode.actors.storage.records import (
+    NO_ENTRIES as NO_ENTRIES,
+)
+from rillnode.actors.storage.records import (
+    LogExtent as LogExtent,
+)
+from rillnode.actors.storage.records import (
+    Retention as Retention,
+)
+from rillnode.actors.storage.records import (
+    SavedIndexKey as SavedIndexKey,
+)
+from rillnode.actors.storage.records import (
+    StreamRecord as StreamRecord,
+)
+from rillnode.actors.storage.records import (
+    key_after as key_after,
+)
+from rillnode.actors.storage.records import (
+    log_id as log_id,
+)
 from rillnode.codecs.entries import Block, EntryKind
 from rillnode.codecs.errors import StoreError
 
 FORMAT_VERSION = 1
 """Version of the store's layout; a newer one is refused, an older one is migrated forward."""
-
-
-def log_id(stream_id: int, partition: int) -> int:
-    """Identify one partition's log: stream id in the high 32 bits, partition in the low ones."""
-    return stream_id << 32 | partition
-
-
-class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a stream keeps its entries; None means for ever. The tightest limit wins."""
-
-    seconds: float | None = None
-    entries_max: int | None = None
-    bytes_max: int | None = None
-
-
-FOR_EVER = Retention()
-
-
-class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of a stream.
-
-    Attributes:
-        id: 0 until the store has given one; never used again after a removal.
-        created_at: milliseconds since 1970.
-        owner: principal that created it.
-    """
-
-    name: str
-    id: int = 0
-    partitions: int = 1
-    created_at: int = 0
-    owner: str = ""
-    retention: Retention = FOR_EVER
-
-
-class SavedIndexKey(msgspec.Struct, frozen=True, order=True):
-    """Whose position it is, and where; the stream need not exist."""
-
-    stream: str
-    partition: int
-    client_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class LogExtent:
-    """The committed extent of a log.
-
-    Attributes:
-        first_index: first index still kept.
-        next_index: index that the next entry gets.
-        data_bytes: data bytes kept.
-    """
-
-    first_index: int = 0
-    next_index: int = 0
-    data_bytes: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -109,10 +79,15 @@ class Operation:
 class Append(Operation):
     """Add the entries of one checked body to a log.
 
+    Errors: `stream.removed` (the log's stream was removed).
+
     Attributes:
-        keys: secondary keys, written in the same batch: (key, value) pairs; the store prefixes
-            each key with the log.
+        keys: secondary keys, written in the same batch: each leads to an entry of the body, whose
+            offset in it stands beside it. A key does not begin with a zero byte, and several
+            entries may have the same. The store does not know what keys mean.
+        records: named values, written in the same batch; None removes one.
         first_index: result: index of the first entry.
+        kept_bytes: result: data bytes that the log keeps, these included.
     """
 
     log: int = 0
@@ -121,21 +96,25 @@ class Append(Operation):
     received_at: int = 0
     count: int = 0
     body: bytes | memoryview = b""
-    keys: Sequence[tuple[bytes, bytes]] = ()
+    keys: Sequence[tuple[bytes, int]] = ()
+    records: Sequence[tuple[str, bytes | None]] = ()
     first_index: int = -1
+    kept_bytes: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Trim(Operation):
     """Drop the oldest entries of a log, as far as every limit given allows or asks.
 
+    Their secondary keys go with them, a block's when the last of its entries does.
+
+    Errors: `stream.removed`.
+
     Attributes:
         before: drop all below this index, whatever the limits say.
         retention: drop what is over these limits.
         now_ms: time against which `retention.seconds` is measured.
         hold: keep everything from this index on (a sink has not committed it).
-        keys_before: drop the log's secondary keys that sort below this one as well. The store
-            does not know what they mean, so it drops none of its own accord.
         extent: result: what is left.
         trimmed: result: number of entries dropped.
     """
@@ -145,8 +124,7 @@ class Trim(Operation):
     retention: Retention = FOR_EVER
     now_ms: int = 0
     hold: int | None = None
-    keys_before: bytes = b""
-    extent: LogExtent = LogExtent()
+    extent: LogExtent = NO_ENTRIES
     trimmed: int = 0
 
 
@@ -159,6 +137,23 @@ class PutStream(Operation):
     """
 
     record: StreamRecord = field(default_factory=lambda: StreamRecord(name=""))
+
+
+@dataclass(slots=True, eq=False)
+class RemoveStream(Operation):
+    """Remove a stream: its record, logs, secondary keys, and the indexes saved under its name.
+
+    Its id is never given again. What was submitted before is removed with it; appends and trims
+    that come after it are refused, while an index saved after it is kept under the name.
+
+    Errors: `store.unknown` (no stream has this name).
+
+    Attributes:
+        record: result: what was removed.
+    """
+
+    name: str = ""
+    record: StreamRecord | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -175,6 +170,13 @@ class PutRecord(Operation):
 
     key: str = ""
     value: bytes | None = None
+
+
+@dataclass(slots=True, eq=False)
+class PutRecords(Operation):
+    """Store named values (None removes one) in the order given: all of them or none."""
+
+    records: Sequence[tuple[str, bytes | None]] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -198,24 +200,28 @@ class Read(Operation):
     entries_max: int = 2**32
     bytes_max: int = 1_048_576
     blocks: list[Block] = field(default_factory=list[Block])
-    extent: LogExtent = LogExtent()
+    extent: LogExtent = NO_ENTRIES
 
 
 @dataclass(slots=True, eq=False)
 class ListKeys(Operation):
     """List secondary keys of a log from `start` up to `end` (exclusive; None: to the last).
 
-    A key may lead to an entry that was trimmed: compare with the log's extent.
+    `start` and `end` are compared with keys and the indexes behind them, 8 bytes big-endian, so
+    that a listing can go on where another has ended: `key_after` of its last pair begins it. A key
+    may lead to an entry that was trimmed: compare with the log's extent.
 
     Attributes:
-        pairs: result: at most `limit` (key, value) pairs in key order.
+        reverse: from the last of the range downwards.
+        pairs: result: at most `limit` pairs (key, index of the entry) in that order.
     """
 
     log: int = 0
-    start: bytes = b""
+    start: bytes = FIRST_KEY
     end: bytes | None = None
     limit: int = 1_000
-    pairs: list[tuple[bytes, bytes]] = field(default_factory=list[tuple[bytes, bytes]])
+    reverse: bool = False
+    pairs: list[tuple[bytes, int]] = field(default_factory=list[tuple[bytes, int]])
 
 
 @dataclass(slots=True, eq=False)
@@ -267,8 +273,61 @@ class GetRecord(Operation):
     value: bytes | None = None
 
 
-WriteOperation = Append | Trim | PutStream | SaveIndex | PutRecord
-ReadOperation = Read | ListKeys | FindStream | ListStreams | LoadIndex | ListIndexes | GetRecord
+@dataclass(slots=True, eq=False)
+class GetRecords(Operation):
+    """Read named values; result: `values`, one for each key, None where there is none."""
+
+    keys: Sequence[str] = ()
+    values: list[bytes | None] = field(default_factory=list[bytes | None])
+
+
+@dataclass(slots=True, eq=False)
+class HasRecords(Operation):
+    """Look whether named values are there, without reading them; result: `found`, for each key."""
+
+    keys: Sequence[str] = ()
+    found: list[bool] = field(default_factory=list[bool])
+
+
+@dataclass(slots=True, eq=False)
+class ListRecords(Operation):
+    """List named values whose names begin with `prefix`, those after `after` in byte order.
+
+    Attributes:
+        records: result: at most `limit` pairs (key, value).
+    """
+
+    prefix: str = ""
+    after: str = ""
+    limit: int = 1_000
+    records: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
+
+
+WriteOperation = Append | Trim | PutStream | RemoveStream | SaveIndex | PutRecord | PutRecords
+ReadOperation = (
+    Read
+    | ListKeys
+    | FindStream
+    | ListStreams
+    | LoadIndex
+    | ListIndexes
+    | GetRecord
+    | GetRecords
+    | HasRecords
+    | ListRecords
+)
+
+
+def written_bytes(operation: WriteOperation) -> int:
+    """What a write has of entries and named values: what groups and back-pressure count."""
+    match operation:
+        case Append(body=body, records=records):
+            return len(body) + sum(len(value or b"") for _, value in records)
+        case PutRecords(records=records):
+            return sum(len(value or b"") for _, value in records)
+        case _:
+            return 0
+
 
 Complete = Callable[[Sequence[Operation]], None]
 """Takes completed operations, in order of completion; called from any thread."""
@@ -286,6 +345,13 @@ OnHealth = Callable[[StoreHealth], None]
 """Told of each change of health; called from any thread."""
 
 
+def removed_error(stream_id: int) -> StoreError:
+    """The answer to what is written to a stream that is no more."""
+    return StoreError(
+        "stream.removed", "The stream was removed: create it again", retryable=False, id=stream_id
+    )
+
+
 class LogStore(Protocol):
     """A durable log of many streams; see the module's promises."""
 
@@ -296,7 +362,7 @@ class LogStore(Protocol):
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of appends submitted and not yet completed: what back-pressure looks at."""
+        """Bytes submitted and not yet completed: what back-pressure looks at."""
         ...
 
     def open(self) -> None:

@@ -8,11 +8,15 @@ import msgspec
 
 from rillnode.actors.storage import (
     Append,
+    PutRecord,
     PutStream,
+    RemoveStream,
     SaveIndex,
     StreamRecord,
     Trim,
     WriteOperation,
+    log_id,
+    removed_error,
 )
 from rillnode.actors.storage.layout import (
     BLOCK_KEY,
@@ -21,15 +25,21 @@ from rillnode.actors.storage.layout import (
     NEXT_STREAM_KEY,
     NUMBER,
     LogState,
+    block_keys_key,
+    decode_keys,
     decode_record,
+    encode_keys,
     encode_record,
+    indexed_keys,
+    logs_range,
     record_key,
     saved_index_key,
+    saved_index_range,
     stream_id_key,
     stream_key,
     utf8,
 )
-from rillnode.actors.storage.logs import LogTable, block_at, block_position
+from rillnode.actors.storage.logs import LogTable, block_at, block_position, seek, step
 from rillnode.actors.storage.retention import BlockAt, cut_index
 from rillnode.actors.storage.tables import Changes, Tables, Tuning
 from rillnode.actors.storage.tail import TailCache
@@ -56,6 +66,8 @@ class GroupCommit:
         self._logs = LogTable(tables, tuning.logs_max)
         stored = tables.record(NEXT_STREAM_KEY)
         self._next_stream_id: int = NUMBER.unpack(stored)[0] if stored else 1
+        # Streams with lower ids stand in the database, unless they were removed.
+        self._written_stream_id = self._next_stream_id
         self._changes = Changes()
         self._slice_bytes = 0
         self._trimmed_bytes = 0
@@ -64,6 +76,7 @@ class GroupCommit:
         self._streams: dict[str, StreamRecord] = {}
         self._blocks: list[tuple[int, Block]] = []
         self._touched: dict[int, LogState] = {}
+        self._removed: list[int] = []
 
     def run(self, group: Sequence[WriteOperation]) -> None:
         """Set the results of a group's operations; they are durable when this returns.
@@ -86,6 +99,9 @@ class GroupCommit:
             self._written = False
             self._free_space()
         self._tail.commit(self._blocks, self._touched)
+        for log in self._removed:
+            self._tail.forget(log)
+        self._removed = []
         self._blocks = []
         self._touched = {}
         self._streams = {}
@@ -101,12 +117,18 @@ class GroupCommit:
             self._trim(operation)
         elif isinstance(operation, PutStream):
             self._put_stream(operation)
-        else:
+        elif isinstance(operation, RemoveStream):
+            self._remove_stream(operation)
+        elif isinstance(operation, PutRecord):
             self._put(record_key(operation.key), operation.value)
+        else:
+            self._put_records(operation.records)
 
     def _append(self, operation: Append) -> None:
         log, body = operation.log, operation.body
-        state = self._logs.get(log)
+        state = self._state(log)
+        if operation.records:
+            self._put_records(operation.records)
         first_index = state.next_index
         value = encode_block(
             count=operation.count,
@@ -118,29 +140,33 @@ class GroupCommit:
         )
         puts = self._changes.puts
         puts.append((BLOCK_KEY.pack(log, first_index), value, self._tables.blocks))
-        for key, pair_value in operation.keys:
-            puts.append((LOG_KEY.pack(log) + key, pair_value, self._tables.keys))
+        if operation.keys:
+            self._put_keys(log, indexed_keys(operation.keys, first_index), first_index)
         operation.first_index = first_index
         state.next_index = first_index + operation.count
         state.next_position += data_bytes(operation.count, body, operation.flags)
+        operation.kept_bytes = state.next_position - state.first_position
         self._touched[log] = state
         self._blocks.append((log, Block(first_index, value)))
-        self._slice_bytes += len(value) + _CHANGE_BYTES * len(operation.keys)
+        self._slice_bytes += len(value)
+
+    def _put_keys(self, log: int, indexed: Sequence[bytes], first_index: int) -> None:
+        prefix, puts, family = LOG_KEY.pack(log), self._changes.puts, self._tables.keys
+        for key in indexed:
+            puts.append((prefix + key, b"", family))
+        puts.append((block_keys_key(log, first_index), encode_keys(indexed), family))
+        self._slice_bytes += sum(2 * len(key) + _CHANGE_BYTES for key in indexed)
 
     def _trim(self, operation: Trim) -> None:
         # Blocks of the same group must be in the database, where they are looked for.
         self._write_slice()
         log = operation.log
-        state = self._logs.get(log)
+        state = self._state(log)
         find = partial(block_at, self._tables.blocks_cursor(), log)
         cut = cut_index(operation, state, find)
         operation.trimmed = cut - state.first_index
         if operation.trimmed:
             self._cut(log, state, cut, find)
-        if operation.keys_before:
-            prefix = LOG_KEY.pack(log)
-            keys = (prefix, prefix + operation.keys_before, self._tables.keys)
-            self._changes.ranges.append(keys)
         operation.extent = state.extent()
 
     def _cut(self, log: int, state: LogState, cut: int, find: BlockAt) -> None:
@@ -157,6 +183,24 @@ class GroupCommit:
         state.first_index, state.first_position = cut, position
         self._changes.puts.append((LOG_KEY.pack(log), state.encode(), self._tables.blocks))
         self._touched[log] = state
+        self._cut_keys(log, kept)
+
+    def _cut_keys(self, log: int, kept: int) -> None:
+        """Drop the secondary keys of the blocks before `kept`, each block's list after its keys.
+
+        After a crash in between, the rest of them lead to entries that are no more.
+        """
+        prefix, family = LOG_KEY.pack(log), self._tables.keys
+        end = block_keys_key(log, kept)
+        cursor = self._tables.cursors().keys
+        row = seek(cursor, block_keys_key(log, 0))
+        while row is not None and row < end:
+            for key in (*(prefix + key for key in decode_keys(cursor.value())), row):
+                self._changes.puts.append((key, None, family))
+                self._slice_bytes += _CHANGE_BYTES
+            if self._slice_bytes >= self._slice_bytes_max:
+                self._write_slice()
+            row = step(cursor)
 
     def _free_space(self) -> None:
         """Let deletions of much data reach the disk soon, though nothing more may be written.
@@ -171,10 +215,7 @@ class GroupCommit:
         record = operation.record
         key = stream_key(record.name)
         utf8(record.owner)
-        known = self._streams.get(record.name)
-        if known is None:
-            stored = self._tables.record(key)
-            known = None if stored is None else decode_record(stored)
+        known = self._stream(record.name)
         if record.id:
             if known is None or known.id != record.id:
                 raise StoreError(
@@ -194,6 +235,61 @@ class GroupCommit:
         self._put(key, encode_record(record))
         self._streams[record.name] = operation.record = record
 
+    def _remove_stream(self, operation: RemoveStream) -> None:
+        # What was planned before must be in the database, where all of it is deleted as one write.
+        self._write_slice()
+        record = self._stream(operation.name)
+        if record is None:
+            raise StoreError(
+                "store.unknown", f"no stream has the name {operation.name!r}", retryable=False
+            )
+        for partition in range(record.partitions):
+            log = log_id(record.id, partition)
+            state = self._state(log)
+            self._trimmed_bytes += state.next_position - state.first_position
+            self._logs.forget(log)
+            self._removed.append(log)
+        tables, changes = self._tables, self._changes
+        logs = logs_range(record.id)
+        changes.ranges += [
+            (*logs, tables.blocks),
+            (*logs, tables.keys),
+            (*saved_index_range(record.name), tables.records),
+        ]
+        self._put(stream_key(record.name), None)
+        self._put(stream_id_key(record.id), None)
+        self._streams.pop(record.name, None)
+        operation.record = record
+        self._write_slice()
+
+    def _stream(self, name: str) -> StreamRecord | None:
+        """A stream's record as planned last."""
+        planned = self._streams.get(name)
+        if planned is not None:
+            return planned
+        stored = self._tables.record(stream_key(name))
+        return None if stored is None else decode_record(stored)
+
+    def _state(self, log: int) -> LogState:
+        """A log's state, to be changed as planned.
+
+        Raises:
+            StoreError: `stream.removed`.
+        """
+        state = self._logs.find(log)
+        if state is not None:
+            return state
+        stream_id = log >> 32
+        written = 0 < stream_id < self._written_stream_id
+        if written and self._tables.record(stream_id_key(stream_id)) is None:
+            raise removed_error(stream_id)
+        return self._logs.load(log)
+
+    def _put_records(self, records: Sequence[tuple[str, bytes | None]]) -> None:
+        # Every name first: a wrong one must leave nothing of the others.
+        for key, value in [(record_key(key), value) for key, value in records]:
+            self._put(key, value)
+
     def _put(self, key: bytes, value: bytes | None) -> None:
         self._changes.puts.append((key, value, self._tables.records))
         self._slice_bytes += _CHANGE_BYTES + (0 if value is None else len(value))
@@ -207,5 +303,6 @@ class GroupCommit:
             self._view.freeze()
             self._written = True
         self._tables.write(changes)
+        self._written_stream_id = self._next_stream_id
         self._changes = Changes()
         self._slice_bytes = 0

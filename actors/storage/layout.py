@@ -4,17 +4,20 @@ Column families and their keys (all numbers big-endian, so that byte order is nu
 
     blocks    log u64                        -> extent, once the log was trimmed (4 x u64)
               log u64 | first_index u64      -> a block as `codecs.entries` lays it out
-    keys      log u64 | secondary key        -> the submitter's value
+    keys      log u64 | secondary key | index u64 -> nothing
+              log u64 | 00 | first_index u64 -> all rows of that block's keys (MessagePack)
     default   "m" name                       -> format version, next stream id (u32)
               "s" name                       -> StreamRecord (MessagePack)
               "i" stream id u32              -> name
               "x" stream 00 00 | partition u32 | client id -> index u64
               "r" key                        -> a named value
 
-A log's extent row stands just before its blocks, so one cursor finds both. In "x" a zero byte of
+A log's extent row stands just before its blocks, so one cursor finds both. What lists a block's
+secondary keys is there to find them again when the block is trimmed. In "x" a zero byte of
 the stream's name is written 00 01: the order of keys is then the order of SavedIndexKey.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
@@ -39,8 +42,13 @@ STREAM_ID_PREFIX: Final = b"i"
 SAVED_INDEX_PREFIX: Final = b"x"
 RECORD_PREFIX: Final = b"r"
 
+BLOCK_KEYS_PREFIX: Final = b"\0"
+"""Of the rows that list secondary keys; no such key begins so."""
+
 _record_encoder = msgspec.msgpack.Encoder()
 _record_decoder = msgspec.msgpack.Decoder(StreamRecord)
+_keys_encoder = msgspec.msgpack.Encoder()
+_keys_decoder = msgspec.msgpack.Decoder(list[bytes])
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +76,31 @@ class LogState:
     def decode(cls, value: bytes) -> "LogState":
         """Read an extent row."""
         return cls(*_EXTENT.unpack(value))
+
+
+def indexed_keys(keys: Sequence[tuple[bytes, int]], first_index: int) -> list[bytes]:
+    """Secondary keys as they are stored: behind each the index that it leads to."""
+    return [key + INDEX.pack(first_index + offset) for key, offset in keys]
+
+
+def split_key(indexed: bytes) -> tuple[bytes, int]:
+    """The secondary key and the index that one of them holds."""
+    return indexed[: -INDEX.size], INDEX.unpack_from(indexed, len(indexed) - INDEX.size)[0]
+
+
+def block_keys_key(log: int, first_index: int) -> bytes:
+    """Key of the row that lists the secondary keys of a block."""
+    return LOG_KEY.pack(log) + BLOCK_KEYS_PREFIX + INDEX.pack(first_index)
+
+
+def encode_keys(indexed: Sequence[bytes]) -> bytes:
+    """The row that lists a block's secondary keys."""
+    return _keys_encoder.encode(indexed)
+
+
+def decode_keys(value: bytes) -> list[bytes]:
+    """The inverse of `encode_keys`."""
+    return _keys_decoder.decode(value)
 
 
 def stream_key(name: str) -> bytes:
@@ -98,6 +131,18 @@ def decode_record(value: bytes) -> StreamRecord:
 def saved_index_prefix(stream: str) -> bytes:
     """What the keys of all saved indexes of a stream begin with."""
     return SAVED_INDEX_PREFIX + utf8(stream).replace(b"\0", b"\0\1") + b"\0\0"
+
+
+def saved_index_range(stream: str) -> tuple[bytes, bytes]:
+    """The first key that a saved index of a stream can have, and the first past all of them."""
+    prefix = saved_index_prefix(stream)
+    # No other stream's keys begin with the end: a zero byte of a name is followed by 01.
+    return prefix, prefix[:-1] + b"\1"
+
+
+def logs_range(stream_id: int) -> tuple[bytes, bytes]:
+    """The same of what belongs to the logs of a stream; ids end one below what four bytes hold."""
+    return NUMBER.pack(stream_id), NUMBER.pack(stream_id + 1)
 
 
 def saved_index_key(key: SavedIndexKey) -> bytes:

@@ -29,23 +29,31 @@ class LogTable:
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
-    def get(self, log: int) -> LogState:
-        """The state of a log; the caller changes it in place as it plans."""
+    def find(self, log: int) -> LogState | None:
+        """The state of a log in use; the caller changes it in place as it plans."""
         state = self._young.get(log)
         if state is None:
-            state = self._old.pop(log, None) or self._load(log)
-            self._young[log] = state
+            state = self._old.pop(log, None)
+            if state is not None:
+                self._young[log] = state
         return state
+
+    def load(self, log: int) -> LogState:
+        """The same of a log that is not in use yet."""
+        # Not with a cursor kept: it would step over all that was written since it was made.
+        state = self._young[log] = load_state(self._tables.blocks_cursor(), log)
+        return state
+
+    def forget(self, log: int) -> None:
+        """The log is no more."""
+        self._young.pop(log, None)
+        self._old.pop(log, None)
 
     def age(self) -> None:
         """Forget idle logs where there are too many; only between groups, when all is written."""
         if len(self._young) > self._logs_max:
             self._old = self._young
             self._young = {}
-
-    def _load(self, log: int) -> LogState:
-        # Not with a cursor kept: it would step over all that was written since it was made.
-        return load_state(self._tables.blocks_cursor(), log)
 
 
 def load_state(cursor: RdictIter, log: int) -> LogState:
@@ -128,6 +136,12 @@ def seek_back(cursor: RdictIter, key: bytes) -> bytes | None:
 def step(cursor: RdictIter) -> bytes | None:
     """Move to the next key, and return it."""
     cursor.next()
+    return key_here(cursor)
+
+
+def step_back(cursor: RdictIter) -> bytes | None:
+    """Move to the key before, and return it."""
+    cursor.prev()
     return key_here(cursor)
 
 

@@ -11,13 +11,13 @@ from typing import Final
 
 from rillnode.actors.ports import Clock, TimerHandle
 from rillnode.actors.storage import (
-    Append,
     Complete,
     OnHealth,
     Read,
     ReadOperation,
     StoreHealth,
     WriteOperation,
+    written_bytes,
 )
 from rillnode.actors.storage.memory_tables import MemoryTables
 from rillnode.codecs.errors import StoreError
@@ -91,12 +91,8 @@ class MemoryLogStore:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of appends submitted and not yet completed."""
-        return sum(
-            len(operation.body)
-            for operation in (*self._group, *self._writes)
-            if isinstance(operation, Append)
-        )
+        """Bytes submitted and not yet completed."""
+        return sum(map(written_bytes, (*self._group, *self._writes)))
 
     def open(self) -> None:
         """Take operations, on what was made durable before."""
@@ -211,7 +207,7 @@ class MemoryLogStore:
         if faults.failing_syncs > 0:
             faults.failing_syncs -= 1
             return StoreError("store.failed", "the disk failed; the store tries again by itself")
-        needed = sum(len(write.body) for write in group if isinstance(write, Append))
+        needed = sum(map(written_bytes, group))
         room = faults.capacity_bytes
         if room is not None and needed and self._durable.size + needed > room:
             return StoreError("store.full", "the disk is full: free space on it")

@@ -1,7 +1,7 @@
 """What a MemoryLogStore has made durable: applied and read in memory."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -12,22 +12,28 @@ from rillnode.actors.storage import (
     Append,
     FindStream,
     GetRecord,
+    GetRecords,
+    HasRecords,
     ListIndexes,
     ListKeys,
+    ListRecords,
     ListStreams,
     LoadIndex,
     LogExtent,
+    PutRecord,
     PutStream,
     Read,
     ReadOperation,
+    RemoveStream,
     SavedIndexKey,
     SaveIndex,
     StreamRecord,
     Trim,
     WriteOperation,
     log_id,
+    removed_error,
 )
-from rillnode.actors.storage.layout import LogState, utf8
+from rillnode.actors.storage.layout import LogState, indexed_keys, split_key, utf8
 from rillnode.actors.storage.retention import cut_index
 from rillnode.actors.storage.tail import first_index_of, take_blocks
 from rillnode.codecs.entries import Block, data_bytes, decode_header, encode_block, lengths_of
@@ -38,7 +44,8 @@ from rillnode.codecs.errors import StoreError
 class _Log:
     state: LogState = field(default_factory=LogState)
     blocks: list[Block] = field(default_factory=list[Block])
-    keys: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    # With their indexes, in order where nothing was added since they were listed last.
+    keys: list[bytes] = field(default_factory=list[bytes])
 
 
 class MemoryTables:
@@ -53,6 +60,7 @@ class MemoryTables:
         self._logs: dict[int, _Log] = {}
         self._streams: dict[str, StreamRecord] = {}
         self._names: dict[int, str] = {}
+        self._next_stream_id = 1
         self._indexes: dict[SavedIndexKey, int] = {}
         self._records: dict[str, bytes] = {}
 
@@ -67,17 +75,19 @@ class MemoryTables:
                 self._trim(operation)
             case PutStream():
                 self._put_stream(operation)
+            case RemoveStream():
+                self._remove_stream(operation)
             case SaveIndex():
                 utf8(operation.key.stream + operation.key.client_id)
                 self._indexes[operation.key] = operation.index
+            case PutRecord(key=key, value=value):
+                self._put_records([(key, value)])
             case _:
-                utf8(operation.key)
-                self.size -= len(self._records.pop(operation.key, b""))
-                if operation.value is not None:
-                    self._records[operation.key] = operation.value
-                    self.size += len(operation.value)
+                self._put_records(operation.records)
 
     def _append(self, operation: Append) -> None:
+        self._check_there(operation.log)
+        self._put_records(operation.records)
         log = self._logs.setdefault(operation.log, _Log())
         state = log.state
         value = encode_block(
@@ -90,12 +100,14 @@ class MemoryTables:
         )
         operation.first_index = state.next_index
         log.blocks.append(Block(state.next_index, value))
-        log.keys.update(operation.keys)
+        log.keys += indexed_keys(operation.keys, state.next_index)
         state.next_index += operation.count
         state.next_position += data_bytes(operation.count, operation.body, operation.flags)
+        operation.kept_bytes = state.next_position - state.first_position
         self.size += len(value)
 
     def _trim(self, operation: Trim) -> None:
+        self._check_there(operation.log)
         log = self._logs.get(operation.log) or _Log()
         state = log.state
         find = partial(_block_at, log.blocks)
@@ -112,9 +124,8 @@ class MemoryTables:
             state.first_index = cut
             self.size -= sum(len(block.value) for block in log.blocks[:kept])
             del log.blocks[:kept]
-        if operation.keys_before:
-            for key in [key for key in log.keys if key < operation.keys_before]:
-                del log.keys[key]
+            first = log.blocks[0].first_index if log.blocks else state.next_index
+            log.keys = [key for key in log.keys if split_key(key)[1] >= first]
         operation.extent = state.extent()
 
     def _put_stream(self, operation: PutStream) -> None:
@@ -132,9 +143,39 @@ class MemoryTables:
                 "store.exists", f"a stream {record.name!r} exists already", retryable=False
             )
         if not record.id:
-            record = msgspec.structs.replace(record, id=len(self._names) + 1)
+            record = msgspec.structs.replace(record, id=self._next_stream_id)
+            self._next_stream_id += 1
             self._names[record.id] = record.name
         self._streams[record.name] = operation.record = record
+
+    def _remove_stream(self, operation: RemoveStream) -> None:
+        record = self._streams.pop(operation.name, None)
+        if record is None:
+            raise StoreError(
+                "store.unknown", f"no stream has the name {operation.name!r}", retryable=False
+            )
+        del self._names[record.id]
+        for partition in range(record.partitions):
+            log = self._logs.pop(log_id(record.id, partition), None) or _Log()
+            self.size -= sum(len(block.value) for block in log.blocks)
+        self._indexes = {
+            key: index for key, index in self._indexes.items() if key.stream != record.name
+        }
+        operation.record = record
+
+    def _put_records(self, records: Sequence[tuple[str, bytes | None]]) -> None:
+        for key, _ in records:
+            utf8(key)
+        for key, value in records:
+            self.size -= len(self._records.pop(key, b""))
+            if value is not None:
+                self._records[key] = value
+                self.size += len(value)
+
+    def _check_there(self, log: int) -> None:
+        stream_id = log >> 32
+        if 0 < stream_id < self._next_stream_id and stream_id not in self._names:
+            raise removed_error(stream_id)
 
     # Reads -----------------------------------------------------------------------------------
 
@@ -158,6 +199,12 @@ class MemoryTables:
                 self._list_indexes(operation)
             case GetRecord():
                 operation.value = self._records.get(operation.key)
+            case GetRecords():
+                operation.values = [self._records.get(key) for key in operation.keys]
+            case HasRecords():
+                operation.found = [key in self._records for key in operation.keys]
+            case ListRecords():
+                self._list_records(operation)
             case ListKeys():
                 self._list_keys(operation)
 
@@ -198,11 +245,19 @@ class MemoryTables:
 
     def _list_keys(self, operation: ListKeys) -> None:
         log = self._logs.get(operation.log) or _Log()
-        keys = sorted(log.keys)
+        keys = log.keys
+        keys.sort()
         start = bisect_left(keys, operation.start)
         end = len(keys) if operation.end is None else bisect_left(keys, operation.end)
-        wanted = keys[start : min(end, start + operation.limit)]
-        operation.pairs.extend((key, log.keys[key]) for key in wanted)
+        wanted = range(start, end)[::-1] if operation.reverse else range(start, end)
+        operation.pairs.extend(split_key(keys[at]) for at in wanted[: operation.limit])
+
+    def _list_records(self, operation: ListRecords) -> None:
+        # Byte order of UTF-8 is the order of code points.
+        keys = sorted(key for key in self._records if key.startswith(operation.prefix))
+        first = bisect_right(keys, operation.after) if operation.after else 0
+        wanted = keys[first : first + operation.limit]
+        operation.records.extend((key, self._records[key]) for key in wanted)
 
     def _extents(self, record: StreamRecord) -> list[LogExtent]:
         logs = (self._logs.get(log_id(record.id, part)) for part in range(record.partitions))

@@ -5,10 +5,14 @@ from collections.abc import Iterator
 from rocksdict import RdictIter
 
 from rillnode.actors.storage import (
+    FIRST_KEY,
     FindStream,
     GetRecord,
+    GetRecords,
+    HasRecords,
     ListIndexes,
     ListKeys,
+    ListRecords,
     ListStreams,
     LoadIndex,
     LogExtent,
@@ -21,6 +25,7 @@ from rillnode.actors.storage.layout import (
     BLOCK_KEY,
     INDEX,
     LOG_KEY,
+    RECORD_PREFIX,
     SAVED_INDEX_PREFIX,
     STREAM_PREFIX,
     decode_record,
@@ -28,6 +33,7 @@ from rillnode.actors.storage.layout import (
     record_key,
     saved_index_key,
     saved_index_prefix,
+    split_key,
     stream_id_key,
     stream_key,
 )
@@ -37,7 +43,9 @@ from rillnode.actors.storage.logs import (
     hole_error,
     load_state,
     seek,
+    seek_back,
     step,
+    step_back,
 )
 from rillnode.actors.storage.tables import Cursors
 from rillnode.codecs.entries import Block
@@ -64,6 +72,13 @@ def answer(operation: ReadOperation, cursors: Cursors) -> None:
             _list_indexes(cursors.records, operation)
         case GetRecord():
             operation.value = _value(cursors.records, record_key(operation.key))
+        case GetRecords():
+            operation.values = [_value(cursors.records, record_key(key)) for key in operation.keys]
+        case HasRecords():
+            keys = map(record_key, operation.keys)
+            operation.found = [seek(cursors.records, key) == key for key in keys]
+        case ListRecords():
+            _list_records(cursors.records, operation)
         case ListKeys():
             _list_keys(cursors.keys, operation)
 
@@ -97,12 +112,18 @@ def _block_after(cursor: RdictIter, log: int, block: Block) -> Block:
 
 def _list_keys(cursor: RdictIter, operation: ListKeys) -> None:
     prefix = LOG_KEY.pack(operation.log)
-    rows = _rows(cursor, prefix + operation.start, prefix, operation.limit)
-    for key, value in rows:
-        own = key[len(prefix) :]
-        if operation.end is not None and own >= operation.end:
+    start = prefix + max(operation.start, FIRST_KEY)
+    end = LOG_KEY.pack(operation.log + 1) if operation.end is None else prefix + operation.end
+    if operation.reverse:
+        key, move = seek_back(cursor, end), step_back
+        key = step_back(cursor) if key == end else key
+    else:
+        key, move = seek(cursor, start), step
+    for _ in range(operation.limit):
+        if key is None or not start <= key < end:
             return
-        operation.pairs.append((own, value))
+        operation.pairs.append(split_key(key[len(prefix) :]))
+        key = move(cursor)
 
 
 def _find_stream(cursors: Cursors, operation: FindStream) -> None:
@@ -136,6 +157,13 @@ def _list_indexes(cursor: RdictIter, operation: ListIndexes) -> None:
     for key, value in _rows(cursor, max(prefix, after), prefix, operation.limit):
         (index,) = INDEX.unpack(value)
         operation.indexes.append((decode_saved_index_key(key), index))
+
+
+def _list_records(cursor: RdictIter, operation: ListRecords) -> None:
+    prefix = record_key(operation.prefix)
+    after = record_key(operation.after) + b"\0" if operation.after else prefix
+    for key, value in _rows(cursor, max(prefix, after), prefix, operation.limit):
+        operation.records.append((key[len(RECORD_PREFIX) :].decode(), value))
 
 
 def _extents(cursor: RdictIter, record: StreamRecord) -> list[LogExtent]:

@@ -72,7 +72,7 @@ class RocksLogStore:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of appends submitted and not yet completed."""
+        """Bytes submitted and not yet completed."""
         return self._writer.pending_bytes
 
     def open(self) -> None:

@@ -235,6 +235,7 @@ _OPTIONS_FILE = """\
   create_if_missing=true
   create_missing_column_families=true
   manual_wal_flush=true
+  recycle_log_file_num=4
   wal_recovery_mode=kPointInTimeRecovery
   track_and_verify_wals_in_manifest=true
   writable_file_max_buffer_size={buffer_bytes}
@@ -267,7 +268,8 @@ _OPTIONS_FILE = """\
 """
 """RocksDB's own options file, because the binding has no setter for the most important of them,
 `manual_wal_flush`. Writes either go at full speed or stop: a slowdown would be waited for with the
-interpreter held. Level 0 may grow to 2.5 GB, which takes up bursts."""
+interpreter held. Level 0 may grow to 2.5 GB, which takes up bursts. Recycled logs are overwritten
+in place, so that a sync need not make the file longer, which takes the file system's journal."""
 
 _COMPRESSION = {"none": "kNoCompression", "lz4": "kLZ4Compression", "zstd": "kZSTD"}
 

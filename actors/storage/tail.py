@@ -74,6 +74,12 @@ class TailCache:
                 self._fit(tail, state)
         self._evict()
 
+    def forget(self, log: int) -> None:
+        """Forget a log that is no more."""
+        tail = self._tails.pop(log, None)
+        if tail is not None:
+            self._bytes -= tail.size
+
     def read(self, operation: Read) -> bool:
         """Answer a read that lies within a tail; False where the disk must be asked."""
         tail = self._tails.get(operation.log)

@@ -11,12 +11,12 @@ from threading import Event, Thread
 from typing import Final
 
 from rillnode.actors.storage import (
-    Append,
     Complete,
     OnHealth,
     Operation,
     StoreHealth,
     WriteOperation,
+    written_bytes,
 )
 from rillnode.actors.storage.commit import GroupCommit
 from rillnode.actors.storage.tables import Tables, Tuning, full_error, is_full
@@ -78,7 +78,7 @@ class Writer:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of appends submitted and not yet completed."""
+        """Bytes submitted and not yet completed."""
         return self._bytes_submitted - self._bytes_completed
 
     def start(self, tables: Tables) -> None:
@@ -106,8 +106,7 @@ class Writer:
             operation.error = self._refusal
             self._complete((operation,))
             return
-        if isinstance(operation, Append):
-            self._bytes_submitted += len(operation.body)
+        self._bytes_submitted += written_bytes(operation)
         self._writes.append(operation)
         if self._idle:
             self._idle = False
@@ -154,14 +153,11 @@ class Writer:
         while writes and size < size_max and len(group) < _OPERATIONS_MAX:
             operation = writes.popleft()
             group.append(operation)
-            if isinstance(operation, Append):
-                size += len(operation.body)
+            size += written_bytes(operation)
         return group
 
     def _finish(self, group: Sequence[WriteOperation]) -> None:
-        self._bytes_completed += sum(
-            len(operation.body) for operation in group if isinstance(operation, Append)
-        )
+        self._bytes_completed += sum(map(written_bytes, group))
         deliver(self._complete, group)
 
     # Failure and repair ----------------------------------------------------------------------

@@ -4,10 +4,23 @@ from typing import Final
 
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RillnodeError
-from rillnode.codecs.ockam.stream import ErrorResponse, encode_response, error_tag
+from rillnode.codecs.ockam import stream_admin
+from rillnode.codecs.ockam.stream import (
+    CreatePartitionedRequest,
+    CreatePartitionedResponse,
+    CreateRequest,
+    CreateResponse,
+    ErrorResponse,
+    Status,
+    encode_response,
+    error_tag,
+    response_tag,
+)
 
 INVALID_REQUEST: Final = "Invalid request"
 """The one reason that released Ockam nodes give."""
+
+_ERROR_TAGS: Final = frozenset({"error", "error:response"})
 
 
 def invalid_request(cause: object, reason: str = INVALID_REQUEST) -> bytes:
@@ -26,7 +39,44 @@ def invalid_request(cause: object, reason: str = INVALID_REQUEST) -> bytes:
     return encode_response(ErrorResponse(reason, error_tag(str(tag or ""))))
 
 
+def is_error(cause: CodecError) -> bool:
+    """Whether what could not be read as a request is an `error`, which is never answered.
+
+    Two nodes that answer each other's errors would never end.
+    """
+    return cause.context.get("tag") in _ERROR_TAGS
+
+
 def failed(request_id: int, error: RillnodeError) -> bytes:
     """The Failure that answers a native request."""
     failure = native.Failure(request_id, error.code, error.text, error.retryable)
     return native.encode(failure)
+
+
+def refused(request: object, error: RillnodeError) -> bytes:
+    """Why a request to the stream service was not done, as its protocol can say it."""
+    if isinstance(request, stream_admin.AdminRequest):
+        response = stream_admin.AdminResponse(request.request_id, Status.ERROR, error.code)
+        return stream_admin.encode_response(response)
+    request_id = getattr(request, "request_id", None)
+    if request_id is not None:
+        return failed(request_id, error)
+    return invalid_request(request)
+
+
+def removal_done(request: native.RemoveRequest | stream_admin.AdminRequest) -> bytes:
+    """The stream is no more."""
+    if isinstance(request, stream_admin.AdminRequest):
+        response = stream_admin.AdminResponse(request.request_id, Status.OK)
+        return stream_admin.encode_response(response)
+    return native.encode(native.DoneResponse(request.request_id))
+
+
+def creation_done(
+    request: CreateRequest | CreatePartitionedRequest, name: str, partition: int
+) -> bytes:
+    """One of the stream's partitions is there: the INIT that its address is told by."""
+    tag = response_tag(request.tag)
+    if isinstance(request, CreateRequest):
+        return encode_response(CreateResponse(name, tag))
+    return encode_response(CreatePartitionedResponse(name, partition, tag))

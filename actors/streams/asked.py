@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from itertools import count, repeat
 
 from rillnode.actors.delivery import Origin
-from rillnode.actors.storage import Append, Read
+from rillnode.actors.storage import Read
 from rillnode.actors.streams.answers import failed
 from rillnode.actors.streams.pulling import answer_room, pull_answer
 from rillnode.codecs import native
+from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.ockam.routing import Route
 from rillnode.codecs.ockam.stream import (
     PullRequest,
@@ -25,15 +26,16 @@ Answers = list[tuple[Route, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Pushes:
-    """One append's pushes, in the order of its entries."""
+    """One append's pushes, in the order of its entries; `owner` is the stream's."""
 
     origin: Origin
     requests: Sequence[tuple[Route, PushRequest]]
+    owner: str
 
-    def answers(self, operation: Append) -> Answers:
+    def answers(self, first_index: int, error: RillnodeError | None) -> Answers:
         """A confirm for each: its index, or ERROR when nothing of the append is durable."""
-        status = Status.OK if operation.error is None else Status.ERROR
-        indexes = count(operation.first_index) if status is Status.OK else repeat(0)
+        status = Status.OK if error is None else Status.ERROR
+        indexes = count(first_index) if status is Status.OK else repeat(0)
         return [
             (route, confirm(request, status, index))
             for index, (route, request) in zip(indexes, self.requests, strict=False)
@@ -42,18 +44,19 @@ class Pushes:
 
 @dataclass(frozen=True, slots=True)
 class NativeAppend:
-    """A whole block from a native client."""
+    """A whole block from a native client; `owner` is the stream's."""
 
     origin: Origin
     return_route: Route
     request_id: int
+    owner: str
 
-    def answers(self, operation: Append) -> Answers:
+    def answers(self, first_index: int, error: RillnodeError | None) -> Answers:
         """The first entry's index, or why nothing of it is durable."""
-        if operation.error is not None:
-            payload = failed(self.request_id, operation.error)
+        if error is not None:
+            payload = failed(self.request_id, error)
         else:
-            response = native.PositionResponse(self.request_id, operation.first_index)
+            response = native.PositionResponse(self.request_id, first_index)
             payload = native.encode(response)
         return [(self.return_route, payload)]
 

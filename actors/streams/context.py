@@ -1,12 +1,14 @@
 """What the actors of the stream core share, and how a stream's address is made of its name."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from rillnode.actors.access import Access
 from rillnode.actors.ports import Clock, Entropy
+from rillnode.actors.quotas import Quotas
 from rillnode.actors.router import Router
-from rillnode.actors.storage import LogStore
+from rillnode.actors.storage import LogStore, StreamRecord
 from rillnode.actors.system import AsyncioSystemBase
 
 ADDRESS_PREFIX = b"ST_S_"
@@ -15,9 +17,22 @@ ADDRESS_PREFIX = b"ST_S_"
 _SAFE = "/.-_:@"
 
 
+PushedKeys = Callable[[int, int], Sequence[tuple[bytes, int]]]
+
+
+def no_keys(_received_at: int, _count: int) -> Sequence[tuple[bytes, int]]:
+    """Where no other protocol looks for entries."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class StreamContext:
-    """The node's parts that stream actors work with."""
+    """The node's parts that stream actors work with.
+
+    Attributes:
+        pushed_keys: the secondary keys of entries of kind BYTES, by which another protocol finds
+            them, out of when they were received and their number.
+    """
 
     system: AsyncioSystemBase
     router: Router
@@ -25,6 +40,15 @@ class StreamContext:
     access: Access
     clock: Clock
     entropy: Entropy
+    quotas: Quotas
+    pushed_keys: PushedKeys = no_keys
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRemoved:
+    """A stream is no more: whoever knows something of it forgets that."""
+
+    record: StreamRecord
 
 
 def stream_address(name: str, partition: int) -> bytes:

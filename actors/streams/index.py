@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass
+from typing import Final
 
 from rillnode.actors.storage import LoadIndex, SavedIndexKey, SaveIndex
 from rillnode.actors.streams.context import StreamContext
@@ -37,6 +38,13 @@ class Position:
     error: StoreError | None = None
 
 
+class Forget:
+    """Tells an index actor that its stream was removed, and what was saved for it with it."""
+
+
+FORGET: Final = Forget()
+
+
 class IndexActor(Worker):
     """Owner of one saved index.
 
@@ -53,6 +61,7 @@ class IndexActor(Worker):
         self._service = service
         self._loading = False
         self._loaded = False
+        self._outdated = False
         self._durable: int | None = None
         self._highest = -1
         self._saves_in_flight = 0
@@ -69,6 +78,8 @@ class IndexActor(Worker):
                 self._load(message)
             case SaveIndex():
                 self._saved(message)
+            case Forget():
+                self._forget()
             case _:
                 pass
 
@@ -77,9 +88,7 @@ class IndexActor(Worker):
             self._waiting.append(request)
             if not self._loading:
                 self._loading = True
-                operation = LoadIndex(reply_to=self.address, key=self._key)
-                if self._context.store.read(operation):
-                    self._load(operation)
+                self._look()
             return
         if isinstance(request, SavePosition) and request.index > self._highest:
             self._highest = request.index
@@ -91,7 +100,17 @@ class IndexActor(Worker):
         if not self._saves_in_flight:
             self._answer()
 
+    def _look(self) -> None:
+        operation = LoadIndex(reply_to=self.address, key=self._key)
+        if self._context.store.read(operation):
+            self._load(operation)
+
     def _load(self, operation: LoadIndex) -> None:
+        if self._outdated:
+            # The stream was removed while the store was looking.
+            self._outdated = False
+            self._look()
+            return
         self._loading = False
         waiting, self._waiting = self._waiting, []
         if operation.error is not None:
@@ -120,6 +139,13 @@ class IndexActor(Worker):
             # After a failure the highest asked for is not saved: it may be asked for again.
             self._highest = -1 if self._durable is None else self._durable
             self._answer()
+
+    def _forget(self) -> None:
+        # Saves under way were submitted after the removal, and count.
+        self._outdated = self._loading
+        self._durable = None
+        if not self._saves_in_flight:
+            self._highest = -1
 
     def _answer(self) -> None:
         requests, self._unanswered = self._unanswered, []

@@ -12,8 +12,15 @@ from functools import partial
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.storage import ListIndexes, SavedIndexKey
 from rillnode.actors.streams.answers import failed, invalid_request
-from rillnode.actors.streams.context import StreamContext
-from rillnode.actors.streams.index import GetPosition, IndexActor, Position, SavePosition
+from rillnode.actors.streams.context import StreamContext, StreamRemoved
+from rillnode.actors.streams.index import (
+    FORGET,
+    GetPosition,
+    IndexActor,
+    Position,
+    SavePosition,
+)
+from rillnode.actors.streams.listing import Listing
 from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
 from rillnode.codecs import native
@@ -96,6 +103,10 @@ class IndexService(Worker):
                 self._answer(message)
             case ListIndexes():
                 self._listed(message)
+            case StreamRemoved(record=record):
+                for key, owner in self._owners.items():
+                    if key.stream == record.name:
+                        self.system.post(owner.cell, FORGET)
             case _:
                 pass
 
@@ -115,7 +126,7 @@ class IndexService(Worker):
                 case native.LoadIndexRequest() | native.SaveIndexRequest():
                     self._ask(origin, wire, request, request.stream, request.partition)
                 case native.ListIndexesRequest():
-                    self._list(origin, wire.return_route, request)
+                    self._list_for(Listing(origin, wire.return_route, request))
                 case _:
                     self._malformed(origin, wire, request)
 
@@ -131,10 +142,13 @@ class IndexService(Worker):
     ) -> None:
         client_id = request.client_id
         if max(len(stream.encode()), len(client_id.encode())) > NAME_BYTES_MAX:
+            logger.info("bad_request", extra={"code": "index.invalid"})
             text = f"Stream names and client ids have at most {NAME_BYTES_MAX} bytes"
             self._refuse(origin, wire, request, RequestError("index.invalid", text))
             return
         if partition >= 2**32 or not self._context.access.allows(origin.principal, "pull", stream):
+            self._context.router.undelivered["refused"] += 1
+            logger.info("refused", extra={"principal": origin.principal, "stream": stream[:64]})
             error = RequestError("stream.unknown", "No such stream, or it is not yours to pull")
             self._refuse(origin, wire, request, error)
             return
@@ -213,18 +227,20 @@ class IndexService(Worker):
                 )
         self._reply(origin, asked.return_route, payload)
 
-    def _list(
-        self, origin: Origin, return_route: Route, request: native.ListIndexesRequest
-    ) -> None:
+    def _list_for(self, listing: Listing[native.SavedIndex]) -> None:
+        request = listing.request
         after = None
         if request.after_stream:
             after = SavedIndexKey(
                 request.after_stream, request.after_partition, request.after_client_id
             )
+        self._list(listing, after)
+
+    def _list(self, listing: Listing[native.SavedIndex], after: SavedIndexKey | None) -> None:
         operation = ListIndexes(
             reply_to=self.address,
-            token=(origin, return_route, request),
-            stream=request.stream,
+            token=listing,
+            stream=listing.request.stream,
             after=after,
             limit=native.LIST_MAX,
         )
@@ -232,22 +248,24 @@ class IndexService(Worker):
             self._listed(operation)
 
     def _listed(self, operation: ListIndexes) -> None:
-        origin, return_route, request = operation.token
+        listing: Listing[native.SavedIndex] = operation.token
+        request_id = listing.request.request_id
         if operation.error is not None:
-            self._reply(origin, return_route, failed(request.request_id, operation.error))
+            payload = failed(request_id, operation.error)
+            self._reply(listing.origin, listing.return_route, payload)
             return
-        allows, principal = self._context.access.allows, origin.principal
-        indexes = [
+        allows, principal = self._context.access.allows, listing.origin.principal
+        listing.take(
             native.SavedIndex(key.stream, key.partition, key.client_id, index)
             for key, index in operation.indexes
             if allows(principal, "pull", key.stream)
-        ]
-        last = None
-        if len(operation.indexes) == operation.limit:
-            key, index = operation.indexes[-1]
-            last = native.SavedIndex(key.stream, key.partition, key.client_id, index)
-        response = native.ListIndexesResponse(request.request_id, indexes, last)
-        self._reply(origin, return_route, native.encode(response))
+        )
+        if len(operation.indexes) == operation.limit and not listing.full:
+            self._list(listing, operation.indexes[-1][0])
+            return
+        last = listing.items[-1] if listing.full else None
+        response = native.ListIndexesResponse(request_id, listing.items, last)
+        self._reply(listing.origin, listing.return_route, native.encode(response))
 
     def _refuse(
         self, origin: Origin, wire: WireMessage, request: _Get | _Save, error: RequestError
@@ -258,7 +276,7 @@ class IndexService(Worker):
             case GetIndexRequest() | GetPartitionIndexRequest():
                 self._reply(origin, wire.return_route, invalid_request(request))
             case _:
-                logger.info("save_refused", extra={"code": error.code})
+                pass  # a save has no answer
 
     def _reply(self, origin: Origin, return_route: Route, payload: bytes) -> None:
         self._context.router.reply(origin, ADDRESSES[0], [(return_route, payload)])

@@ -7,22 +7,21 @@ from rillnode.actors.storage import Read
 from rillnode.actors.streams.answers import invalid_request
 from rillnode.codecs.entries import items_of
 from rillnode.codecs.limits import PULL_ENTRIES_MAX
-from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.ockam.routing import Route, local
 from rillnode.codecs.ockam.stream import PullRequest, PullResponse, encode_response, response_tag
+from rillnode.codecs.ockam.wire import overhead_bytes_max
 
-OVERHEAD_BYTES: Final = 64
-"""Room for an answer's version, tag, request id, counts and lengths, each at its longest."""
+PAYLOAD_OVERHEAD_BYTES: Final = 60
+"""Room for an answer's tag, lengths, request id and count, each at its longest."""
 
 ENTRY_OVERHEAD_BYTES: Final = 15
 """Room for an entry's index and length, each at its longest."""
 
-_HOP_OVERHEAD_BYTES: Final = 8
-
 
 def answer_room(origin: Origin, return_route: Route, own_address: bytes) -> int:
     """Bytes that the entries of one answer may take, behind both routes."""
-    hops = sum(len(address.value) + _HOP_OVERHEAD_BYTES for address in return_route)
-    return origin.message_bytes_max - OVERHEAD_BYTES - hops - len(own_address)
+    overhead = overhead_bytes_max(return_route, (local(own_address),))
+    return origin.message_bytes_max - overhead - PAYLOAD_OVERHEAD_BYTES
 
 
 def pull_answer(request: PullRequest, operation: Read, room: int) -> bytes:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rillnode.actors.storage import ListStreams, StreamRecord, Trim, log_id
-from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.holds import Holds
 from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
@@ -28,7 +28,10 @@ class _List:
 
 
 class RetentionActor(Worker):
-    """One per node. Streams without limits cost it nothing."""
+    """One per node. Streams without limits cost it nothing.
+
+    At its start it looks at every stream once, and counts for the quotas what it finds.
+    """
 
     on_failure = "restart"
 
@@ -48,6 +51,8 @@ class RetentionActor(Worker):
         match message:
             case StreamRecord():
                 self._note(message)
+            case StreamRemoved(record=record):
+                self._limited.pop(record.id, None)
             case ListStreams():
                 self._listed(message)
             case Trim():
@@ -71,8 +76,11 @@ class RetentionActor(Worker):
             logger.warning("streams_not_listed", extra={"code": operation.error.code})
             self.wake_after(SWEEP_SECONDS, _List(operation.after))
             return
-        for record in operation.records:
+        quotas = self._context.quotas
+        for record, extents in zip(operation.records, operation.extents, strict=True):
             self._note(record)
+            if quotas.enabled:
+                quotas.found(record, extents)
         if len(operation.records) == operation.limit:
             self._list(operation.records[-1].name)
 
@@ -95,7 +103,7 @@ class RetentionActor(Worker):
                 self._context.store.submit(
                     Trim(
                         reply_to=self.address,
-                        token=(record.name, partition),
+                        token=(record, partition),
                         log=log,
                         retention=record.retention,
                         now_ms=now_ms,
@@ -104,12 +112,14 @@ class RetentionActor(Worker):
                 )
 
     def _trimmed(self, operation: Trim) -> None:
-        name, partition = operation.token
+        record, partition = operation.token
         if operation.error is None and operation.trimmed:
+            if self._context.quotas.enabled:
+                self._context.quotas.trimmed(record.owner, operation.log, operation.extent)
             logger.info(
                 "trimmed",
                 extra={
-                    "stream": name,
+                    "stream": record.name,
                     "partition": partition,
                     "entries": operation.trimmed,
                     "first_index": operation.extent.first_index,

@@ -1,12 +1,16 @@
-"""The stream service: makes streams, tells their addresses, describes and trims them.
+"""The stream service: makes streams, tells their addresses, describes, trims and removes them.
 
 Work on one name is done in the order of its arrival: while the store is asked about a name, what
-else arrives for it waits. No answer depends on what this process has seen before.
+else arrives for it waits. No answer depends on what this process has seen before. Who may do
+nothing with a name is refused before anything is looked up, as if there were no such stream.
 """
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from itertools import takewhile
+
+import msgspec
 
 from rillnode.actors.access import NODE_PRINCIPAL
 from rillnode.actors.delivery import Delivery, Origin
@@ -15,63 +19,41 @@ from rillnode.actors.storage import (
     ListStreams,
     LogExtent,
     PutStream,
-    Retention,
+    RemoveStream,
     StreamRecord,
     Trim,
     log_id,
 )
-from rillnode.actors.streams.answers import failed, invalid_request
-from rillnode.actors.streams.context import StreamContext, stream_address
-from rillnode.actors.streams.describe import stream_info
+from rillnode.actors.streams.answers import (
+    creation_done,
+    failed,
+    invalid_request,
+    is_error,
+    refused,
+    removal_done,
+)
+from rillnode.actors.streams.ask import OVER_QUOTA, UNKNOWN, Ask, EnsureStream
+from rillnode.actors.streams.context import StreamContext, StreamRemoved, stream_address
+from rillnode.actors.streams.describe import retention_of, stream_info, told
+from rillnode.actors.streams.listing import Listing
+from rillnode.actors.streams.revising import Revised, ReviseStream, Revision
+from rillnode.actors.streams.rules import RESERVED_PREFIX, StreamRules
 from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
 from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
+from rillnode.codecs.ockam import stream_admin
 from rillnode.codecs.ockam.routing import Route
-from rillnode.codecs.ockam.stream import (
-    CreatePartitionedRequest,
-    CreatePartitionedResponse,
-    CreateRequest,
-    CreateResponse,
-    encode_response,
-    response_tag,
-)
-from rillnode.codecs.requests import decode_request
+from rillnode.codecs.ockam.stream import CreatePartitionedRequest, CreateRequest
+from rillnode.codecs.requests import decode_service_request
 
 logger = logging.getLogger("rillnode.actors.streams.service")
 
 ADDRESSES = (b"stream", b"stream_service")
 
-
-@dataclass(frozen=True, slots=True)
-class EnsureStream:
-    """Make a configured stream, or bring its partitions and retention up to the configuration."""
-
-    name: str
-    partitions: int
-    retention: Retention
-
-
-_Creating = CreateRequest | CreatePartitionedRequest
-
-
-@dataclass(frozen=True, slots=True)
-class _Ask:
-    """One request on one name, and what to do with the record once it is known."""
-
-    origin: Origin
-    return_route: Route
-    request: _Creating | native.Request | EnsureStream
-    partitions: int = 0
-    retention: Retention | None = None
-
-
-@dataclass(slots=True)
-class _Name:
-    """A name that the store is being asked about, and what waits for the answer."""
-
-    waiting: list[_Ask] = field(default_factory=list[_Ask])
+Changed = Callable[[StreamRecord | StreamRemoved], None]
+"""Told of every stream that is served, as it is then, and of each that is removed."""
 
 
 class StreamService(Worker):
@@ -80,10 +62,12 @@ class StreamService(Worker):
     mailbox_messages_max = 16_384
     on_failure = "restart"
 
-    def __init__(self, context: StreamContext, listener: Callable[[StreamRecord], None]) -> None:
+    def __init__(self, context: StreamContext, changed: Changed, rules: StreamRules) -> None:
         self._context = context
-        self._listener = listener
-        self._names: dict[str, _Name] = {}
+        self._changed = changed
+        self._rules = rules
+        # Of each name that the store is being asked about, what waits for the answer.
+        self._names: dict[str, list[Ask]] = {}
         self._node = Origin(NODE_PRINCIPAL, 0, native=False)
 
     def handle(self, message: object, sender: Cell | None) -> None:
@@ -95,80 +79,103 @@ class StreamService(Worker):
                 self._found(message)
             case PutStream():
                 self._put(message)
+            case RemoveStream():
+                self._removed(message)
             case ListStreams():
                 self._listed(message)
             case Trim():
                 self._trimmed(message)
-            case EnsureStream():
-                ask = _Ask(self._node, (), message, message.partitions, message.retention)
-                self._enqueue(message.name, ask)
+            case EnsureStream(name=name, partitions=partitions, retention=retention):
+                self._enqueue(name, Ask(self._node, (), message, None, partitions, retention))
+            case ReviseStream(name=name) if sender is not None:
+                self._enqueue(name, Revision(message, sender).work)
             case _:
                 pass
 
     # Requests --------------------------------------------------------------------------------
 
     def _requests(self, delivery: Delivery) -> None:
+        origin = delivery.origin
         for wire in delivery.messages:
             try:
-                request = decode_request(wire.payload, speaks_native=delivery.origin.native)
+                request = decode_service_request(wire.payload, speaks_native=origin.native)
             except CodecError as error:
                 logger.info("bad_request", extra={"code": error.code})
-                self._invalid(delivery.origin, wire.return_route, error)
+                if not is_error(error):
+                    self._reply(origin, wire.return_route, invalid_request(error))
                 continue
-            self._request(delivery.origin, wire.return_route, request)
+            self._request(origin, wire.return_route, request)
 
     def _request(self, origin: Origin, return_route: Route, request: object) -> None:
         match request:
             case CreateRequest(stream_name=name):
-                self._create(origin, return_route, request, name, 1)
+                self._create(Ask(origin, return_route, request, partitions=1), name)
             case CreatePartitionedRequest(stream_name=name, partitions=partitions):
-                self._create(origin, return_route, request, name, partitions)
+                self._create(Ask(origin, return_route, request, partitions=partitions), name)
             case native.OpenRequest(name=name, partitions=partitions):
-                self._create(origin, return_route, request, name or None, partitions)
-            case native.DescribeRequest(name=name) | native.TrimRequest(name=name):
-                self._enqueue(name, _Ask(origin, return_route, request))
+                ask = Ask(origin, return_route, request, partitions=partitions)
+                self._create(ask, name or None)
+            case native.DescribeRequest(name=name):
+                self._admit(name, Ask(origin, return_route, request))
+            case native.TrimRequest(name=name) | native.RemoveRequest(name=name):
+                self._admit(name, Ask(origin, return_route, request, "admin"))
+            case stream_admin.AdminRequest(command=command):
+                self._administer(Ask(origin, return_route, request, "admin"), command)
             case native.ListRequest():
-                operation = ListStreams(
-                    reply_to=self.address,
-                    token=(origin, return_route, request),
-                    after=request.after,
-                    prefix=request.prefix,
-                    limit=native.LIST_MAX,
-                )
-                if self._context.store.read(operation):
-                    self._listed(operation)
+                self._list(Listing(origin, return_route, request), request.after)
             case _:
-                self._invalid(origin, return_route, request)
+                self._reply(origin, return_route, invalid_request(request))
 
-    def _create(
-        self,
-        origin: Origin,
-        return_route: Route,
-        request: _Creating | native.OpenRequest,
-        name: str | None,
-        partitions: int,
-    ) -> None:
+    def _create(self, ask: Ask, name: str | None) -> None:
         if name is None:
             name = f"generated_{self._context.entropy(4).hex()}"
-        ask = _Ask(origin, return_route, request, partitions)
-        valid = 0 < len(name.encode()) <= NAME_BYTES_MAX and 0 < partitions <= PARTITIONS_MAX
-        if not valid:
+        if not 0 < len(name.encode()) <= NAME_BYTES_MAX or not 0 < ask.partitions <= PARTITIONS_MAX:
             text = (
                 f"A stream has a name of 1 to {NAME_BYTES_MAX} bytes "
                 f"and 1 to {PARTITIONS_MAX} partitions"
             )
             self._refuse(ask, RequestError("stream.invalid", text))
             return
-        self._enqueue(name, ask)
+        partitions_max = self._rules.find(name).partitions_max
+        if ask.partitions > partitions_max and self._admits(name, ask):
+            text = f"A stream of this name has at most {partitions_max} partitions here"
+            self._refuse(ask, RequestError("stream.invalid", text))
+            return
+        self._admit(name, ask)
+
+    def _administer(self, ask: Ask, command: stream_admin.Command) -> None:
+        name = command.stream_name
+        if isinstance(command, stream_admin.Retain) and self._admits(name, ask):
+            try:
+                ask = replace(ask, retention=retention_of(command.limits))
+            except RequestError as error:
+                self._refuse(ask, error)
+                return
+        self._admit(name, ask)
+
+    def _admit(self, name: str, ask: Ask) -> None:
+        """Take a request, or refuse it without a look at whether there is such a stream."""
+        if self._admits(name, ask):
+            self._enqueue(name, ask)
+            return
+        self._context.router.undelivered["refused"] += 1
+        logger.info("refused", extra={"principal": ask.origin.principal, "stream": name[:64]})
+        self._refuse(ask, UNKNOWN)
+
+    def _admits(self, name: str, ask: Ask) -> bool:
+        if len(name) > NAME_BYTES_MAX:
+            return False  # no stream has such a name, and no answer about it is remembered
+        verbs = self._context.access.verbs(ask.origin.principal, name)
+        return bool(verbs) and (ask.needs is None or ask.needs in verbs)
 
     # One name at a time ----------------------------------------------------------------------
 
-    def _enqueue(self, name: str, work: _Ask) -> None:
-        held = self._names.get(name)
-        if held is not None:
-            held.waiting.append(work)
+    def _enqueue(self, name: str, work: Ask) -> None:
+        waiting = self._names.get(name)
+        if waiting is not None:
+            waiting.append(work)
             return
-        self._names[name] = _Name([work])
+        self._names[name] = [work]
         self._find(name)
 
     def _find(self, name: str) -> None:
@@ -184,164 +191,209 @@ class StreamService(Worker):
         self._known(name, operation.record, operation.extents)
 
     def _known(self, name: str, record: StreamRecord | None, extents: Sequence[LogExtent]) -> None:
-        held = self._names.get(name)
-        if held is None:
+        waiting = self._names.get(name)
+        if waiting is None:
             return  # asked for before a restart
-        wanted = self._wanted(name, record, held.waiting)
-        if wanted is not None and wanted != record:
-            # Answers are given when the new record is durable; what arrives till then waits too.
-            put = PutStream(reply_to=self.address, token=record is None, record=wanted)
-            self._context.store.submit(put)
-            return
+        while waiting:
+            if waiting[0].removes and record is not None:
+                # It is answered when the stream is gone, and what follows it finds none.
+                operation = RemoveStream(reply_to=self.address, token=waiting[0], name=name)
+                self._context.store.submit(operation)
+                return
+            if isinstance(waiting[0].request, Revision):
+                if self._revises(waiting[0].request, record):
+                    return
+                del waiting[0]
+                continue
+            together = [*takewhile(lambda work: work.changes, waiting)] or waiting[:1]
+            wanted = self._wanted(name, record, together)
+            if wanted is not None and wanted != record:
+                # Answers are given when the new record is durable; what arrives till then waits.
+                put = PutStream(reply_to=self.address, token=record is None, record=wanted)
+                self._context.store.submit(put)
+                return
+            del waiting[: len(together)]
+            for work in together:
+                self._serve(name, record, work, extents)
         del self._names[name]
-        for work in held.waiting:
-            self._serve(name, record, work, extents)
+
+    def _revises(self, revision: Revision, record: StreamRecord | None) -> bool:
+        """Give the store what a revision changes, or answer one that has nothing left to change."""
+        found = record or self._fresh(revision.request.name, revision.request.principal)
+        step = revision.next_step(found, self._rules, self._context.quotas)
+        if isinstance(step, Revised):
+            if step.record is not None:
+                self._changed(step.record)
+            self.system.post(revision.asker, step)
+            return False
+        step.reply_to = self.address
+        self._context.store.submit(step)
+        return True
 
     def _wanted(
-        self, name: str, record: StreamRecord | None, waiting: list[_Ask]
+        self, name: str, record: StreamRecord | None, waiting: Sequence[Ask]
     ) -> StreamRecord | None:
-        """The record that the creating requests among those waiting ask for."""
+        """The record that those waiting ask for, as far as they may."""
         wanted = record
         for work in waiting:
-            if not work.partitions:
+            if work.partitions and self._may_create(name, work):
+                wanted = wanted or self._new_record(name, work)
+            elif work.partitions or work.retention is None:
                 continue
-            principal = work.origin.principal
-            if not self._context.access.allows(principal, "create", name):
-                continue
-            if wanted is None:
-                wanted = StreamRecord(
-                    name=name, created_at=self._context.clock.now_ms(), owner=principal
+            if wanted is not None:
+                wanted = msgspec.structs.replace(
+                    wanted,
+                    partitions=max(wanted.partitions, work.partitions),
+                    retention=work.retention or wanted.retention,
                 )
-            partitions = max(wanted.partitions, work.partitions)
-            retention = wanted.retention if work.retention is None else work.retention
-            wanted = StreamRecord(
-                name=name,
-                id=wanted.id,
-                partitions=partitions,
-                created_at=wanted.created_at,
-                owner=wanted.owner,
-                retention=retention,
-            )
         return wanted
 
+    def _may_create(self, name: str, work: Ask) -> bool:
+        if name.startswith(RESERVED_PREFIX):
+            return False
+        return self._context.access.allows(work.origin.principal, "create", name)
+
+    def _new_record(self, name: str, work: Ask) -> StreamRecord | None:
+        """A stream of the asker's, unless its quota is used up."""
+        owner = work.origin.principal
+        return self._fresh(name, owner) if self._context.quotas.admit_stream(owner, name) else None
+
+    def _fresh(self, name: str, owner: str) -> StreamRecord:
+        now_ms, rule = self._context.clock.now_ms(), self._rules.find(name)
+        return StreamRecord(name=name, created_at=now_ms, owner=owner, retention=rule.retention)
+
     def _put(self, operation: PutStream) -> None:
-        name = operation.record.name
-        if operation.error is not None:
-            self._fail(name, operation.error)
-            return
         record, created = operation.record, operation.token
-        logger.debug("stream_stored", extra={"stream": name, "partitions": record.partitions})
+        if operation.error is not None:
+            if created:
+                self._context.quotas.not_created(record.owner, record.name)
+            self._fail(record.name, operation.error)
+            return
+        logger.debug("stream_stored", extra={"stream": record.name, "count": record.partitions})
         if created:
-            self._known(name, record, [LogExtent()] * record.partitions)
+            self._known(record.name, record, [LogExtent()] * record.partitions)
         else:
-            self._find(name)
+            self._find(record.name)
 
     def _fail(self, name: str, error: StoreError) -> None:
-        held = self._names.pop(name, None)
-        for work in held.waiting if held else ():
+        for work in self._names.pop(name, ()):
             self._refuse(work, error)
 
     # Serving what waited ---------------------------------------------------------------------
 
     def _serve(
-        self,
-        name: str,
-        record: StreamRecord | None,
-        work: _Ask,
-        extents: Sequence[LogExtent],
+        self, name: str, record: StreamRecord | None, work: Ask, extents: Sequence[LogExtent]
     ) -> None:
-        verbs = self._context.access.verbs(work.origin.principal, name)
-        if record is None or not verbs:
-            text = "No such stream, or it is not yours to use: see `rillnode stream ls`"
-            self._refuse(work, RequestError("stream.unknown", text))
+        if record is None:
+            creates = work.partitions and self._may_create(name, work)
+            self._refuse(work, OVER_QUOTA if creates else UNKNOWN)
             return
-        self._listener(record)
+        self._changed(record)
         match work.request:
-            case CreateRequest() | CreatePartitionedRequest():
-                self._init(record, work)
+            case CreateRequest() | CreatePartitionedRequest() as request:
+                self._init(record, work, request)
+            case native.TrimRequest(partition=partition, before=before):
+                self._trim(record, work, partition, before)
+            case stream_admin.AdminRequest(
+                command=stream_admin.Trim(partition=partition, before=before)
+            ) if not work.done:
+                self._trim(record, work, partition, before)
             case (
-                native.OpenRequest(request_id=request_id)
-                | native.DescribeRequest(request_id=request_id)
-            ):
-                info = stream_info(record, extents)
-                response = native.encode(native.StreamResponse(request_id, info))
-                self._reply(work.origin, work.return_route, response)
-            case native.TrimRequest() as request:
-                self._trim(record, work, request)
+                native.OpenRequest() | native.DescribeRequest() | stream_admin.AdminRequest()
+            ) as request:
+                self._reply(work.origin, work.return_route, told(request, record, extents))
             case _:
                 pass
 
-    def _init(self, record: StreamRecord, work: _Ask) -> None:
+    def _init(
+        self, record: StreamRecord, work: Ask, request: CreateRequest | CreatePartitionedRequest
+    ) -> None:
         """Answer a create: one INIT for each partition asked for, from the stream's address."""
-        request = work.request
         for partition in range(min(work.partitions, record.partitions)):
-            if isinstance(request, CreateRequest):
-                tag = response_tag(request.tag)
-                payload = encode_response(CreateResponse(record.name, tag))
-            elif isinstance(request, CreatePartitionedRequest):
-                tag = response_tag(request.tag)
-                payload = encode_response(CreatePartitionedResponse(record.name, partition, tag))
-            else:
-                return
+            payload = creation_done(request, record.name, partition)
             address = stream_address(record.name, partition)
             self._context.router.reply(work.origin, address, [(work.return_route, payload)])
 
-    def _trim(self, record: StreamRecord, work: _Ask, request: native.TrimRequest) -> None:
-        allowed = self._context.access.allows(work.origin.principal, "admin", record.name)
-        if not allowed or request.partition >= record.partitions:
-            text = "No such partition, or it is not yours to trim"
-            self._refuse(work, RequestError("stream.unknown", text))
+    def _trim(self, record: StreamRecord, work: Ask, partition: int, before: int) -> None:
+        if partition >= record.partitions:
+            self._refuse(work, RequestError("stream.partition", "The stream has no such partition"))
             return
-        self._context.store.submit(
-            Trim(
-                reply_to=self.address,
-                token=(work.origin, work.return_route, request),
-                log=log_id(record.id, request.partition),
-                before=request.before,
-            )
-        )
+        log = log_id(record.id, partition)
+        token = (work, record)
+        self._context.store.submit(Trim(reply_to=self.address, token=token, log=log, before=before))
 
     def _trimmed(self, operation: Trim) -> None:
-        origin, return_route, request = operation.token
-        self._reply(
-            origin,
-            return_route,
-            failed(request.request_id, operation.error)
-            if operation.error
-            else native.encode(
-                native.PositionResponse(request.request_id, operation.extent.first_index)
-            ),
+        work, record = operation.token
+        if operation.error is not None:
+            self._refuse(work, operation.error)
+            return
+        self._context.quotas.trimmed(record.owner, operation.log, operation.extent)
+        if isinstance(work.request, native.TrimRequest):
+            first = operation.extent.first_index
+            response = native.PositionResponse(work.request.request_id, first)
+            self._reply(work.origin, work.return_route, native.encode(response))
+        else:
+            self._enqueue(record.name, replace(work, done=True))
+
+    def _removed(self, operation: RemoveStream) -> None:
+        work, record, name = operation.token, operation.record, operation.name
+        if operation.error is not None or record is None:
+            self._fail(name, operation.error or StoreError("store.failed", "Nothing was removed"))
+            return
+        logger.info("stream_removed", extra={"stream": name, "by": work.origin.principal})
+        self._context.quotas.removed(record)
+        removed = StreamRemoved(record)
+        for partition in range(record.partitions):
+            cell = self._context.router.lookup(stream_address(name, partition))
+            if cell is not None:
+                self.system.post(cell, removed)
+        self._changed(removed)
+        if isinstance(work.request, Revision):
+            self.system.post(work.request.asker, Revised())
+        else:
+            self._reply(work.origin, work.return_route, removal_done(work.request))
+        if name in self._names:
+            del self._names[name][0]
+            self._known(name, None, ())
+
+    def _list(self, listing: Listing[native.StreamInfo], after: str) -> None:
+        operation = ListStreams(
+            reply_to=self.address,
+            token=listing,
+            after=after,
+            prefix=listing.request.prefix,
+            limit=native.LIST_MAX,
         )
+        if self._context.store.read(operation):
+            self._listed(operation)
 
     def _listed(self, operation: ListStreams) -> None:
-        origin, return_route, request = operation.token
+        listing: Listing[native.StreamInfo] = operation.token
+        request_id, principal = listing.request.request_id, listing.origin.principal
         if operation.error is not None:
-            self._reply(origin, return_route, failed(request.request_id, operation.error))
+            payload = failed(request_id, operation.error)
+            self._reply(listing.origin, listing.return_route, payload)
             return
-        infos = [
-            stream_info(record, extents)
-            for record, extents in zip(operation.records, operation.extents, strict=True)
-            if self._context.access.verbs(origin.principal, record.name)
-        ]
-        full = len(operation.records) == operation.limit
-        last = operation.records[-1].name if full else ""
-        response = native.ListResponse(request.request_id, infos, last)
-        self._reply(origin, return_route, native.encode(response))
+        verbs = self._context.access.verbs
+        found = zip(operation.records, operation.extents, strict=True)
+        listing.take(stream_info(*one) for one in found if verbs(principal, one[0].name))
+        if len(operation.records) == operation.limit and not listing.full:
+            self._list(listing, operation.records[-1].name)
+            return
+        after = listing.items[-1].name if listing.full else ""
+        response = native.ListResponse(request_id, listing.items, after)
+        self._reply(listing.origin, listing.return_route, native.encode(response))
 
     # Refusals --------------------------------------------------------------------------------
 
-    def _invalid(self, origin: Origin, return_route: Route, cause: object) -> None:
-        self._reply(origin, return_route, invalid_request(cause))
-
-    def _refuse(self, work: _Ask, error: RillnodeError) -> None:
+    def _refuse(self, work: Ask, error: RillnodeError) -> None:
         if work.origin is self._node:
             logger.warning("stream_not_made", extra={"code": error.code, "reason": error.text})
             return
-        match work.request:
-            case CreateRequest() | CreatePartitionedRequest() | EnsureStream():
-                self._invalid(work.origin, work.return_route, work.request)
-            case request:
-                self._reply(work.origin, work.return_route, failed(request.request_id, error))
+        if isinstance(work.request, Revision):
+            self.system.post(work.request.asker, Revised(error=error))
+            return
+        self._reply(work.origin, work.return_route, refused(work.request, error))
 
     def _reply(self, origin: Origin, return_route: Route, payload: bytes) -> None:
         self._context.router.reply(origin, ADDRESSES[0], [(return_route, payload)])

@@ -9,41 +9,52 @@ durable. Entries are never deduplicated by request id: a publisher that sends tw
 """
 
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from rillnode.actors.access import Verb
 from rillnode.actors.delivery import Delivery, Origin
-from rillnode.actors.router import Resolve
-from rillnode.actors.storage import Append, FindStream, Read, log_id
-from rillnode.actors.streams.answers import failed, invalid_request
-from rillnode.actors.streams.asked import NativeAppend, NativeRead, Pull, Pushes, confirm
-from rillnode.actors.streams.context import StreamContext, parse_stream_address
+from rillnode.actors.storage import Append, FindStream, Read, StreamRecord, log_id
+from rillnode.actors.streams.answers import failed, invalid_request, is_error
+from rillnode.actors.streams.appending import Appends, settle
+from rillnode.actors.streams.ask import UNKNOWN as UNKNOWN_STREAM
+from rillnode.actors.streams.asked import NativeRead, Pull, confirm
+from rillnode.actors.streams.context import StreamContext, StreamRemoved
+from rillnode.actors.streams.inside import (
+    FOLLOWING,
+    AppendEntries,
+    EntriesAppended,
+    Follow,
+    Inside,
+)
 from rillnode.actors.streams.pulling import encode_pulled
-from rillnode.actors.streams.subscription import Grown, SubscriptionActor, Unsubscribed
+from rillnode.actors.streams.subscription import (
+    REMOVED,
+    Grown,
+    SubscriptionActor,
+    Unsubscribed,
+)
 from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
 from rillnode.codecs import native
-from rillnode.codecs.entries import check_body, pack_body, split_items
-from rillnode.codecs.errors import CodecError, RequestError
+from rillnode.codecs.errors import CodecError, RequestError, StoreError
 from rillnode.codecs.limits import (
     ENTRY_BYTES_MAX,
     PULL_ENTRIES_MAX,
     SUBSCRIPTIONS_PER_LINK_MAX,
 )
 from rillnode.codecs.ockam.routing import Route, WireMessage
-from rillnode.codecs.ockam.stream import (
-    PullRequest,
-    PushRequest,
-    Status,
-)
+from rillnode.codecs.ockam.stream import PullRequest, PushRequest, Status
 from rillnode.codecs.requests import decode_request
 
 logger = logging.getLogger("rillnode.actors.streams.stream")
 
-NONE: Final[frozenset[Cell]] = frozenset()
+NONE: Final[tuple[Cell, ...]] = ()
+
+Request = Delivery | Inside
+"""What waits while the stream is looked for."""
 
 UNKNOWN: Final = -1
 """Stands for the log until the stream is found."""
@@ -71,6 +82,8 @@ class StreamActor(Worker):
     on_failure = "restart"
     idle_seconds = 60.0
 
+    _appends: Appends
+
     def __init__(
         self, context: StreamContext, own_address: bytes, name: str, partition: int
     ) -> None:
@@ -80,24 +93,27 @@ class StreamActor(Worker):
         self._partition = partition
         self._log = UNKNOWN
         # Shared empty values stand here while there is nothing: see W4 in benchmarks/.
-        self._waiting: Sequence[Delivery] = ()
+        self._waiting: Sequence[Request] = ()
         self._finding = False
+        self._outdated = False
         self._missed = 0
-        self._subscriptions: Set[Cell] = NONE
+        self._subscriptions = NONE
         self._in_flight = 0
 
     def may_passivate(self) -> bool:
         """Stay while a subscription or a submitted operation needs this instance."""
-        return not self._subscriptions and not self._in_flight and not self._finding
+        if self._finding or self._subscriptions or self._in_flight:
+            return False
+        return self._log == UNKNOWN or not self._appends.in_flight
 
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take requests from links and completed operations from the store."""
         match message:
-            case Delivery():
+            case Delivery() | AppendEntries() | Follow():
                 if self._log == UNKNOWN:
                     self._find(message)
                 else:
-                    self._requests(message)
+                    self._take(message)
             case FindStream():
                 self._found(message)
             case _Expire(deliveries=seen):
@@ -107,41 +123,89 @@ class StreamActor(Worker):
             case Append():
                 self._appended(message)
             case Read():
-                self._in_flight -= 1
+                self._in_flight = max(0, self._in_flight - 1)
                 self._read(message)
             case Unsubscribed(subscription=cell):
-                self._subscriptions -= {cell}
+                self._subscriptions = tuple(one for one in self._subscriptions if one is not cell)
+            case StreamRecord():
+                if self._log == log_id(message.id, self._partition):
+                    self._appends.update(message)
+            case StreamRemoved(record=record):
+                self._removed(record)
             case _:
                 pass
 
     # Finding the stream ----------------------------------------------------------------------
 
-    def _find(self, delivery: Delivery) -> None:
-        self._waiting = [*self._waiting, delivery]
-        # What waits may all be pulls: its connection must not hand on more and more of them.
-        delivery.origin.reserved_bytes += _largest_answers(delivery)
+    def _find(self, message: Request) -> None:
+        self._waiting = [*self._waiting, message]
+        if isinstance(message, Delivery):
+            # It may all be pulls: its connection must not hand on more and more of them.
+            message.origin.account.reserved_bytes += _largest_answers(message)
         if not self._finding:
             self._finding = True
-            operation = FindStream(reply_to=self.address, name=self._name)
-            if self._context.store.read(operation):
-                self._found(operation)
+            self._look()
+
+    def _look(self) -> None:
+        operation = FindStream(reply_to=self.address, name=self._name)
+        if self._context.store.read(operation):
+            self._found(operation)
 
     def _found(self, operation: FindStream) -> None:
+        if self._outdated:
+            # A stream was removed while the store was looking, and may be what it found.
+            self._outdated = False
+            self._look()
+            return
         self._finding = False
         waiting, self._waiting = self._waiting, ()
-        for delivery in waiting:
-            delivery.origin.reserved_bytes -= _largest_answers(delivery)
+        for message in waiting:
+            if isinstance(message, Delivery):
+                message.origin.account.reserved_bytes -= _largest_answers(message)
         record = operation.record
         if record is not None and self._partition < record.partitions:
             self._log = log_id(record.id, self._partition)
-            for delivery in waiting:
-                self._requests(delivery)
+            self._appends = Appends(
+                self._context, self.address, self._own_address, self._log, record.owner
+            )
+            self._appends.update(record)
+            if self._context.quotas.enabled:
+                self._context.quotas.found(record, operation.extents)
+            for message in waiting:
+                self._take(message)
             return
-        reason = "unknown_address" if operation.error is None else operation.error.code
-        for delivery in waiting:
-            self._context.router.undeliverable(reason, delivery)
-        self._missed += len(waiting)
+        for message in waiting:
+            self._lose(message, operation.error)
+        self._leave_later(len(waiting))
+
+    def _lose(self, message: Request, error: StoreError | None) -> None:
+        """There is no stream, or it could not be looked up."""
+        match message:
+            case Delivery():
+                reason = "unknown_address" if error is None else error.code
+                self._context.router.undeliverable(reason, message)
+            case AppendEntries(sender=sender):
+                self.system.post(sender, EntriesAppended(message, -1, error or UNKNOWN_STREAM))
+            case Follow(follower=follower):
+                self.system.post(follower, REMOVED)
+
+    def _leave_later(self, missed: int) -> None:
+        self._missed += missed
         self.wake_after(MISSING_SECONDS, _Expire(self._missed))
+
+    def _removed(self, record: StreamRecord) -> None:
+        """Forget a stream that is no more; there may be another of its name by now."""
+        self._outdated = self._finding
+        if self._log == log_id(record.id, self._partition):
+            self._forget()
+        elif self._log == UNKNOWN:
+            self._leave_later(1)
+
+    def _forget(self) -> None:
+        self._log = UNKNOWN
+        for cell in self._subscriptions:
+            self.system.post(cell, REMOVED)
+        self._leave_later(1)
 
     def _expire(self, missed: int) -> None:
         """End an actor without a stream, once nothing has come for it for a while."""
@@ -151,6 +215,17 @@ class StreamActor(Worker):
             self.system.post(self.address, _Leave())
 
     # Requests --------------------------------------------------------------------------------
+
+    def _take(self, message: Request) -> None:
+        match message:
+            case Delivery():
+                self._requests(message)
+            case AppendEntries():
+                self._appends.inserted(message)
+            case Follow(follower=follower):
+                if follower not in self._subscriptions:
+                    self._subscriptions += (follower,)
+                self.system.post(follower, FOLLOWING)
 
     def _requests(self, delivery: Delivery) -> None:
         origin = delivery.origin
@@ -166,7 +241,8 @@ class StreamActor(Worker):
                 request = decode_request(wire.payload, speaks_native=origin.native)
             except CodecError as error:
                 logger.info("bad_request", extra={"stream": self._name, "code": error.code})
-                answers.append((wire.return_route, invalid_request(error)))
+                if not is_error(error):
+                    answers.append((wire.return_route, invalid_request(error)))
                 continue
             if isinstance(request, PushRequest):
                 if "push" not in verbs:
@@ -180,7 +256,7 @@ class StreamActor(Worker):
             else:
                 self._request(origin, wire.return_route, request, answers)
         if pushes:
-            self._append_pushes(origin, pushes)
+            self._appends.pushes(origin, pushes)
         if answers:
             self._context.router.reply(origin, self._own_address, answers)
         if refused:
@@ -195,7 +271,7 @@ class StreamActor(Worker):
     ) -> None:
         match request:
             case native.AppendRequest():
-                self._append_native(origin, return_route, request, answers)
+                self._appends.block(origin, return_route, request, answers)
             case PullRequest():
                 self._pull(origin, return_route, request, answers)
             case native.ReadRequest():
@@ -216,49 +292,15 @@ class StreamActor(Worker):
             case _:
                 answers.append((return_route, invalid_request(request)))
 
-    # Appending -------------------------------------------------------------------------------
-
-    def _append_pushes(self, origin: Origin, pushes: list[tuple[Route, PushRequest]]) -> None:
-        start = 0
-        for items in split_items([request.data for _, request in pushes]):
-            waiting = pushes[start : start + len(items)]
-            self._submit_append(len(items), pack_body(items), Pushes(origin, waiting))
-            start += len(items)
-
-    def _append_native(
-        self,
-        origin: Origin,
-        return_route: Route,
-        request: native.AppendRequest,
-        answers: list[tuple[Route, bytes]],
-    ) -> None:
-        try:
-            check_body(request.count, request.body)
-        except CodecError as error:
-            answers.append((return_route, failed(request.request_id, error)))
-            return
-        token = NativeAppend(origin, return_route, request.request_id)
-        self._submit_append(request.count, request.body, token)
-
-    def _submit_append(self, count: int, body: bytes | memoryview, token: object) -> None:
-        self._in_flight += 1
-        self._context.store.submit(
-            Append(
-                reply_to=self.address,
-                token=token,
-                log=self._log,
-                received_at=self._context.clock.now_ms(),
-                count=count,
-                body=body,
-            )
-        )
-
     def _appended(self, operation: Append) -> None:
-        self._in_flight -= 1
-        asked: Pushes | NativeAppend = operation.token
-        answers = asked.answers(operation)
-        self._context.router.reply(asked.origin, self._own_address, answers)
-        if operation.error is None and self._subscriptions:
+        settle(self._context, self._own_address, operation)
+        if self._log != UNKNOWN:
+            # What an instance before a restart has submitted was never counted by this one.
+            self._appends.in_flight = max(0, self._appends.in_flight - 1)
+        if operation.error is not None:
+            if operation.error.code == "stream.removed" and operation.log == self._log:
+                self._forget()
+        elif self._subscriptions:
             grown = Grown(next_index=operation.first_index + operation.count)
             for cell in self._subscriptions:
                 self.system.post(cell, grown)
@@ -291,7 +333,7 @@ class StreamActor(Worker):
 
     def _submit_read(self, operation: Read, origin: Origin, reserved: int) -> None:
         operation.reply_to = self.address
-        origin.reserved_bytes += reserved
+        origin.account.reserved_bytes += reserved
         if self._context.store.read(operation):
             self._read(operation)
         else:
@@ -299,7 +341,7 @@ class StreamActor(Worker):
 
     def _read(self, operation: Read) -> None:
         asked: Pull | NativeRead = operation.token
-        asked.origin.reserved_bytes -= asked.reserved
+        asked.origin.account.reserved_bytes -= asked.reserved
         answer = (asked.return_route, asked.answer(operation, self._own_address))
         self._context.router.reply(asked.origin, self._own_address, [answer])
 
@@ -323,23 +365,8 @@ class StreamActor(Worker):
             ),
             parent=self.address,
         )
-        self._subscriptions |= {cell}
+        self._subscriptions += (cell,)
         origin.attached.add(cell)
-
-
-def stream_resolver(context: StreamContext, parent: Cell) -> Resolve:
-    """Make the actors of streams when the first message for their address comes.
-
-    Who may do nothing with a stream of that name makes none.
-    """
-
-    def resolve(address: bytes, origin: Origin) -> Cell | None:
-        parsed = parse_stream_address(address)
-        if parsed is None or not context.access.verbs(origin.principal, parsed[0]):
-            return None
-        return context.system.spawn(partial(StreamActor, context, address, *parsed), parent=parent)
-
-    return resolve
 
 
 _NEEDS: Final[dict[type, Verb]] = {

@@ -32,6 +32,13 @@ class Grown:
     next_index: int
 
 
+class Removed:
+    """Tells a subscription that its stream is no more."""
+
+
+REMOVED: Final = Removed()
+
+
 @dataclass(frozen=True, slots=True)
 class Unsubscribed:
     """A subscription is over."""
@@ -45,7 +52,7 @@ class _Retry:
 
 
 class SubscriptionActor(Worker):
-    """One subscription; it ends with its link or on request."""
+    """One subscription; it ends with its link, with its stream, or on request."""
 
     mailbox_messages_max = 1_024
     on_failure = "stop"
@@ -68,6 +75,7 @@ class SubscriptionActor(Worker):
         self._next = request.index
         self._credit = request.credit_bytes
         self._grown_to = request.index + 1
+        self._news = False
         self._reading = False
         self._own_address = b"SUB_" + context.entropy(8).hex().encode()
 
@@ -81,6 +89,7 @@ class SubscriptionActor(Worker):
         match message:
             case Grown(next_index=index):
                 self._grown_to = max(self._grown_to, index)
+                self._news = True
                 self._advance()
             case Delivery():
                 self._requests(message)
@@ -91,6 +100,11 @@ class SubscriptionActor(Worker):
             case _Retry():
                 self._reading = False
                 self._advance()
+            case Removed():
+                failure = native.Failure(self._id, "stream.removed", "The stream was removed")
+                answer = (self._return_route, native.encode(failure))
+                self._context.router.reply(self._origin, self._own_address, [answer])
+                self.system.exit(self.address)
             case _:
                 pass
 
@@ -121,6 +135,7 @@ class SubscriptionActor(Worker):
 
     def _advance(self) -> None:
         while self._credit > 0 and not self._reading and self._next < self._grown_to:
+            self._news = False
             operation = Read(
                 reply_to=self.address,
                 log=self._log,
@@ -140,12 +155,14 @@ class SubscriptionActor(Worker):
             self.wake_after(RETRY_SECONDS, _Retry())
             return
         extent, blocks = operation.extent, operation.blocks
-        self._grown_to = max(self._grown_to, extent.next_index)
         if not blocks:
-            # Caught up, or the rest was trimmed: go on where the log does.
-            self._grown_to = extent.next_index
+            # Caught up, or the rest was trimmed: go on where the log does. What the log has grown
+            # by while this was read is still to be read.
+            if not self._news:
+                self._grown_to = extent.next_index
             self._next = max(self._next, extent.first_index)
             return
+        self._grown_to = max(self._grown_to, extent.next_index)
         self._next = blocks[-1].next_index
         self._credit -= sum(len(block.value) for block in blocks)
         self._context.router.reply(

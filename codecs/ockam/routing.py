@@ -12,7 +12,8 @@ Source: ockam-network/proposals, design 0009; nodes released from 2021-02 to 202
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from rillnode.codecs.errors import CodecError
@@ -88,6 +89,40 @@ def format_route(route: Route) -> str:
     return ";".join(map(str, route))
 
 
+class HeaderMemory:
+    """The last few headers of one connection, so that an equal one is not read again.
+
+    Args:
+        read: reads the header that a message begins with: both routes, and the offset after it.
+        heartbeat: the header without any address, to begin with.
+    """
+
+    __slots__ = ("_headers", "_read")
+
+    def __init__(self, read: Callable[[bytes], tuple[Route, Route, int]], heartbeat: bytes) -> None:
+        self._read = read
+        self._headers: list[tuple[bytes, Route, Route]] = [(heartbeat, (), ())]  # latest first
+
+    @property
+    def latest(self) -> tuple[bytes, Route, Route]:
+        """The header found last, and its routes."""
+        return self._headers[0]
+
+    def find(self, frame: bytes) -> tuple[bytes, Route, Route]:
+        """The header that `frame` begins with; raises as `read` does."""
+        headers = self._headers
+        for nth, entry in enumerate(headers):
+            if frame.startswith(entry[0]):
+                headers.insert(0, headers.pop(nth))
+                return entry
+        onward_route, return_route, end = self._read(frame)
+        entry = (frame[:end], onward_route, return_route)
+        if end <= _HEADER_KEPT_BYTES_MAX:
+            headers.insert(0, entry)
+            del headers[_HEADERS_KEPT:]
+        return entry
+
+
 class WireDecoder:
     """Decodes the wire messages of one connection, remembering the last few headers.
 
@@ -100,8 +135,7 @@ class WireDecoder:
 
     def __init__(self, *, strict: bool = False) -> None:
         self._strict = strict
-        # Latest first; a heartbeat's header to begin with.
-        self._headers: list[tuple[bytes, Route, Route]] = [(encode_header((), ()), (), ())]
+        self._headers = HeaderMemory(partial(_read_header, strict=strict), encode_header((), ()))
 
     def decode(self, frames: Iterable[bytes]) -> Iterator[WireMessage]:
         """Decode frames in order; messages before a malformed frame are yielded first.
@@ -112,27 +146,15 @@ class WireDecoder:
         """
         strict = self._strict
         make = WireMessage._make  # faster than calling the class
-        header, onward_route, return_route = self._headers[0]
+        headers = self._headers
+        header, onward_route, return_route = headers.latest
         for frame in frames:
             if not frame.startswith(header):
-                header, onward_route, return_route = self._find_header(frame)
+                header, onward_route, return_route = headers.find(frame)
             start, end = read_data(frame, len(header), not strict)
             if strict and end != len(frame):
                 raise CodecError("codec.trailing", "bytes after the payload", offset=end)
             yield make((onward_route, return_route, frame[start:end]))
-
-    def _find_header(self, frame: bytes) -> tuple[bytes, Route, Route]:
-        headers = self._headers
-        for nth, entry in enumerate(headers):
-            if frame.startswith(entry[0]):
-                headers.insert(0, headers.pop(nth))
-                return entry
-        onward_route, return_route, end = _read_header(frame, self._strict)
-        entry = (frame[:end], onward_route, return_route)
-        if end <= _HEADER_KEPT_BYTES_MAX:
-            headers.insert(0, entry)
-            del headers[_HEADERS_KEPT:]
-        return entry
 
 
 def decode_message(frame: bytes, *, strict: bool = False) -> WireMessage:

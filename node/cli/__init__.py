@@ -14,17 +14,39 @@ from typing import Any, cast
 
 from rillnode import __version__
 from rillnode.codecs.errors import RillnodeError
-from rillnode.node.cli import config, index, init, key, run, status, stream
+from rillnode.node.cli import (
+    apikey,
+    config,
+    index,
+    init,
+    key,
+    message,
+    nextgraph,
+    peer,
+    pipeline,
+    run,
+    sim,
+    sink,
+    status,
+    stream,
+)
 from rillnode.node.cli.failures import Exit, exit_code, next_step
 from rillnode.node.cli.parsing import Parser, UsageError
 from rillnode.node.cli.terminal import Terminal, printable
-from rillnode.node.config.tables import Level, LogTable
+from rillnode.node.config.kinds import Level
+from rillnode.node.config.tables import LogTable
 from rillnode.node.logs import configure_logs
 
 _ABOUT = """rillnode: an actor-model node for event streams.
 
   rillnode init edge && rillnode run -c edge/node.toml
 """
+
+_NOUNS = (
+    init, run, status, stream, index, message, peer, sink, pipeline,
+    key, apikey, nextgraph, config, sim,
+)  # fmt: skip
+"""In the order of the help."""
 
 
 def build_parser() -> Parser:
@@ -33,7 +55,7 @@ def build_parser() -> Parser:
     parser.usage = "rillnode COMMAND ..."
     parser.add_argument("--version", action="version", version=f"rillnode {__version__}")
     commands = parser.add_commands(metavar="COMMAND", title="commands")
-    for noun in (init, run, status, stream, index, key, config):
+    for noun in _NOUNS:
         noun.add(commands)
     return parser
 

@@ -24,7 +24,8 @@ def add(commands: Commands) -> None:
         summary="make keys and a configuration",
         usage="[DIR] [options]",
         text="Writes node.toml with every default in comments, data/identity.key (who the node\n"
-        "is) and data/admin.key (may do everything). Nothing is ever overwritten.",
+        "is), data/admin.key (may do everything) and data/nextgraph.key (who its NextGraph\n"
+        "broker is). Nothing is ever overwritten.",
         examples=["rillnode init edge", "rillnode run -c edge/node.toml"],
     )  # fmt: skip
     parser.add_argument(
@@ -38,15 +39,17 @@ def init(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make keys and a configuration."""
     directory: Path = args.directory
     config = directory / CONFIG_FILE
-    node_key, admin_key = directory / "data" / "identity.key", directory / "data" / "admin.key"
-    for path in (config, node_key, admin_key):
+    names = ("identity.key", "admin.key", "nextgraph.key")
+    node_key, admin_key, broker_key = (directory / "data" / name for name in names)
+    for path in (config, node_key, admin_key, broker_key):
         if path.exists():
             text = f"{path} exists; nothing was written: choose another directory"
             raise ConfigError("config.exists", text)
-    node, admin = (Identity.from_seed(os.urandom(SEED_BYTES)) for _ in range(2))
+    node, admin, broker = (Identity.from_seed(os.urandom(SEED_BYTES)) for _ in range(3))
     text = template(args.name or directory.resolve().name or _DEFAULT_NAME, admin.public_hex)
     write_key(node_key, node)
     write_key(admin_key, admin)
+    write_key(broker_key, broker)
     try:
         with config.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -59,6 +62,8 @@ def init(args: argparse.Namespace, terminal: Terminal) -> int:
             "identity_key": str(node_key),
             "admin": admin.public_hex,
             "admin_key": str(admin_key),
+            "nextgraph_peer_id": broker.public_hex,
+            "nextgraph_key": str(broker_key),
         }
     )
     terminal.message(f"next: rillnode run -c {config}")

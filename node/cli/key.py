@@ -5,10 +5,11 @@ import os
 from pathlib import Path
 
 from rillnode.codecs.keys import SEED_BYTES, Identity
+from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.keyfiles import read_key, write_key
+from rillnode.node.keyfiles import read_channel_key, read_key, write_key
 
 
 def add(commands: Commands) -> None:
@@ -23,25 +24,38 @@ def add(commands: Commands) -> None:
             summary=summary,
             usage="FILE [options]",
             text="The principal is what a [[grant]] in node.toml names.",
-            examples=[f"rillnode key {name} producer.key"],
+            examples=[
+                f"rillnode key {name} producer.key",
+                f"rillnode key {name} --channel device.key",
+            ],
         )  # fmt: skip
         parser.add_argument("file", type=Path, metavar="FILE", help="the key file, mode 0600")
+        parser.add_argument(
+            "--channel", action="store_true",
+            help="a static key for Ockam secure channels, such as a node's ockam.key",
+        )  # fmt: skip
 
 
 def new(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make a key file."""
-    identity = Identity.from_seed(os.urandom(SEED_BYTES))
-    write_key(args.file, identity)
-    _show(terminal, args.file, identity)
+    key = (
+        ChannelKey(os.urandom(KEY_BYTES))
+        if args.channel
+        else Identity.from_seed(os.urandom(SEED_BYTES))
+    )
+    write_key(args.file, key)
+    _show(terminal, args.file, key)
     return Exit.OK
 
 
 def show(args: argparse.Namespace, terminal: Terminal) -> int:
     """Show a key file's public part."""
-    _show(terminal, args.file, read_key(args.file))
+    read = read_channel_key if args.channel else read_key
+    _show(terminal, args.file, read(args.file))
     return Exit.OK
 
 
-def _show(terminal: Terminal, file: Path, identity: Identity) -> None:
-    public = identity.public_hex
-    terminal.record({"file": str(file), "identity": public, "principal": f"noise:{public}"})
+def _show(terminal: Terminal, file: Path, key: Identity | ChannelKey) -> None:
+    public = key.public_hex
+    name, kind = ("identity", "noise") if isinstance(key, Identity) else ("channel_key", "ockam")
+    terminal.record({"file": str(file), name: public, "principal": f"{kind}:{public}"})

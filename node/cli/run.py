@@ -20,7 +20,7 @@ from rillnode.node.cli.connection import CONFIG_FILE
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import Config, GrantTable, load_config, refuse_unavailable
+from rillnode.node.config import Config, GrantTable, load_config
 from rillnode.node.logs import configure_logs
 
 if TYPE_CHECKING:
@@ -97,7 +97,6 @@ def _configuration(args: argparse.Namespace, terminal: Terminal) -> Config:
             raise ConfigError("config.none", text)
         overrides.insert(0, "name=dev")
     config = load_config(file, overrides, terminal.environ)
-    refuse_unavailable(config)
     return _opened(config) if args.dev else config
 
 
@@ -107,7 +106,8 @@ def _opened(config: Config) -> Config:
         if not table.address.loopback:
             text = f"{name}.listen: {table.listen} is not loopback, as --dev demands"
             raise ConfigError("config.dev", text)
-    return replace(config, grants=(*config.grants, _EVERYBODY))
+    nextgraph = config.nextgraph and replace(config.nextgraph, registration="open")
+    return replace(config, grants=(*config.grants, _EVERYBODY), nextgraph=nextgraph)
 
 
 async def _serve(config: Config, args: argparse.Namespace, terminal: Terminal) -> int:
@@ -164,7 +164,12 @@ def _banner(node: "Node", *, dev: bool) -> str:
 
 
 def _ports(node: "Node") -> dict[str, str]:
-    return {**node.addresses(), "identity": node.identity}
+    keys = {
+        "identity": node.identity,
+        "ethereum_address": node.ethereum_address,
+        "nextgraph_peer_id": node.nextgraph_peer_id,
+    }
+    return {**node.addresses(), **{name: key for name, key in keys.items() if key is not None}}
 
 
 def _write_ports(path: Path, node: "Node") -> None:

@@ -32,9 +32,9 @@ async def status(args: argparse.Namespace, terminal: Terminal) -> int:
 def _for_people(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with what is kept by name as rows, and actors by their class's short name."""
     shown = dict(document)
-    for key in ("listeners", "sinks", "actors"):
+    for key in ("listeners", "peers", "sinks", "actors"):
         shown[key] = [
-            {"name": str(name).rpartition(".")[2], **_row(key, values)}
+            {"name": str(name).rpartition(".")[2] if key == "actors" else name, **_row(key, values)}
             for name, values in shown.get(key, {}).items()
         ]
     return shown

@@ -1,4 +1,4 @@
-"""`rillnode stream`: list, create, show, push, pull, tail and trim."""
+"""`rillnode stream`: list, create, show, push, pull, tail, trim and remove."""
 
 import argparse
 from typing import Any
@@ -21,7 +21,8 @@ from rillnode.node.client import StreamInfo
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "stream", "streams of a node: list, create, push, pull, tail, trim")
+    summary = "streams of a node: list, create, push, pull, tail, trim, remove"
+    verbs = add_noun(commands, "stream", summary)
     parser = add_verb(
         verbs, "ls", ls,
         summary="list the streams that your key may use",
@@ -70,6 +71,17 @@ def add(commands: Commands) -> None:
         "--partition", type=whole_number, default=0, metavar="N", help="which (default: 0)"
     )
     parser.add_argument("--yes", action="store_true", help="really drop them")
+    add_connection_options(parser)
+
+    parser = add_verb(
+        verbs, "rm", rm,
+        summary="remove a stream with all entries and saved positions, for ever",
+        usage="NAME --yes [options]",
+        text="A stream created under the name later is another one and begins with index 0.",
+        examples=["rillnode stream rm sensors --yes"],
+    )  # fmt: skip
+    parser.add_argument("name", metavar="NAME", help="name of the stream")
+    parser.add_argument("--yes", action="store_true", help="really remove it")
     add_connection_options(parser)
 
 
@@ -134,6 +146,17 @@ async def trim(args: argparse.Namespace, terminal: Terminal) -> int:
     async with connected(args, terminal) as client:
         first = await client.trim(args.name, partition=args.partition, before=args.before)
     terminal.record({"name": args.name, "partition": args.partition, "first_index": first})
+    return Exit.OK
+
+
+async def rm(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Remove a stream."""
+    if not args.yes:
+        text = f"{args.name} and all its entries would be gone for ever: repeat with --yes"
+        raise ConfigError("usage.yes", text)
+    async with connected(args, terminal) as client:
+        await client.remove(args.name)
+    terminal.record({"name": args.name, "removed": True})
     return Exit.OK
 
 

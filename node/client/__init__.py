@@ -1,15 +1,24 @@
 """Clients of a node: over a Noise link, in the node's own process, or blocking."""
 
 from rillnode.node.client.blocking import BlockingClient, connect_blocking
+from rillnode.node.client.channel import SecureChannel
 from rillnode.node.client.client import Client, SavedIndex, connect
+from rillnode.node.client.hub import Hub
+from rillnode.node.client.hub_stream import HubEntry, HubStream
+from rillnode.node.client.messages import Answer
 from rillnode.node.client.sink import sink_client
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
 
 __all__ = [
+    "Answer",
     "BlockingClient",
     "Client",
+    "Hub",
+    "HubEntry",
+    "HubStream",
     "PartitionInfo",
     "SavedIndex",
+    "SecureChannel",
     "Stream",
     "StreamInfo",
     "connect",

@@ -10,7 +10,9 @@ from typing import Any, Literal, Self, TypeVar
 
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.keys import Identity
+from rillnode.codecs.ockam.routing import Route
 from rillnode.node.client.client import Client, SavedIndex, connect
+from rillnode.node.client.messages import ANSWER_SECONDS, Answer
 from rillnode.node.client.stream import Stream, StreamInfo
 
 T = TypeVar("T")
@@ -133,6 +135,10 @@ class BlockingClient:
         """Drop entries below `before`."""
         return self._loop.run(self._client.trim(name, partition=partition, before=before))
 
+    def remove(self, name: str) -> None:
+        """Remove a stream with everything in it, for ever."""
+        self._loop.run(self._client.remove(name))
+
     def indexes(self, stream: str = "") -> list[SavedIndex]:
         """Saved positions."""
         return self._loop.run(self._client.indexes(stream))
@@ -148,6 +154,16 @@ class BlockingClient:
     def status(self) -> dict[str, Any]:
         """The node's status document."""
         return self._loop.run(self._client.status())
+
+    def send(self, route: Route | str, payload: bytes) -> None:
+        """Send a message along a route; nothing tells whether it arrives."""
+        self._loop.run(self._client.send(route, payload))
+
+    def ask(
+        self, route: Route | str, payload: bytes, *, timeout_seconds: float = ANSWER_SECONDS
+    ) -> Answer:
+        """Send a message along a route and wait for what comes back."""
+        return self._loop.run(self._client.ask(route, payload, timeout_seconds=timeout_seconds))
 
 
 def connect_blocking(

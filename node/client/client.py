@@ -1,6 +1,7 @@
 """The asynchronous client."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,12 @@ from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.noise import NoiseLink
 from rillnode.codecs.noise_cipher import Suite
+from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
+from rillnode.codecs.ockam.routing import Route, local
+from rillnode.node.client.channel import ChannelLevel, SecureChannel, open_channel
+from rillnode.node.client.hub import PATIENCE_SECONDS, Hub
+from rillnode.node.client.hub_calls import HubServices
+from rillnode.node.client.messages import ANSWER_SECONDS, Answer, as_route
 from rillnode.node.client.session import Connect, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.keyfiles import read_key
@@ -45,6 +52,7 @@ class Client:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._streams: WeakSet[Stream] = WeakSet()
+        self._channels: WeakSet[SecureChannel] = WeakSet()
 
     async def __aenter__(self) -> Self:
         """Nothing more to do: `connect` has connected."""
@@ -59,6 +67,8 @@ class Client:
         for stream in tuple(self._streams):
             await stream.close()
         await self._session.close()
+        for channel in tuple(self._channels):
+            await channel.close()
 
     async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream:
         """Open a stream; create it, or more partitions of it, where there are less.
@@ -113,6 +123,20 @@ class Client:
             raise _unexpected()
         return response.index
 
+    async def remove(self, name: str) -> None:
+        """Remove a stream with all entries and saved positions, for ever.
+
+        Who follows it gets a RequestError `stream.removed`; a stream created under the name later
+        is another one and begins with index 0.
+
+        Raises:
+            RequestError: `stream.unknown`, it is not there or this client may not administer it.
+        """
+        request = native.RemoveRequest(self._session.next_id(), name)
+        response = await self._session.request(b"stream", request)
+        if not isinstance(response, native.DoneResponse):
+            raise _unexpected()
+
     async def get_index(self, client_id: str, stream: str, *, partition: int = 0) -> int | None:
         """A consumer's saved position: the next index it reads, None when never saved."""
         request = native.LoadIndexRequest(self._session.next_id(), client_id, stream, partition)
@@ -164,6 +188,138 @@ class Client:
         if not isinstance(response, native.DocumentResponse):
             raise _unexpected()
         return msgspec.json.decode(response.document, type=dict[str, Any])
+
+    async def run_sink(self, name: str, *, run: bool) -> None:
+        """Let a sink's job run, or pause after its batch.
+
+        Raises:
+            RequestError: there is no such sink, or this client may not administer the node.
+        """
+        request = native.SinkControlRequest(self._session.next_id(), run)
+        response = await self._session.request(f"spark_sink/{name}".encode(), request)
+        if not isinstance(response, native.DoneResponse):
+            raise _unexpected()
+
+    async def send(
+        self, route: Route | str, payload: bytes, *, return_address: bytes | None = None
+    ) -> None:
+        """Send a message along a route; nothing tells whether it arrives.
+
+        Args:
+            route: addresses of workers, other nodes included, or its text: `peer/core;echo` or
+                `1#host:4000;echo`.
+            payload: handed on as it is.
+            return_address: where answers are to come to; None: nowhere.
+
+        Raises:
+            CodecError: the text is no route.
+            RequestError: the message is too large.
+            TransportError: there is no link to the node now.
+        """
+        back = () if return_address is None else (local(return_address),)
+        self._session.messages.send(as_route(route), payload, back)
+
+    async def ask(
+        self, route: Route | str, payload: bytes, *, timeout_seconds: float = ANSWER_SECONDS
+    ) -> Answer:
+        """Send a message along a route, as `send` does, and wait for what comes back.
+
+        When the link to the node is lost meanwhile, the message is sent again on the next.
+
+        Raises:
+            CodecError: the text is no route.
+            RequestError: the node, or a peer behind it, could not hand the message on
+                (`address.unknown`, `peer.unreachable`), or it is too large.
+            ActorError: `message.timeout`, nothing has come back.
+            TransportError: the client is closed.
+        """
+        wire = await self._session.messages.ask(as_route(route), payload, seconds=timeout_seconds)
+        return Answer(wire.return_route, wire.payload)
+
+    def hub(
+        self,
+        route: Route | str = "",
+        *,
+        services: HubServices = "auto",
+        answer_seconds: float = ANSWER_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> Hub:
+        """The streams of any Ockam node, at the end of a route; see `Hub`."""
+        return Hub(
+            self._session.messages,
+            route,
+            services=services,
+            answer_seconds=answer_seconds,
+            patience_seconds=patience_seconds,
+        )
+
+    async def secure_channel(
+        self,
+        route: Route | str,
+        *,
+        level: ChannelLevel = "2022",
+        key: ChannelKey | None = None,
+        remote_key: str | None = None,
+        timeout_seconds: float = ANSWER_SECONDS,
+    ) -> SecureChannel:
+        """Open an Ockam secure channel, end to end through all nodes of a route.
+
+        Args:
+            route: leads to the listener: `SC_listener` on this node, or `peer/core;SC_listener`.
+            level: what the listener speaks; rillnode's speaks all.
+            key: this end's static key, whose principal is `ockam:` and its public half. None: a
+                new one, which no grant can name.
+            remote_key: the listener's public key (hex): no other one learns who asks. None:
+                `SecureChannel.remote_key` tells afterwards.
+            timeout_seconds: how long the listener may take to answer.
+
+        Raises:
+            ConfigError: `remote_key` is no key.
+            HandshakeError: the listener has another key, or speaks another level.
+            RequestError, ActorError, TransportError: as `ask`.
+        """
+        channel = await open_channel(
+            self._session.messages,
+            as_route(route),
+            level=level,
+            key=key or ChannelKey(os.urandom(KEY_BYTES)),
+            remote_key=remote_key,
+            seconds=timeout_seconds,
+        )
+        self._channels.add(channel)
+        return channel
+
+    async def ping(self, peer: str, *, timeout_seconds: float = ANSWER_SECONDS) -> float:
+        """Ask whether a peer of the node answers; return the round trip's seconds.
+
+        Nodes answer a ping of their connection (rillnode, Ockam of 2021) or have a worker `echo`
+        (Ockam since); both are tried, and the first answer counts.
+
+        Raises:
+            RequestError, ActorError, TransportError: as `ask`.
+        """
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        hop = local(f"peer/{peer}")
+        asks = [
+            loop.create_task(self.ask(route, b"\x00", timeout_seconds=timeout_seconds))
+            for route in ((hop,), (hop, local("echo")))
+        ]
+        try:
+            for first in asyncio.as_completed(asks):
+                try:
+                    await first
+                except RequestError as error:
+                    # A node without `echo` says so; the other answer may still come.
+                    if error.code != "address.unknown" or all(ask.done() for ask in asks):
+                        raise
+                else:
+                    break
+        finally:
+            for ask in asks:
+                ask.cancel()
+            await asyncio.gather(*asks, return_exceptions=True)
+        return loop.time() - started
 
     async def _saved_index(
         self, request: native.LoadIndexRequest | native.SaveIndexRequest

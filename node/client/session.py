@@ -6,13 +6,15 @@ whose confirm was lost may therefore be stored twice; nothing that was confirmed
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol
 
+from rillnode.actors.ports import Entropy
 from rillnode.codecs import native
-from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, TransportError
+from rillnode.codecs.errors import CodecError, RillnodeError, TransportError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.ockam.routing import (
     Route,
@@ -21,14 +23,13 @@ from rillnode.codecs.ockam.routing import (
     encode_with_header,
     local,
 )
+from rillnode.node.client.messages import Messages, failure_of, fresh_address
 from rillnode.transports.links import Link, LinkEvents
 
 logger = logging.getLogger("rillnode.node.client")
 
 RECONNECT_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 REQUEST_SECONDS: Final = 60.0
-
-_OWN_ROUTE: Final = (local(b"c"),)
 
 Connect = Callable[[LinkEvents], Awaitable[object]]
 """Opens a link and tells `LinkEvents.link_opened` before it returns."""
@@ -65,9 +66,15 @@ class Session:
     Args:
         connect: opens a link.
         reconnect: make new links when one is lost; else a lost link ends the session.
+        entropy: source of random bytes.
+
+    Attributes:
+        messages: messages to any worker, beside the requests that the node itself answers.
     """
 
-    def __init__(self, connect: Connect, *, reconnect: bool = True) -> None:
+    def __init__(
+        self, connect: Connect, *, reconnect: bool = True, entropy: Entropy = os.urandom
+    ) -> None:
         self._connect = connect
         self._reconnect = reconnect
         self._link: Link | None = None
@@ -76,14 +83,16 @@ class Session:
         self._pending: dict[int, _Pending] = {}
         self._subscribers: dict[int, Subscriber] = {}
         self._headers: dict[Route, bytes] = {}
+        # Nobody who is sent messages can guess it, and so answer in the node's place.
+        self._own_route = (local(fresh_address(entropy)),)
         self._outgoing: list[bytes] = []
         self._flush_posted = False
         self._closing = False
         self._error: RillnodeError | None = None
         self._reconnecting: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
-        self._idle.set()
-        self._random = Random()
+        self._random = Random(entropy(8))
+        self.messages = Messages(send=self._send_message, settled=self._settle, entropy=entropy)
 
     @property
     def connected(self) -> bool:
@@ -104,7 +113,9 @@ class Session:
             self._closing = True
             try:
                 async with asyncio.timeout(timeout_seconds):
-                    await self._idle.wait()
+                    while self._pending or self.messages:
+                        self._idle.clear()
+                        await self._idle.wait()
             except TimeoutError:
                 logger.warning("closed_with_requests_open", extra={"requests": len(self._pending)})
         if self._reconnecting is not None:
@@ -130,7 +141,6 @@ class Session:
             raise self._error
         frame = self._frame((local(address),), request)
         self._pending[request.request_id] = _Pending(frame, on_response)
-        self._idle.clear()
         self._send(frame)
 
     async def request(
@@ -184,6 +194,7 @@ class Session:
         self._link = link
         self._decoder = WireDecoder()
         self._outgoing = [pending.frame for pending in self._pending.values()]
+        self._outgoing += self.messages.unanswered()
         for subscriber in self._subscribers.values():
             self._resume(subscriber)
         self._post_flush()
@@ -192,7 +203,10 @@ class Session:
         """Hand answers to those who wait for them."""
         try:
             for wire in self._decoder.decode(messages):
-                self._received(native.decode_response(wire.payload), wire.return_route)
+                if wire.onward_route == self._own_route:
+                    self._received(native.decode_response(wire.payload), wire.return_route)
+                else:
+                    self.messages.received(wire)
         except CodecError as error:
             logger.warning("bad_answer", extra={"code": error.code, "offset": error.offset})
             if self._link is not None:
@@ -235,13 +249,13 @@ class Session:
                 subscriber.blocks_received(response, route)
             elif isinstance(response, native.Failure):
                 del self._subscribers[request_id]
-                subscriber.failed(_error_of(response))
+                subscriber.failed(failure_of(response))
             return
         pending = self._forget(request_id)
         if pending is None:
             return
         if isinstance(response, native.Failure):
-            pending.on_response(_error_of(response))
+            pending.on_response(failure_of(response))
         else:
             pending.on_response(response)
 
@@ -252,8 +266,15 @@ class Session:
         if header is None:
             if len(self._headers) > 10_000:
                 self._headers.clear()
-            header = self._headers[route] = encode_header(route, _OWN_ROUTE)
+            header = self._headers[route] = encode_header(route, self._own_route)
         return encode_with_header(header, native.encode(request))
+
+    def _send_message(self, frame: bytes, needs_link: bool) -> None:
+        if self._error is not None:
+            raise self._error
+        if needs_link and self._link is None:
+            raise TransportError("link.closed", "there is no link to the node at the moment")
+        self._send(frame)
 
     def _send(self, frame: bytes) -> None:
         self._outgoing.append(frame)
@@ -283,9 +304,12 @@ class Session:
 
     def _forget(self, request_id: int) -> _Pending | None:
         pending = self._pending.pop(request_id, None)
-        if not self._pending:
-            self._idle.set()
+        self._settle()
         return pending
+
+    def _settle(self) -> None:
+        if not self._pending and not self.messages:
+            self._idle.set()
 
     def _fail(self, error: RillnodeError) -> None:
         self._error = error
@@ -294,9 +318,6 @@ class Session:
         self._idle.set()
         for request in pending.values():
             request.on_response(error)
+        self.messages.fail(error)
         for subscriber in subscribers.values():
             subscriber.failed(error)
-
-
-def _error_of(failure: native.Failure) -> RequestError:
-    return RequestError(failure.code, failure.text, retryable=failure.retryable)

@@ -181,6 +181,9 @@ class Stream:
         An entry counts as processed when the next one is asked for. Positions are saved every
         `save_seconds` and when the iteration or the client is closed; after a crash, the entries
         of at most that time come again.
+
+        Raises:
+            RequestError: `stream.removed`, the stream is no more; its positions went with it.
         """
         chosen = range(self.partitions) if partitions is None else partitions
         positions = _Positions(self._session, client_id, self.name)
@@ -193,6 +196,11 @@ class Stream:
                 for entry in batch:
                     yield entry
                     processed[entry.partition] = entry.index + 1
+        except RequestError as error:
+            if error.code == "stream.removed":
+                # Saved now, they would be those of a later stream of the name.
+                positions.processed.clear()
+            raise
         finally:
             self._consumers.discard(positions)
             saving.cancel()

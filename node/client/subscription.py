@@ -68,7 +68,11 @@ class Follower:
 
 
 class _Partition:
-    """One partition's subscription."""
+    """One partition's subscription.
+
+    Its window is the same on every link: what was received and not taken yet counts against it,
+    also when it came over a link that is lost.
+    """
 
     def __init__(
         self, follower: Follower, session: Session, address: bytes, partition: int, index: int
@@ -79,16 +83,23 @@ class _Partition:
         self._partition = partition
         self._next = index
         self._route: Route | None = None
+        self._held_bytes = 0
+        self._owed_bytes = 0  # taken since the node was asked, which has not said where it is
         self._id = session.next_id()
         session.subscribe(self._id, self)
 
     def resume(self) -> tuple[bytes, native.SubscribeRequest]:
         """Ask for what follows the last entry that came."""
         self._route = None
-        return self._address, native.SubscribeRequest(self._id, self._next, CREDIT_BYTES)
+        self._owed_bytes = 0
+        # With none at all the node would never tell the route that credit goes to.
+        credit = max(1, CREDIT_BYTES - self._held_bytes)
+        return self._address, native.SubscribeRequest(self._id, self._next, credit)
 
     def blocks_received(self, response: native.BlocksResponse, route: Route) -> None:
         """Hand on the entries that have not come yet."""
+        if self._route is None and self._owed_bytes:
+            self._session.tell(route, native.CreditRequest(self._id, self._owed_bytes))
         self._route = route
         if response.first_index > self._next:
             skipped = response.first_index - self._next
@@ -98,6 +109,7 @@ class _Partition:
         for item in response.blocks:
             block = Block(item.first_index, item.value)
             entries = entries_of(block, partition=self._partition, first=self._next)
+            self._held_bytes += len(item.value)
             if entries:
                 self._next = block.next_index
                 self._follower.received(self, entries, len(item.value))
@@ -110,7 +122,10 @@ class _Partition:
 
     def grant(self, size: int) -> None:
         """Let the node send as much again as was taken."""
-        if self._route is not None:
+        self._held_bytes -= size
+        if self._route is None:
+            self._owed_bytes += size
+        else:
             self._session.tell(self._route, native.CreditRequest(self._id, size))
 
     def close(self) -> None:

@@ -7,9 +7,14 @@ from rillnode.node.config.load import (
     load,
     load_config,
     parse_config,
-    refuse_unavailable,
 )
+from rillnode.node.config.peer_tables import DiallingTable, PeerTable
+from rillnode.node.config.service_tables import ServicesTable
+from rillnode.node.config.sink_tables import FilesSink, SinkTables, SparkSink
+from rillnode.node.config.stream_tables import QuotaTable, StreamTable
+from rillnode.node.config.streamr_tables import ApiKeyTable
 from rillnode.node.config.tables import (
+    ChannelTable,
     Config,
     GrantTable,
     HttpListener,
@@ -19,17 +24,17 @@ from rillnode.node.config.tables import (
     NextgraphListener,
     NoiseListener,
     OckamListener,
-    PeerTable,
-    SinkTables,
-    SparkSink,
     StoreTable,
     StreamrListener,
-    StreamTable,
     WebListener,
 )
 
 __all__ = [
+    "ApiKeyTable",
+    "ChannelTable",
     "Config",
+    "DiallingTable",
+    "FilesSink",
     "GrantTable",
     "HttpListener",
     "IdentityTable",
@@ -41,6 +46,8 @@ __all__ = [
     "NoiseListener",
     "OckamListener",
     "PeerTable",
+    "QuotaTable",
+    "ServicesTable",
     "SinkTables",
     "SparkSink",
     "StoreTable",
@@ -52,5 +59,4 @@ __all__ = [
     "load_config",
     "parse_address",
     "parse_config",
-    "refuse_unavailable",
 ]

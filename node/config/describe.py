@@ -17,7 +17,6 @@ from msgspec import structs
 
 from rillnode.node.config.load import Loaded
 from rillnode.node.config.paths import KeyPath, bare, expected, format_path
-from rillnode.node.config.rules import UNAVAILABLE
 from rillnode.node.config.tables import Config
 
 _COMMENT_COLUMNS = 96
@@ -42,13 +41,11 @@ class Table:
     Attributes:
         header: `[noise]`, `[[grant]]`, or nothing for the keys above all tables.
         optional: whether nothing of it takes effect until the table is present.
-        available: whether this version runs with it.
     """
 
     header: str
     struct: type[msgspec.Struct]
     optional: bool
-    available: bool
     summary: str
     keys: list[Key]
 
@@ -83,8 +80,6 @@ def template(name: str, admin: str) -> str:
         "",
     ]
     for table in tables():
-        if not table.available:
-            continue
         mark = "# " if table.optional else ""
         if table.header:
             lines += ["", *_comment(table.summary), mark + table.header]
@@ -115,6 +110,9 @@ def effective(loaded: Loaded) -> Iterator[tuple[str, Any, str]]:
     filled = structs.replace(
         config, identity=identity, sink=structs.replace(config.sink, spark=sinks)
     )
+    if filled.ockam is not None:
+        channel = structs.replace(filled.ockam.channel, key_file=config.channel_key_file)
+        filled = structs.replace(filled, ockam=structs.replace(filled.ockam, channel=channel))
     for path, value in _leaves((), msgspec.to_builtins(filled, enc_hook=str)):
         yield format_path(path), value, loaded.origin(path)
 
@@ -156,13 +154,12 @@ def _tables(
             header=header,
             struct=struct,
             optional=item or off,
-            available=name not in UNAVAILABLE,
             summary=_summary(struct),
             keys=keys,
         )
     for field, kind, is_item in inner:
         path = f"{name}.{field.encode_name}".removeprefix(".")
-        yield from _tables(kind.cls, path, is_item, off=field.default is None)
+        yield from _tables(kind.cls, path, is_item, off=off or field.default is None)
 
 
 def _key(field: types.Field, description: str) -> Key:

@@ -28,7 +28,7 @@ from rillnode.node.config.paths import (
     parse_path,
     type_at,
 )
-from rillnode.node.config.rules import Problem, problems, unavailable
+from rillnode.node.config.rules import Problem, problems
 from rillnode.node.config.tables import Config, default_data_dir
 
 ENVIRONMENT_PREFIX: Final = "RILLNODE__"
@@ -137,20 +137,6 @@ def check_config(config: Config) -> None:
     """
     settings = _Settings(tree=msgspec.to_builtins(config, enc_hook=str))
     _check(_convert(settings), settings)
-
-
-def refuse_unavailable(config: Config) -> None:
-    """Refuse to run a configuration that asks for what this version cannot do.
-
-    Raises:
-        ConfigError: names the tables to remove.
-    """
-    if names := unavailable(config):
-        tables = ", ".join(f"[[{name}]]" if name == "peer" else f"[{name}]" for name in names)
-        raise ConfigError(
-            "config.unavailable",
-            f"{tables}: not available in this version; remove the table to run the node",
-        )
 
 
 def _file_text(path: Path) -> str:

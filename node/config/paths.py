@@ -95,7 +95,7 @@ def _title(kind: inspect.Type | None) -> str:
     match kind:
         case inspect.Metadata():
             extra = cast(dict[str, str], kind.extra_json_schema or {})
-            return extra.get("title", "")
+            return extra.get("title", "") or _title(kind.type)
         case inspect.UnionType(types=types):
             return next((text for text in map(_title, types) if text), "")
         case _:

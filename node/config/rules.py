@@ -1,13 +1,22 @@
 """What the types of the tables cannot say: conflicts, principals, patterns, data in clear."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Final, NamedTuple
 
+from rillnode.actors.streams.rules import StreamRule
 from rillnode.codecs.limits import NAME_BYTES_MAX
-from rillnode.node.config.address import ListenAddress, parse_address
+from rillnode.node.config.address import ListenAddress
 from rillnode.node.config.paths import KeyPath
-from rillnode.node.config.tables import Config, OckamListener, SparkSink, WebListener
+from rillnode.node.config.peer_tables import PeerTable
+from rillnode.node.config.sink_tables import SparkSink
+from rillnode.node.config.tables import (
+    Config,
+    OckamListener,
+    WebListener,
+)
 
 _HEX_64 = "[0-9a-f]{64}"
 _PRINCIPAL: Final = re.compile(
@@ -18,10 +27,7 @@ _PRINCIPAL_TEXT: Final = (
     "expected noise:HEX, ockam:HEX or nextgraph:HEX (64 hexadecimal digits in lower case), "
     "eth:0xHEX (40), apikey:NAME, anonymous, * for everybody or noise:* for all of one kind"
 )
-_SINK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-UNAVAILABLE: Final = ("streamr", "nextgraph", "peer")
-"""Tables that are checked already, and that this version refuses to run with."""
-
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::"})
 
 
@@ -37,16 +43,14 @@ def problems(config: Config) -> Iterator[Problem]:
     """Everything that is wrong with a configuration whose types are right."""
     yield from _listeners(config)
     yield from _port_conflicts(config)
+    yield from _api_keys(config)
+    yield from _channel_key(config)
+    yield from _services(config)
     yield from _grants(config)
+    yield from _quotas(config)
     yield from _streams(config)
     yield from _peers(config)
     yield from _sinks(config)
-
-
-def unavailable(config: Config) -> list[str]:
-    """The tables that are present and that this version cannot serve yet."""
-    present = {*config.listeners(), *(["peer"] if config.peers else [])}
-    return [name for name in UNAVAILABLE if name in present]
 
 
 def _listeners(config: Config) -> Iterator[Problem]:
@@ -107,6 +111,25 @@ def _port_conflicts(config: Config) -> Iterator[Problem]:
         taken[name] = address
 
 
+def _channel_key(config: Config) -> Iterator[Problem]:
+    if config.channel and config.channel_key_file in (config.key_file, config.admin_key_file):
+        text = f"{config.channel_key_file} is a key of another kind: name a file of its own"
+        yield Problem(("ockam", "channel", "key_file"), "config.conflict", text)
+
+
+def _services(config: Config) -> Iterator[Problem]:
+    enabled = config.services.enabled
+    if len(set(enabled)) < len(enabled):
+        yield Problem(("services", "enabled"), "config.conflict", "names a service twice")
+
+
+def _api_keys(config: Config) -> Iterator[Problem]:
+    keys = () if config.streamr is None else config.streamr.apikeys
+    yield from _duplicates("streamr.apikey", (key.name for key in keys))
+    for at, key in enumerate(keys):
+        yield from _name(("streamr", "apikey", at, "name"), key.name)
+
+
 def _grants(config: Config) -> Iterator[Problem]:
     for at, grant in enumerate(config.grants):
         path: KeyPath = ("grant", at)
@@ -117,40 +140,88 @@ def _grants(config: Config) -> Iterator[Problem]:
             yield Problem((*path, "may"), "config.conflict", "names a verb twice")
 
 
+def _quotas(config: Config) -> Iterator[Problem]:
+    for at, quota in enumerate(config.quotas):
+        path: KeyPath = ("quota", at)
+        if not _PRINCIPAL.fullmatch(quota.who):
+            yield Problem((*path, "who"), "config.value", f"{quota.who!r}: {_PRINCIPAL_TEXT}")
+        if (quota.streams_max, quota.bytes_max, quota.push_bytes_per_second) == (None, None, None):
+            text = "limits nothing: set streams_max, bytes_max or push_bytes_per_second"
+            yield Problem(path, "config.missing", text)
+        yield from _unreached((*path, "who"), quota.who, [one.who for one in config.quotas[:at]])
+
+
 def _streams(config: Config) -> Iterator[Problem]:
     yield from _duplicates("stream", (stream.name for stream in config.streams))
+    patterns: list[str] = []
     for at, stream in enumerate(config.streams):
-        yield from _length(("stream", at, "name"), stream.name)
+        path: KeyPath = ("stream", at)
+        if not stream.is_pattern:
+            yield from _length((*path, "name"), stream.name)
+            if stream.partitions > stream.partitions_max:
+                text = f"must be at least partitions ({stream.partitions})"
+                yield Problem((*path, "partitions_max"), "config.conflict", text)
+            continue
+        yield from _pattern((*path, "name"), stream.name)
+        if stream.partitions > 1:
+            text = f"{stream.name!r} is a pattern and creates no stream: set partitions_max"
+            yield Problem((*path, "partitions"), "config.conflict", text)
+        if stream.rule == StreamRule(name=stream.name):
+            text = f"{stream.name!r} is a pattern and creates no stream: set a limit"
+            yield Problem((*path, "name"), "config.missing", text)
+        if stream.name not in patterns:
+            yield from _unreached((*path, "name"), stream.name, patterns)
+        patterns.append(stream.name)
 
 
 def _peers(config: Config) -> Iterator[Problem]:
     yield from _duplicates("peer", (peer.name for peer in config.peers))
+    addresses: dict[ListenAddress, int] = {}
     for at, peer in enumerate(config.peers):
-        try:
-            port = parse_address(peer.noise).port
-        except ValueError as error:
-            yield Problem(("peer", at, "noise"), "config.value", str(error))
+        path: KeyPath = ("peer", at)
+        yield from _name((*path, "name"), peer.name)
+        for position, who in enumerate(peer.who or ()):
+            if not _PRINCIPAL.fullmatch(who):
+                yield Problem(
+                    (*path, "who", position), "config.value", f"{who!r}: {_PRINCIPAL_TEXT}"
+                )
+        if (peer.noise is None) == (peer.ockam is None):
+            yield Problem(path, "config.conflict", "needs either noise and identity, or ockam")
             continue
-        if port == 0:
-            yield Problem(("peer", at, "noise"), "config.value", "a peer's port cannot be 0")
+        if (peer.noise is None) != (peer.identity is None):
+            wrong = "config.missing" if peer.identity is None else "config.conflict"
+            yield Problem((*path, "identity"), wrong, "noise and identity need each other")
+        if peer.noise is not None and peer.dialect != "u16":
+            text = "is of ockam: links of noise have one form"
+            yield Problem((*path, "dialect"), "config.conflict", text)
+        yield from _peer_address((*path, "noise" if peer.noise else "ockam"), at, peer, addresses)
+
+
+def _peer_address(
+    path: KeyPath, at: int, peer: PeerTable, addresses: dict[ListenAddress, int]
+) -> Iterator[Problem]:
+    try:
+        address = peer.address
+    except ValueError as error:
+        yield Problem(path, "config.value", str(error))
+        return
+    if address.port == 0:
+        yield Problem(path, "config.value", "a peer's port cannot be 0")
+    other = addresses.setdefault(address, at)
+    if other != at:
+        yield Problem(path, "config.conflict", f"{address} is the address of peer[{other}] already")
 
 
 def _sinks(config: Config) -> Iterator[Problem]:
     sinks = config.sink.spark
-    if sinks and not config.noise.enabled:
+    if config.sink.all and not config.noise.enabled:
         text = "must be true: the jobs of sinks read over this listener"
         yield Problem(("noise", "enabled"), "config.conflict", text)
     yield from _duplicates("sink.spark", (sink.name for sink in sinks))
     checkpoints: dict[str, SparkSink] = {}
     for at, sink in enumerate(sinks):
         path: KeyPath = ("sink", "spark", at)
-        if not _SINK_NAME.fullmatch(sink.name):
-            yield Problem(
-                (*path, "name"),
-                "config.value",
-                f"{sink.name!r}: expected 1 to 64 letters, digits, dots, dashes and underscores, "
-                "a letter or digit first",
-            )
+        yield from _name((*path, "name"), sink.name)
         for position, pattern in enumerate(sink.streams):
             yield from _pattern((*path, "streams", position), pattern)
         other = checkpoints.setdefault(str(sink.checkpoint_path), sink)
@@ -160,6 +231,57 @@ def _sinks(config: Config) -> Iterator[Problem]:
                 "config.conflict",
                 f"{sink.checkpoint_path} is the checkpoint of sink {other.name!r}",
             )
+    yield from _table_dirs(sinks)
+    yield from _files_sinks(config)
+
+
+def _files_sinks(config: Config) -> Iterator[Problem]:
+    names = {sink.name for sink in config.sink.spark}
+    directories: dict[Path, str] = {}
+    for at, sink in enumerate(config.sink.files):
+        path: KeyPath = ("sink", "files", at)
+        yield from _name((*path, "name"), sink.name)
+        for position, pattern in enumerate(sink.streams):
+            yield from _pattern((*path, "streams", position), pattern)
+        if sink.name in names:
+            text = f"{sink.name!r} is the name of another sink"
+            yield Problem((*path, "name"), "config.conflict", text)
+        names.add(sink.name)
+        other = directories.setdefault(sink.directory, sink.name)
+        if other != sink.name:
+            text = f"{sink.directory} is the directory of sink {other!r}"
+            yield Problem((*path, "directory"), "config.conflict", text)
+
+
+def _table_dirs(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
+    """Tables that lie in each other would remove each other's files."""
+    taken: dict[Path, str] = {
+        sink.table_dir: f"sink.spark[{at}].table_dir" for at, sink in enumerate(sinks)
+    }
+    for at, sink in enumerate(sinks):
+        path: KeyPath = ("sink", "spark", at)
+        if sink.gold_dir is not None and sink.silver_dir is None:
+            text = "is made of silver: set silver_dir, too"
+            yield Problem((*path, "gold_dir"), "config.conflict", text)
+        for key, directory in (("silver_dir", sink.silver_dir), ("gold_dir", sink.gold_dir)):
+            if directory is None:
+                continue
+            for other, owner in taken.items():
+                if directory.is_relative_to(other) or other.is_relative_to(directory):
+                    text = f"must lie apart from {owner}, {other}"
+                    yield Problem((*path, key), "config.conflict", text)
+            taken[directory] = f"sink.spark[{at}].{key}"
+
+
+def _name(path: KeyPath, name: str) -> Iterator[Problem]:
+    """A name that is part of an address, of a file's name and of commands."""
+    if not NAME.fullmatch(name):
+        yield Problem(
+            path,
+            "config.value",
+            f"{name!r}: expected 1 to 64 letters, digits, dots, dashes and underscores, "
+            "a letter or digit first",
+        )
 
 
 def _duplicates(table: str, names: Iterable[str]) -> Iterator[Problem]:
@@ -181,6 +303,17 @@ def _pattern(path: KeyPath, pattern: str) -> Iterator[Problem]:
             "config.value",
             f"{pattern!r}: a pattern has * for any characters and ? for one, no brackets",
         )
+
+
+def _unreached(path: KeyPath, pattern: str, earlier: Iterable[str]) -> Iterator[Problem]:
+    """An earlier pattern that matches all that this one does, which then never counts."""
+    # What a wildcard stands for is matched by wildcards only, in its shortest and a longer form.
+    samples = [pattern.replace("?", "\0").replace("*", run) for run in ("", "\0\0\0")]
+    for other in earlier:
+        if all(fnmatchcase(sample, other) for sample in samples):
+            text = f"{pattern!r} is never reached: {other!r} stands before it"
+            yield Problem(path, "config.conflict", text)
+            return
 
 
 def _length(path: KeyPath, text: str) -> Iterator[Problem]:

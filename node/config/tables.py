@@ -13,39 +13,32 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from rillnode.actors.access import VERBS, Grant, Verb
-from rillnode.actors.storage import Retention
 from rillnode.codecs.limits import (
+    CHANNEL_IDLE_SECONDS,
+    CHANNELS_MAX,
+    CHANNELS_PER_CONNECTION_MAX,
     CONNECTIONS_MAX,
     CONNECTIONS_PER_ADDRESS_MAX,
     HANDSHAKE_SECONDS_MAX,
     IDLE_CLOSE_SECONDS,
     IDLE_PING_SECONDS,
-    PARTITIONS_MAX,
 )
 from rillnode.node.config.address import ListenAddress, parse_address
-
-# A title is what an error says the value must be; examples stand in a new `node.toml` for keys
-# that have no default.
-Name = Annotated[str, Meta(min_length=1, title="a text that is not empty")]
-HostPort = Annotated[
-    str,
-    Meta(
-        pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]+):[0-9]{1,5}$",
-        title='"host:port", port 0 to 65535 ("[::1]:4100" for IPv6)',
-    ),
-]
-KeyHex = Annotated[
-    str, Meta(pattern=r"^[0-9a-f]{64}$", title="64 hexadecimal digits in lower case")
-]
-Memory = Annotated[
-    str, Meta(pattern=r"^[1-9][0-9]*[mg]$", title='a number and "m" or "g", such as "1g"')
-]
-Seconds = Annotated[float, Meta(gt=0)]
-SecondsOrNever = Annotated[float, Meta(ge=0)]
-Count = Annotated[int, Meta(ge=1)]
-Partitions = Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
-Layer = Literal["codecs", "transports", "actors", "node"]
-Level = Literal["debug", "info", "warning", "error"]
+from rillnode.node.config.kinds import (
+    Count,
+    HostPort,
+    KeyHex,
+    Layer,
+    Level,
+    Name,
+    Seconds,
+    SecondsOrNever,
+)
+from rillnode.node.config.peer_tables import DiallingTable, PeerTable
+from rillnode.node.config.service_tables import ServicesTable
+from rillnode.node.config.sink_tables import SinkTables
+from rillnode.node.config.stream_tables import QuotaTable, StreamTable
+from rillnode.node.config.streamr_tables import ApiKeyTable
 
 
 def default_data_dir() -> Path:
@@ -99,11 +92,39 @@ class NoiseListener(LinkListener, frozen=True, forbid_unknown_fields=True, kw_on
     idle_close_seconds: Seconds = IDLE_CLOSE_SECONDS
 
 
+class ChannelTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Secure channels that peers open to this node, over any route; it is `SC_listener` to them.
+
+    What comes out of a channel is its key's: grants name it `ockam:` and 64 hexadecimal digits.
+
+    Attributes:
+        enabled: Whether peers may open secure channels.
+        key_file: The node's X25519 key for channels, in hexadecimal. Default: `ockam.key` in
+            `data_dir`.
+        allow: Public X25519 keys that may open a channel; empty means every key may.
+        handshake_seconds_max: Time a peer has to finish the handshake.
+        idle_seconds: A channel without a message for this time, or up to twice as long, is closed.
+        channels_max: Channels open at one time.
+        channels_per_connection_max: Channels open at one time over one connection.
+    """
+
+    enabled: bool = True
+    key_file: Annotated[Path | None, Meta(examples=["data/ockam.key"])] = None
+    allow: Annotated[
+        tuple[KeyHex, ...], Meta(title="a list of keys, 64 hexadecimal digits each")
+    ] = ()
+    handshake_seconds_max: Seconds = HANDSHAKE_SECONDS_MAX
+    idle_seconds: Seconds = CHANNEL_IDLE_SECONDS
+    channels_max: Count = CHANNELS_MAX
+    channels_per_connection_max: Count = CHANNELS_PER_CONNECTION_MAX
+
+
 class OckamListener(LinkListener, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Ockam TCP, for unmodified Ockam nodes. Off unless the table is present.
 
     Attributes:
-        strict: Refuse messages with trailing bytes, as the 2022 reader does.
+        strict: Refuse what only nodes of 2021 took in u16 frames: other versions, bytes after the
+            message, padded numbers.
         allow_plain: Allow an address other than loopback, although messages travel in clear.
         idle_close_seconds: After this time without receiving, the node closes; 0 means never.
     """
@@ -112,6 +133,7 @@ class OckamListener(LinkListener, frozen=True, forbid_unknown_fields=True, kw_on
     strict: bool = False
     allow_plain: bool = False
     idle_close_seconds: SecondsOrNever = 0.0
+    channel: ChannelTable = ChannelTable()
 
 
 class WebListener(Listener, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -131,10 +153,29 @@ class WebListener(Listener, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class StreamrListener(WebListener, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Streamr's WebSocket and REST interface, for unmodified Streamr clients.
 
-    Off unless the table is present.
+    Off unless the table is present. What clients of other protocols push is sent to Streamr's
+    signed by the node's Ethereum key, `ethereum.key` in `data_dir`.
+
+    Attributes:
+        connections_max: WebSockets open at one time.
+        connections_per_address_max: WebSockets open at one time from one remote address.
+        session_seconds: How long a login is good for.
+        logins_per_minute: Login requests taken from one remote address; a login has two.
+        origins: Origins of web pages that may use the REST interface from within browsers; `*`
+            means all.
+        apikeys: API keys.
     """
 
     listen: HostPort = "127.0.0.1:8890"
+    connections_max: Count = CONNECTIONS_MAX
+    connections_per_address_max: Count = CONNECTIONS_PER_ADDRESS_MAX
+    session_seconds: Seconds = 86_400.0
+    logins_per_minute: Count = 600
+    origins: Annotated[
+        tuple[Name, ...],
+        Meta(title="a list of origins", examples=[["https://app.example.org"]]),
+    ] = ()
+    apikeys: tuple[ApiKeyTable, ...] = field(name="apikey", default=())
 
 
 class NextgraphListener(WebListener, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -143,11 +184,25 @@ class NextgraphListener(WebListener, frozen=True, forbid_unknown_fields=True, kw
     Off unless the table is present.
 
     Attributes:
+        connections_max: WebSockets open at one time.
+        connections_per_address_max: WebSockets open at one time from one remote address.
         registration: Who may register: nobody, who holds an invitation, or everybody.
+        public_name: Name, and port unless it is 443, under which clients reach the node over TLS;
+            also where a proxy on this machine has the certificate and passes on to loopback.
+        origins: Origins of web pages that may connect, beside those of the node's own name.
+        discoverable: Tell the broker's id to clients that probe for brokers.
     """
 
     listen: HostPort = "127.0.0.1:1440"
+    connections_max: Count = CONNECTIONS_MAX
+    connections_per_address_max: Count = CONNECTIONS_PER_ADDRESS_MAX
     registration: Literal["closed", "invitation", "open"] = "invitation"
+    public_name: Annotated[Name | None, Meta(examples=["broker.example.org"])] = None
+    origins: Annotated[
+        tuple[Name, ...],
+        Meta(title="a list of origins", examples=[["https://app.example.org"]]),
+    ] = ()
+    discoverable: bool = False
 
 
 class HttpListener(WebListener, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -221,97 +276,6 @@ class GrantTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return Grant(who=self.who, streams=self.streams, may=frozenset(self.may))
 
 
-class StreamTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A stream that the node creates at its start, and how long it keeps entries.
-
-    The tightest limit wins; without one, entries are kept for ever.
-
-    Attributes:
-        name: The stream's name.
-        partitions: Number of ordered logs that the stream consists of.
-        retain_seconds: Entries older than this are dropped.
-        retain_entries_max: Entries kept in each partition.
-        retain_bytes_max: Bytes of data kept in each partition.
-    """
-
-    name: Annotated[Name, Meta(examples=["sensors"])]
-    partitions: Partitions = 1
-    retain_seconds: Annotated[Seconds | None, Meta(examples=[604_800.0])] = None
-    retain_entries_max: Annotated[Count | None, Meta(examples=[100_000_000])] = None
-    retain_bytes_max: Annotated[Count | None, Meta(examples=[10_000_000_000])] = None
-
-    @property
-    def retention(self) -> Retention:
-        """The limits as the store takes them."""
-        return Retention(
-            seconds=self.retain_seconds,
-            entries_max=self.retain_entries_max,
-            bytes_max=self.retain_bytes_max,
-        )
-
-
-class PeerTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Another node to link with.
-
-    Attributes:
-        name: What this node calls it.
-        noise: Address and port of its `noise` listener.
-        identity: Its public Ed25519 key.
-    """
-
-    name: Annotated[Name, Meta(examples=["core"])]
-    noise: Annotated[HostPort, Meta(examples=["core.example.org:4100"])]
-    identity: Annotated[KeyHex, Meta(examples=["00" * 32])]
-
-
-class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A Spark job that writes streams into a Delta table, exactly once.
-
-    Attributes:
-        name: The sink's name; the job's principal is `sink/<name>`.
-        streams: Patterns of stream names, as in a grant.
-        table_dir: Directory of the table.
-        checkpoint_dir: Directory of the query's checkpoint. Default: `_checkpoints/<name>` in
-            `table_dir`.
-        master: Spark's master URL.
-        driver_memory: Heap of the job's Java virtual machine.
-        trigger_seconds: Time between two micro-batches.
-        batch_rows_max: Rows of one micro-batch.
-        hold_bytes_max: Bytes that trimming keeps back for the sink; beyond, entries are trimmed
-            and a gap row is recorded.
-        key_file: Key of the job on a cluster. Default: a short-lived key that the node makes.
-    """
-
-    name: Annotated[Name, Meta(examples=["bronze"])]
-    streams: Annotated[
-        tuple[Name, ...],
-        Meta(min_length=1, title="a list of at least one pattern", examples=[["sensors*"]]),
-    ]
-    table_dir: Annotated[Path, Meta(examples=["data/tables"])]
-    checkpoint_dir: Annotated[Path | None, Meta(examples=["data/checkpoints/bronze"])] = None
-    master: Name = "local[2]"
-    driver_memory: Memory = "1g"
-    trigger_seconds: Seconds = 5.0
-    batch_rows_max: Count = 100_000
-    hold_bytes_max: Count = 5_000_000_000
-    key_file: Annotated[Path | None, Meta(examples=["data/bronze.key"])] = None
-
-    @property
-    def checkpoint_path(self) -> Path:
-        """Where the query's checkpoint lies."""
-        return self.checkpoint_dir or self.table_dir / "_checkpoints" / self.name
-
-
-class SinkTables(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Sinks, by kind.
-
-    Attributes:
-        spark: Spark sinks.
-    """
-
-    spark: tuple[SparkSink, ...] = ()
-
-
 class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A node's whole configuration.
 
@@ -331,8 +295,11 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     nextgraph: NextgraphListener | None = None
     http: HttpListener = HttpListener()
     grants: tuple[GrantTable, ...] = field(name="grant", default=())
+    quotas: tuple[QuotaTable, ...] = field(name="quota", default=())
     streams: tuple[StreamTable, ...] = field(name="stream", default=())
     peers: tuple[PeerTable, ...] = field(name="peer", default=())
+    dialling: DiallingTable = DiallingTable()
+    services: ServicesTable = ServicesTable()
     sink: SinkTables = SinkTables()
 
     @property
@@ -344,6 +311,28 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def admin_key_file(self) -> Path:
         """The file of the key that may do everything."""
         return self.identity.admin_key_file or self.data_dir / "admin.key"
+
+    @property
+    def channel(self) -> ChannelTable | None:
+        """The table of secure channels, where there are any."""
+        table = None if self.ockam is None else self.ockam.channel
+        return table if table and table.enabled else None
+
+    @property
+    def channel_key_file(self) -> Path:
+        """The file of the node's key for secure channels."""
+        table = self.channel
+        return (table and table.key_file) or self.data_dir / "ockam.key"
+
+    @property
+    def nextgraph_key_file(self) -> Path:
+        """The file of the NextGraph broker's peer key."""
+        return self.data_dir / "nextgraph.key"
+
+    @property
+    def ethereum_key_file(self) -> Path:
+        """The file of the key that signs for Streamr's clients what others have pushed."""
+        return self.data_dir / "ethereum.key"
 
     @property
     def store_dir(self) -> Path:

@@ -1,10 +1,11 @@
-"""Blocks of entries to Arrow record batches, without Python work per entry.
+"""Blocks of entries to Arrow record batches, without Python work per entry of kind `bytes`.
 
 A block keeps its entries' lengths and data apart, as Arrow does: the lengths are summed up to
 offsets and the data is taken as it lies. What belongs to a whole block (stream, partition, time,
 kind) is held once per block and repeated by Arrow and numpy.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rillnode.codecs.entries import FLAG_META, HEADER_BYTES, Block, decode_header
+from rillnode.codecs.entries import FLAG_META, HEADER_BYTES, Block, EntryKind, decode_header
 from rillnode.codecs.errors import CodecError
+from rillnode.node.pipeline.metadata import NO_METADATA, metadata_arrays, read_metadata
 from rillnode.node.pipeline.tables import BRONZE_COLUMNS, BRONZE_SCHEMA, GAP_KIND, KIND_NAMES
 
 _Int64s = npt.NDArray[np.int64]
 _KINDS = pa.array(KIND_NAMES)
+_WITHOUT_METADATA = frozenset({int(EntryKind.BYTES), GAP_KIND})
 
 
 @dataclass(slots=True)
@@ -112,6 +115,8 @@ class BatchBuilder:
             "kind": _KINDS.take(pa.array(np.repeat(kinds, counts))),
             "data": _binary(lengths, self._data, is_gap),
         }
+        if not _WITHOUT_METADATA.issuperset(kinds.tolist()):
+            arrays.update(_metadata(np.repeat(kinds, counts), arrays["data"]))
         if self._metas:
             arrays["node_meta"] = self._meta_array()
         if self._gaps:
@@ -140,6 +145,15 @@ class BatchBuilder:
             lengths[row : row + len(chosen)] = chosen
             absent[row : row + len(chosen)] = False
         return _binary(lengths, [data for _, _, data in self._metas], absent)
+
+
+def _metadata(kinds: _Int64s, data: pa.Array) -> Mapping[str, pa.Array]:
+    """The columns that the entries' protocols fill."""
+    items: list[bytes | None] = data.to_pylist()
+    return metadata_arrays(
+        NO_METADATA if item is None else read_metadata(kind, item)
+        for kind, item in zip(kinds.tolist(), items, strict=True)
+    )
 
 
 def _binary(

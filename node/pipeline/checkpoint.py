@@ -10,6 +10,7 @@ Only local directories are synced; object stores keep what they confirmed.
 
 import json
 import os
+from typing import Any
 
 from pyarrow import fs
 
@@ -24,17 +25,27 @@ def query_id(location: str) -> str:
         ConfigError: there is no readable checkpoint.
     """
     try:
-        local = local_path(location)
-        if local is not None:
-            text = (local / "metadata").read_bytes()
-        else:
-            system, path = fs.FileSystem.from_uri(location)
-            with system.open_input_stream(f"{path}/metadata") as stream:
-                text = stream.read()
-        return str(json.loads(text)["id"])
+        return str(json.loads(_read(location, "metadata"))["id"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             "spark.checkpoint", f"{location}/metadata does not hold a query's id: {error}"
+        ) from error
+
+
+def batch_offset(location: str, batch_id: int) -> dict[str, Any]:
+    """Where a batch of a query with one source ends, as its source has planned.
+
+    Layout of `offsets/N`: a version, what the engine notes, then one line of JSON per source.
+
+    Raises:
+        ConfigError: the checkpoint does not tell.
+    """
+    try:
+        lines = _read(location, f"offsets/{batch_id}").splitlines()
+        return dict(json.loads(lines[2]))
+    except (OSError, ValueError, IndexError, TypeError) as error:
+        raise ConfigError(
+            "spark.checkpoint", f"{location}/offsets/{batch_id} does not hold an offset: {error}"
         ) from error
 
 
@@ -52,3 +63,12 @@ def sync_commits(location: str) -> None:
         names = [name for name in os.listdir(local / "commits") if name.isdecimal()]
         if names:
             sync_files([local / "commits" / max(names, key=int)])
+
+
+def _read(location: str, name: str) -> bytes:
+    local = local_path(location)
+    if local is not None:
+        return (local / name).read_bytes()
+    system, path = fs.FileSystem.from_uri(location)
+    with system.open_input_stream(f"{path}/{name}") as stream:
+        return bytes(stream.read())

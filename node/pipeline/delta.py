@@ -12,9 +12,8 @@ Rows, files and what the log of the table says of them are synced before Spark l
 commit, because the node may trim entries after that.
 """
 
-import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
@@ -30,6 +29,7 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.pipeline.checkpoint import query_id, sync_batch
 from rillnode.node.pipeline.files import local_path, locked, sync_files
 from rillnode.node.pipeline.parquet import TableFile, remove_files, write_files
+from rillnode.node.pipeline.schema_upgrade import upgrade_table
 
 FORMAT: Final = "rillnode-delta"
 COMMIT_SECONDS_MAX: Final = 60.0
@@ -62,15 +62,8 @@ class DeltaSink(DataSource):
         Raises:
             ConfigError: no path or no checkpoint is given, or the output mode is not append.
         """
-        if overwrite:
-            raise ConfigError("spark.option", f"format {FORMAT} only appends")
-        found: dict[str, str] = {}
-        for name in ("path", "checkpointLocation"):
-            value = self.options.get(name)
-            if not value:
-                raise ConfigError("spark.option", f"option `{name}` of format {FORMAT} is missing")
-            found[name] = value
-        return DeltaStreamWriter(found["path"], found["checkpointLocation"], schema.json())
+        table, checkpoint = writer_locations(FORMAT, self.options, overwrite=overwrite)
+        return DeltaStreamWriter(table, checkpoint, schema.json())
 
 
 class DeltaStreamWriter(DataSourceStreamArrowWriter):
@@ -95,20 +88,36 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             ConfigError: the table has other columns.
         """
         files = _files(messages)
-        if not files:
+        if not files and not self.positions(batchId):
             return
         with _committing(self._table):
             self._commit(files, batchId)
 
+    def positions(self, batch_id: int) -> list[Transaction]:
+        """How far a batch has come in what it was made of, for its transaction to say.
+
+        A writer that says so commits batches without rows, too.
+        """
+        return []
+
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Remove what the tasks of a failed batch have written."""
-        remove_files(self._table, [file.name for file in _files(messages)])
+        """Remove what the tasks of a failed batch have written, unless the table has it.
+
+        Spark also aborts a batch whose commit has failed, and a commit may fail, or its process
+        die, after the transaction: then these files are the table's only copy of their rows.
+        """
+        with _committing(self._table):
+            try:
+                done = _holds(DeltaTable(self._table), query_id(self._checkpoint), batchId)
+            except TableNotFoundError:
+                done = False
+            if not done:
+                remove_files(self._table, [file.name for file in _files(messages)])
 
     def _commit(self, files: list[TableFile], batch_id: int) -> None:
         app_id = query_id(self._checkpoint)
         table = self._open()
-        done = table.transaction_version(app_id)
-        if done is not None and done >= batch_id:
+        if _holds(table, app_id, batch_id):
             remove_files(self._table, [file.name for file in files])
             return
         sync_batch(self._checkpoint, batch_id)
@@ -117,7 +126,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             "append",
             table.schema(),
             commit_properties=CommitProperties(
-                app_transactions=[Transaction(app_id, batch_id)],
+                app_transactions=[Transaction(app_id, batch_id), *self.positions(batch_id)],
                 custom_metadata={"batch": _summary(app_id, batch_id, files)},
             ),
         )
@@ -133,14 +142,33 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             DeltaTable.create(self._table, schema, mode="ignore", configuration=TABLE_PROPERTIES)
             sync_log(self._table, -1, 0)
             table = DeltaTable(self._table)
-        if table.schema() != schema:
-            raise ConfigError(
-                "spark.table",
-                f"the table {self._table} has other columns than the query: "
-                f"{_columns(table.schema())} instead of {_columns(schema)}. "
-                "Give the query a table directory of its own",
-            )
+        before = table.version()
+        if upgrade_table(table, schema):
+            sync_log(self._table, before, table.version())
         return table
+
+
+def writer_locations(name: str, options: Mapping[str, str], *, overwrite: bool) -> tuple[str, str]:
+    """The table's and the checkpoint's location in the options of a format's writer.
+
+    Raises:
+        ConfigError: one of them is missing, or the output mode is not append.
+    """
+    if overwrite:
+        raise ConfigError("spark.option", f"format {name} only appends")
+    found: list[str] = []
+    for option in ("path", "checkpointLocation"):
+        value = options.get(option)
+        if not value:
+            raise ConfigError("spark.option", f"option `{option}` of format {name} is missing")
+        found.append(value)
+    return found[0], found[1]
+
+
+def _holds(table: DeltaTable, app_id: str, batch_id: int) -> bool:
+    """Whether a table holds a query's batch."""
+    done = table.transaction_version(app_id)
+    return done is not None and done >= batch_id
 
 
 def _committing(location: str) -> AbstractContextManager[None]:
@@ -190,7 +218,3 @@ def _summary(app_id: str, batch_id: int, files: list[TableFile]) -> dict[str, ob
         "files": len(files),
         "entries_lost": sum(file.entries_lost for file in files),
     }
-
-
-def _columns(schema: Schema) -> str:
-    return ", ".join(f"{field.name} {json.loads(field.type.to_json())}" for field in schema.fields)

@@ -22,6 +22,12 @@ def local_path(location: str) -> Path | None:
     return None if parts.scheme else Path(location).absolute()
 
 
+def absolute(location: str) -> str:
+    """A location that means the same in every process: local paths absolute, URIs as they are."""
+    local = local_path(location)
+    return location if local is None else str(local)
+
+
 def sync_files(paths: Iterable[Path]) -> None:
     """Make files and their names durable: each file first, then each directory once."""
     files = list(paths)

@@ -9,9 +9,6 @@ reached) or 1. The same file runs under `spark-submit` with `"master": null`.
 """
 
 import argparse
-import os
-import re
-import signal
 import sys
 import threading
 import time
@@ -20,28 +17,24 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rillnode.codecs.errors import RillnodeError
-from rillnode.node.pipeline import delta, source
+from rillnode.node.pipeline import landing
 from rillnode.node.pipeline.checkpoint import sync_commits
-from rillnode.node.pipeline.files import local_path, locked
+from rillnode.node.pipeline.derived import Derived
+from rillnode.node.pipeline.explaining import FAILURES, explain
+from rillnode.node.pipeline.files import absolute, local_path, locked
 from rillnode.node.pipeline.job_config import JobConfig, load_job_config
-from rillnode.node.pipeline.job_log import quiet_stderr
+from rillnode.node.pipeline.job_log import FAILURE_PREFIX, quiet_stderr
+from rillnode.node.pipeline.job_stop import DRAIN_SECONDS, stop_on_signals, watch_stdin
 from rillnode.node.pipeline.maintenance import Maintenance
 from rillnode.node.pipeline.progress import Batch, Table, read_progress, report_of
 from rillnode.node.pipeline.ranges import ask
 from rillnode.node.pipeline.session import open_session
 
-DRAIN_SECONDS: Final = 25.0
-"""How long a stop waits for the running batch; below what a stopping node waits for its jobs."""
 LOCK_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.25
-_OUR_ERROR: Final = re.compile(r"^rillnode\.codecs\.errors\.(\w+): (.*)$", re.MULTILINE)
-_EXIT_CODES: Final = {"ConfigError": 2, "TransportError": 3, "HandshakeError": 3}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,15 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     stop = threading.Event()
     if options.watch_stdin:
-        threading.Thread(target=_watch_stdin, args=(stop,), daemon=True).start()
-    _stop_on_signals(stop)
+        watch_stdin(stop)
+    stop_on_signals(stop)
     try:
         config = load_job_config(options.config)
         with _only_job(config.checkpoint_dir), quiet_stderr():
             run(config, stop, available_now=options.available_now)
-    except (RillnodeError, PySparkException, Py4JError, OSError) as error:
+    except FAILURES as error:
         text, code = explain(error)
-        print(f"job failed: {text}", file=sys.stderr, flush=True)
+        print(f"{FAILURE_PREFIX}{text}", file=sys.stderr, flush=True)
         return code
     return 0
 
@@ -87,39 +80,26 @@ def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> Non
         work_dir=work_dir,
         settings={"spark.driver.memory": config.driver_memory, **config.settings},
     )
-    _stop_on_signals(stop)  # Spark has put its own handler for SIGINT in place
+    stop_on_signals(stop)  # Spark has put its own handler for SIGINT in place
     try:
         if not stop.is_set():
             query = _start_query(session, config, drain_file, available_now=available_now)
-            _follow(query, config, stop, drain_file)
+            tables = config.derived
+            derived = None if tables is None else Derived(session, tables, drain_file)
+            _follow(query, config, stop, drain_file, None if available_now else derived)
+            if derived and available_now and not stop.is_set():
+                derived.run_once()
     finally:
         session.stop()
         drain_file.unlink(missing_ok=True)
 
 
-def explain(error: Exception) -> tuple[str, int]:
-    """One line and an exit code for whatever ended the job.
-
-    Spark wraps an error of its Python processes in its own and in their stack traces; ours is the
-    one that says what to do.
-    """
-    if isinstance(error, RillnodeError):
-        return str(error), _EXIT_CODES.get(type(error).__name__, 1)
-    ours = _OUR_ERROR.findall(str(error))
-    if ours:
-        name, text = ours[-1]
-        return text, _EXIT_CODES.get(name, 1)
-    if isinstance(error, Py4JError):
-        return "the Java virtual machine has ended [job.java]", 1
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{lines[0] if lines else type(error).__name__} [job.spark]", 1
-
-
 def _start_query(
     session: SparkSession, config: JobConfig, drain_file: Path, *, available_now: bool
 ) -> StreamingQuery:
-    rows = (
-        session.readStream.format(source.FORMAT)
+    table_dir = absolute(config.table_dir)
+    files = (
+        session.readStream.format(landing.FORMAT)
         .options(
             **config.client_options.to_options(),
             maxOffsetsPerTrigger=config.batch_rows_max,
@@ -127,82 +107,94 @@ def _start_query(
             failOnDataLoss=config.fail_on_data_loss,
             drainFile=str(drain_file),
         )
-        .load()
+        .load(table_dir)
     )
-    writer = rows.writeStream.format(delta.FORMAT).queryName(config.sink)
-    writer = writer.option("checkpointLocation", _absolute(config.checkpoint_dir))
+    writer = files.writeStream.format(landing.FORMAT).queryName(config.sink)
+    writer = writer.option("checkpointLocation", absolute(config.checkpoint_dir))
     if available_now:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(
             processingTime=f"{round(config.trigger_seconds * 1000)} milliseconds"
         )
-    return writer.start(_absolute(config.table_dir))
+    return writer.start(table_dir)
 
 
 def _follow(
-    query: StreamingQuery, config: JobConfig, stop: threading.Event, drain_file: Path
+    query: StreamingQuery,
+    config: JobConfig,
+    stop: threading.Event,
+    drain_file: Path,
+    derived: Derived | None,
 ) -> None:
     """Report on the query until it ends; when told to stop, let it finish its batch."""
-    table = Table(_absolute(config.table_dir), query.id)
-    maintenance = Maintenance(_absolute(config.table_dir), config.compact_commits)
-    shown: Batch | None = None
+    reporter = _Reporter(query, config, derived)
+    maintenance = Maintenance(absolute(config.table_dir), config.compact_commits)
+    if derived is not None:
+        derived.start()
     while query.isActive and not stop.wait(_POLL_SECONDS):
-        shown = _report(query, config, table, shown)
-        present = table.open()
+        reporter.step()
+        present = reporter.table.open()
         done = maintenance.step(present) if present is not None else None
         if done:
             print(done, file=sys.stderr, flush=True)
-    if query.isActive:
-        _drain(query, drain_file)
-    query.awaitTermination()  # raises what the query has failed with
-    _report(query, config, table, shown)
-
-
-def _drain(query: StreamingQuery, drain_file: Path) -> None:
+        if derived is not None:
+            derived.step()
     drain_file.touch()
     deadline = time.monotonic() + DRAIN_SECONDS
+    if query.isActive:
+        _drain(query, deadline)
+    if derived is not None:
+        derived.finish(deadline)
+    query.awaitTermination()  # raises what the query has failed with
+    reporter.step()
+
+
+def _drain(query: StreamingQuery, deadline: float) -> None:
+    """Stop after the running batch; the drain file keeps another from beginning."""
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS / 5)
     query.stop()
 
 
-def _report(
-    query: StreamingQuery, config: JobConfig, table: Table, shown: Batch | None
-) -> Batch | None:
-    """Save and show how far the query has come, if that has changed.
+class _Reporter:
+    """Saves and shows how far the query has come, when that has changed.
 
     Spark tells the source of a finished batch only when it plans the next one; without this an
     idle stream's last batch would never count as read.
     """
-    progress = query.lastProgress
-    if progress is None:
-        return shown
-    batch = read_progress(progress)
-    if batch == shown:
-        return shown
-    if batch.executed:
-        sync_commits(_absolute(config.checkpoint_dir))
-        ask(config.client_options, lambda client: client.commit(batch.end))
-    report = report_of(batch, table.batch(batch.batch_id) if batch.executed else {})
-    if report.get("entries_lost"):
-        print(f"entries lost before they were read: {report['entries_lost']}", file=sys.stderr)
-    ask(config.client_options, lambda client: client.report(report))
-    return batch
 
+    def __init__(self, query: StreamingQuery, config: JobConfig, derived: Derived | None) -> None:
+        self.table = Table(absolute(config.table_dir), query.id)
+        self._query = query
+        self._config = config
+        self._derived = derived
+        self._batch: Batch | None = None
+        self._parts: dict[str, object] = {}
 
-def _stop_on_signals(stop: threading.Event) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stop.set())
+    def step(self) -> None:
+        """Look at the query's last batch, and at the tables made of it."""
+        progress = self._query.lastProgress
+        if progress is None:
+            return
+        batch = read_progress(progress)
+        parts = {} if self._derived is None else self._derived.report()
+        if (batch, parts) == (self._batch, self._parts):
+            return
+        if batch != self._batch:
+            self._take(batch)
+        report = report_of(batch, self.table.batch(batch.batch_id) if batch.executed else {})
+        if report.get("entries_lost") and batch != self._batch:
+            print(f"entries lost before they were read: {report['entries_lost']}", file=sys.stderr)
+        ask(self._config.client_options, lambda client: client.report({**report, **parts}))
+        self._batch, self._parts = batch, parts
 
-
-def _watch_stdin(stop: threading.Event) -> None:
-    """Stop when standard input ends; whatever hangs then must not outlive the node for long."""
-    while os.read(sys.stdin.fileno(), 4096):
-        continue
-    stop.set()
-    time.sleep(2 * DRAIN_SECONDS)
-    os.killpg(0, signal.SIGKILL)
+    def _take(self, batch: Batch) -> None:
+        if batch.executed:
+            sync_commits(absolute(self._config.checkpoint_dir))
+            ask(self._config.client_options, lambda client: client.commit(batch.end))
+        if self._derived is not None:
+            self._derived.note_lag(batch)
 
 
 def _only_job(checkpoint: str) -> AbstractContextManager[None]:
@@ -211,11 +203,6 @@ def _only_job(checkpoint: str) -> AbstractContextManager[None]:
     if directory is None:
         return nullcontext()
     return locked(directory / "job.lock", seconds=LOCK_SECONDS)
-
-
-def _absolute(location: str) -> str:
-    local = local_path(location)
-    return location if local is None else str(local)
 
 
 if __name__ == "__main__":

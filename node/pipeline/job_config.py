@@ -6,9 +6,35 @@ from typing import Annotated
 import msgspec
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.pipeline.ranges import DEFAULT_CLIENT, ClientOptions
+from rillnode.node.pipeline.ranges import ClientOptions
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
+
+
+class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a job makes of bronze; directories as in `JobConfig`.
+
+    Attributes:
+        bronze_dir: directory or URI of the bronze table.
+        silver_dir: directory or URI of the silver table.
+        gold_dir: directory or URI of the gold tables, null for none.
+        checkpoint_dir: directory or URI of the silver query's checkpoint.
+        consumer: whose lag gold tells, as the node's saved indexes name it.
+        duplicate_seconds: how long silver remembers an event, to leave it out if it comes again.
+        trigger_seconds: a micro-batch begins at most this often.
+        batch_rows_max: rows per micro-batch, about.
+        compact_commits: small files of silver are merged after this many commits; 0 never.
+    """
+
+    bronze_dir: str
+    silver_dir: str
+    gold_dir: str | None = None
+    checkpoint_dir: str
+    consumer: str
+    duplicate_seconds: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    trigger_seconds: Annotated[float, msgspec.Meta(ge=0)] = 5.0
+    batch_rows_max: Positive = 100_000
+    compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
 
 
 class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -16,9 +42,10 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     Attributes:
         sink: name of the node's sink.
-        url: the node's Noise listener, `noise://host:port`.
-        node_identity: the node's Ed25519 identity, hex.
-        key_file: path of the job's own key.
+        url: the node's Noise listener, `noise://host:port`, or `file:///directory` with what a
+            sink into files has written.
+        node_identity: the node's Ed25519 identity, hex; not for files.
+        key_file: path of the job's own key; not for files.
         table_dir: directory or URI of the Delta table.
         checkpoint_dir: directory or URI of Spark's checkpoint; a new one is a new query.
         work_dir: local directory for temporary files and log settings.
@@ -29,14 +56,15 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         fail_on_data_loss: end with an error, instead of writing a row of kind `gap`, where
             entries were trimmed before they were read.
         compact_commits: small files are merged after this many commits; 0 never.
-        client: `module:function` that connects to the node.
+        derived: the tables that are made of this one, null for none.
+        client: `module:function` that connects to the node; empty for rillnode's own.
         settings: further Spark settings.
     """
 
     sink: str
     url: str
-    node_identity: str
-    key_file: str
+    node_identity: str = ""
+    key_file: str = ""
     table_dir: str
     checkpoint_dir: str
     work_dir: str
@@ -46,7 +74,8 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     batch_rows_max: Positive = 100_000
     fail_on_data_loss: bool = False
     compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
-    client: str = DEFAULT_CLIENT
+    derived: DerivedConfig | None = None
+    client: str = ""
     settings: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
     @property
@@ -73,7 +102,7 @@ def load_job_config(path: Path) -> JobConfig:
         raise ConfigError("job.config", f"{path}: {error}") from error
 
 
-def save_job_config(config: JobConfig, path: Path) -> None:
+def save_job_config(config: msgspec.Struct, path: Path) -> None:
     """Write a configuration, whole or not at all."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))

@@ -11,6 +11,9 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+FAILURE_PREFIX: Final = "job failed: "
+"""Begins the line that tells why a job has ended."""
+
 _INCUBATOR: Final = b"WARNING: Using incubator modules"
 _TRACEBACK: Final = b"Traceback (most recent call last):"
 _LAST_LINES_SECONDS: Final = 1.0

@@ -18,11 +18,30 @@ from rillnode.codecs.errors import StoreError
 from rillnode.node.pipeline.delta import add_actions, sync_log
 from rillnode.node.pipeline.files import local_path, locked
 from rillnode.node.pipeline.parquet import filesystem, write_files
+from rillnode.node.pipeline.schema_upgrade import conform
 
 TARGET_BYTES: Final = 134_217_728
 FILES_MAX: Final = 256
 KEEP_HOURS: Final = 168
 _READ_ROWS: Final = 8_192
+_COMPACT_SECONDS: Final = 60.0
+
+
+def compact(location: str) -> Iterator[str]:
+    """Merge a table's small files now; yields what was done, for the log.
+
+    Raises:
+        StoreError: `file.locked`, a job is doing so.
+        TableNotFoundError: there is no table.
+    """
+    table = DeltaTable(location)
+    work = Maintenance(location, commits=1)
+    directory = local_path(location)
+    if directory is None:
+        return
+    with locked(directory / "_maintenance.lock", seconds=_COMPACT_SECONDS):
+        for files in plan_merges(live_files(table)):
+            yield work.merge(table, files)
 
 
 class LiveFile(NamedTuple):
@@ -66,15 +85,17 @@ class Maintenance:
             with locked(self._directory / "_maintenance.lock", seconds=0):
                 table.update_incremental()
                 if self._planned:
-                    return self._merge(table, self._planned.pop(0))
+                    return self.merge(table, self._planned.pop(0))
                 return self._finish(table)
         except StoreError:
             return None
 
-    def _merge(self, table: DeltaTable, files: list[LiveFile]) -> str:
+    def merge(self, table: DeltaTable, files: list[LiveFile]) -> str:
+        """Merge some of the table's files into one; the maintenance lock must be held."""
         if not set(files) <= set(live_files(table)):
             return f"nothing is left to merge of {len(files)} files"
-        merged = list(write_files(self._location, _read(self._location, files)))
+        schema = pa.schema(table.schema().to_arrow())
+        merged = list(write_files(self._location, _read(self._location, files, schema)))
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(file.path, data_change=False, deletion_timestamp=_now_ms())
             for file in files
@@ -117,11 +138,13 @@ def plan_merges(files: list[LiveFile]) -> list[list[LiveFile]]:
     return [group for group in groups if len(group) > 1]
 
 
-def _read(location: str, files: list[LiveFile]) -> Iterator[pa.RecordBatch]:
+def _read(location: str, files: list[LiveFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows of files that may be older than the last columns of the table."""
     system, root = filesystem(location)
     for file in files:
         with pq.ParquetFile(f"{root}/{file.path}", filesystem=system) as parquet:
-            yield from parquet.iter_batches(batch_size=_READ_ROWS)
+            for rows in parquet.iter_batches(batch_size=_READ_ROWS):
+                yield conform(rows, schema)
 
 
 def _now_ms() -> int:

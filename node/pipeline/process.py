@@ -19,13 +19,19 @@ from pathlib import Path
 from typing import Final
 
 from rillnode.actors.ports import JobLauncher
-from rillnode.node.config import Config, SparkSink
-from rillnode.node.pipeline.job_config import JobConfig, save_job_config
+from rillnode.node.config import Config, FilesSink, SparkSink
+from rillnode.node.pipeline.export import ExportConfig
+from rillnode.node.pipeline.job_config import DerivedConfig, JobConfig, save_job_config
+from rillnode.node.pipeline.job_log import FAILURE_PREFIX
 from rillnode.node.sinks import Sinks
 
 COMMAND: Final = (sys.executable, "-m", "rillnode.node.pipeline.job")
+EXPORT_COMMAND: Final = (sys.executable, "-m", "rillnode.node.pipeline.export")
 LOG_BYTES_MAX: Final = 16_777_216
 """Size above which a job's log is set aside at the next start; one older log is kept."""
+WORDS_BYTES_MAX: Final = 16_384
+"""How much of the end of a job's log is looked through for its last words."""
+WORD_CHARACTERS_MAX: Final = 1_000
 SESSION_END_SECONDS: Final = 10.0
 SESSION_POLL_SECONDS: Final = 0.02
 
@@ -39,13 +45,18 @@ def launcher(config: Config, identity: str, address: str, sinks: Sinks) -> JobLa
         address: `host:port` of its Noise listener.
         sinks: where the key file of each sink's job is known.
     """
-    tables = {table.name: table for table in config.sink.spark}
+    tables = {table.name: table for table in config.sink.all}
     directory = config.data_dir / "sinks"
 
     def launch(
         sink: str, environment: dict[str, str], on_exit: Callable[[int], None], /
     ) -> SparkJob:
-        job = job_config(tables[sink], identity, address, sinks.key_path(sink), directory / sink)
+        table, key_file, work_dir = tables[sink], sinks.key_path(sink), directory / sink
+        job: JobConfig | ExportConfig
+        if isinstance(table, FilesSink):
+            job = export_config(table, identity, address, key_file, work_dir)
+        else:
+            job = job_config(table, identity, address, key_file, work_dir)
         return start_job(job, directory / f"{sink}.log", environment, on_exit)
 
     return launch
@@ -54,13 +65,10 @@ def launcher(config: Config, identity: str, address: str, sinks: Sinks) -> JobLa
 def job_config(
     table: SparkSink, identity: str, address: str, key_file: Path, work_dir: Path
 ) -> JobConfig:
-    """A sink's job's configuration, from the node's."""
-    host, _, port = address.rpartition(":")
-    # A listener on all addresses is reached on this machine's own.
-    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
+    """A Spark sink's job's configuration, from the node's."""
     return JobConfig(
         sink=table.name,
-        url=f"noise://{host}:{port}",
+        url=_url(address),
         node_identity=identity,
         key_file=str(key_file.absolute()),
         table_dir=str(table.table_dir.absolute()),
@@ -70,11 +78,52 @@ def job_config(
         driver_memory=table.driver_memory,
         trigger_seconds=table.trigger_seconds,
         batch_rows_max=table.batch_rows_max,
+        derived=derived_config(table),
+    )
+
+
+def export_config(
+    table: FilesSink, identity: str, address: str, key_file: Path, work_dir: Path
+) -> ExportConfig:
+    """The configuration of the job of a sink into files, from the node's."""
+    return ExportConfig(
+        sink=table.name,
+        url=_url(address),
+        node_identity=identity,
+        key_file=str(key_file.absolute()),
+        directory=str(table.directory.absolute()),
+        bytes_max=table.bytes_max,
+        work_dir=str(work_dir.absolute()),
+        trigger_seconds=table.trigger_seconds,
+    )
+
+
+def _url(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    # A listener on all addresses is reached on this machine's own.
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
+    return f"noise://{host}:{port}"
+
+
+def derived_config(table: SparkSink) -> DerivedConfig | None:
+    """What is made of a sink's table, from the node's configuration; None for nothing."""
+    if table.silver_dir is None:
+        return None
+    silver = table.silver_dir.absolute()
+    return DerivedConfig(
+        bronze_dir=str(table.table_dir.absolute()),
+        silver_dir=str(silver),
+        gold_dir=None if table.gold_dir is None else str(table.gold_dir.absolute()),
+        checkpoint_dir=str(silver / "_checkpoints" / "silver"),
+        consumer=f"sink/{table.name}",
+        duplicate_seconds=table.duplicate_seconds,
+        trigger_seconds=table.trigger_seconds,
+        batch_rows_max=table.batch_rows_max,
     )
 
 
 def start_job(
-    config: JobConfig,
+    config: JobConfig | ExportConfig,
     log: Path,
     environment: Mapping[str, str],
     on_exit: Callable[[int], None],
@@ -89,30 +138,42 @@ def start_job(
     config_file = work_dir / "job.json"
     save_job_config(config, config_file)
     _rotate(log)
+    command = EXPORT_COMMAND if isinstance(config, ExportConfig) else COMMAND
     with log.open("ab") as output:
+        log_start = output.tell()
         process = subprocess.Popen(
-            [*COMMAND, str(config_file), "--watch-stdin"],
+            [*command, str(config_file), "--watch-stdin"],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             env={**os.environ, **environment},
         )
-    return SparkJob(process, asyncio.get_running_loop(), on_exit)
+    return SparkJob(process, (log, log_start), asyncio.get_running_loop(), on_exit)
 
 
 class SparkJob:
-    """A running job."""
+    """A running job.
+
+    Args:
+        log: where its output is appended, and how long that was before.
+
+    Attributes:
+        last_words: why it ended, in one line; set before `on_exit` is called.
+    """
 
     def __init__(
         self,
         process: subprocess.Popen[bytes],
+        log: tuple[Path, int],
         loop: asyncio.AbstractEventLoop,
         on_exit: Callable[[int], None],
     ) -> None:
         self._process = process
+        self._log = log
         self._loop = loop
         self._on_exit = on_exit
+        self.last_words = ""
         threading.Thread(target=self._wait, name="rillnode-job", daemon=True).start()
 
     @property
@@ -135,6 +196,8 @@ class SparkJob:
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._end_session(at_once=code != 0)
+        if code:
+            self.last_words = last_words(*self._log)
         with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             self._loop.call_soon_threadsafe(self._on_exit, code)
 
@@ -150,6 +213,21 @@ class SparkJob:
             if now >= patience:
                 self.kill()
             time.sleep(SESSION_POLL_SECONDS)
+
+
+def last_words(log: Path, start: int) -> str:
+    """The last thing that a job has said, from byte `start` of its log on: its error, if any."""
+    try:
+        with log.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(start, end - WORDS_BYTES_MAX))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    said = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in said if line.startswith(FAILURE_PREFIX)]
+    text = errors[-1].removeprefix(FAILURE_PREFIX) if errors else said[-1] if said else ""
+    return text[:WORD_CHARACTERS_MAX]
 
 
 def session_members(session: int) -> list[int]:

@@ -10,24 +10,29 @@ import importlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Final, Protocol, TypeVar, cast
+
+import msgspec
 
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import ConfigError, TransportError
 
-DEFAULT_CLIENT: Final = "rillnode.node.client.sink:sink_client"
+SINK_CLIENT: Final = "rillnode.node.client.sink:sink_client"
+STREAMS_CLIENT: Final = "rillnode.node.client.ranges:streams_client"
+FILES_CLIENT: Final = "rillnode.node.pipeline.range_files:files_client"
 RETRY_SECONDS: Final = 60.0
+_FILE_SCHEME: Final = "file:"
 
 _Answer = TypeVar("_Answer")
 
 
 class RangeClient(Protocol):
-    """A blocking connection to one Spark sink of a node."""
+    """A blocking connection to one Spark sink of a node, or to some of its streams."""
 
     def ends(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """First index kept and next index of every (stream, partition) of the sink, as of now."""
+        """First index kept and next index of every (stream, partition) chosen, as of now."""
         ...
 
     def read(
@@ -41,7 +46,10 @@ class RangeClient(Protocol):
         ...
 
     def commit(self, positions: dict[tuple[str, int], int]) -> None:
-        """Save the index to go on from, per (stream, partition); durable when it returns."""
+        """Save the index to go on from, per (stream, partition); durable when it returns.
+
+        Without anybody whose position it is, nothing is saved.
+        """
         ...
 
     def report(self, progress: dict[str, object]) -> None:
@@ -53,48 +61,112 @@ class RangeClient(Protocol):
         ...
 
 
+class PushClient(Protocol):
+    """A blocking connection that writes to a node's streams."""
+
+    def open(self, stream: str, partitions: int) -> None:
+        """Make sure that a stream has so many partitions at least; create it where it is not."""
+        ...
+
+    def push(self, stream: str, partition: int, items: Sequence[bytes]) -> None:
+        """Push entries, in order; they are durable when it returns."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How to reach a node's sink.
+    """How to reach a node, and what of it: a sink, or streams.
 
     Attributes:
-        url: `noise://host:port`.
+        url: `noise://host:port`; `file:///directory` for what a sink has written to files, which
+            takes neither an identity nor a key.
         node_identity: the node's Ed25519 identity, hex.
-        key_file: path of the job's own key. Never the key itself: Spark shows options in plans.
-        sink: name of the sink.
-        client: `module:function` that makes a `RangeClient` of these options.
+        key_file: path of the reader's own key, on every machine that runs tasks; "": the key itself
+            is in the variable RILLNODE_KEY of each process's environment. Never the key itself:
+            Spark shows options in plans.
+        sink: name of a sink; "" where streams are named.
+        streams: patterns of stream names, separated by commas, or a JSON list of them.
+        consumer: name under which positions in `streams` are saved; "": they are not.
+        client: `module:function` that makes a `RangeClient` of these options; "": the one for
+            such options.
     """
 
     url: str
     node_identity: str
     key_file: str
-    sink: str
-    client: str = DEFAULT_CLIENT
+    sink: str = ""
+    streams: str = ""
+    consumer: str = ""
+    client: str = ""
 
     @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> "ClientOptions":
+    def from_options(
+        cls, options: Mapping[str, str], environment: Mapping[str, str] = os.environ
+    ) -> "ClientOptions":
         """Take the connection's part out of a Spark data source's options.
 
         Raises:
-            ConfigError: one of them is missing.
+            ConfigError: one of them is missing, or they contradict each other.
         """
-        values: dict[str, str] = {}
-        for name in ("url", "node_identity", "key_file", "sink"):
-            value = options.get(name)
-            if not value:
-                raise ConfigError("spark.option", f"option `{name}` of format rillnode is missing")
-            values[name] = value
-        return cls(**values, client=options.get("client") or DEFAULT_CLIENT)
+        if options.get("key"):
+            raise _wrong("option `key` would show the key in plans: name a file in `key_file`")
+        sink, streams = options.get("sink") or "", options.get("streams") or ""
+        if bool(sink) == bool(streams):
+            raise _wrong("format rillnode needs one of the options `sink` and `streams`")
+        url = options.get("url") or ""
+        from_files = url.startswith(_FILE_SCHEME)
+        key_file = options.get("key_file") or environment.get("RILLNODE_KEY_FILE", "")
+        if not from_files and not key_file and not environment.get("RILLNODE_KEY"):
+            raise _wrong(
+                "option `key_file` of format rillnode is missing, "
+                "and neither RILLNODE_KEY_FILE nor RILLNODE_KEY is in the environment"
+            )
+        for name in ("url",) if from_files else ("url", "node_identity"):
+            if not options.get(name):
+                raise _wrong(f"option `{name}` of format rillnode is missing")
+        found = cls(
+            url=url,
+            node_identity=options.get("node_identity") or "",
+            key_file=key_file,
+            sink=sink,
+            streams=streams,
+            consumer=options.get("consumer") or "",
+            client=options.get("client") or "",
+        )
+        if streams and not found.patterns:
+            raise _wrong(f"option `streams` names no stream: {streams!r}")
+        return found
+
+    @property
+    def factory(self) -> str:
+        """The `module:function` that makes the client."""
+        if self.client:
+            return self.client
+        if self.url.startswith(_FILE_SCHEME):
+            return FILES_CLIENT
+        return SINK_CLIENT if self.sink else STREAMS_CLIENT
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The patterns of stream names.
+
+        Raises:
+            ConfigError: not a list of texts.
+        """
+        if not self.streams.lstrip().startswith("["):
+            return tuple(name.strip() for name in self.streams.split(",") if name.strip())
+        try:
+            return msgspec.json.decode(self.streams, type=tuple[str, ...])
+        except msgspec.DecodeError as error:
+            raise _wrong(f"option `streams` is no list of names: {error}") from None
 
     def to_options(self) -> dict[str, str]:
         """The same as options for `DataStreamReader.options`."""
-        return {
-            "url": self.url,
-            "node_identity": self.node_identity,
-            "key_file": self.key_file,
-            "sink": self.sink,
-            "client": self.client,
-        }
+        return {name: value for name, value in asdict(self).items() if value}
+
+
+def _wrong(text: str) -> ConfigError:
+    return ConfigError("spark.option", text)
 
 
 _lock = threading.Lock()
@@ -124,12 +196,21 @@ def ask(options: ClientOptions, question: Callable[[RangeClient], _Answer]) -> _
             pause = min(2 * pause, 5.0)
 
 
+def ask_push(options: ClientOptions, question: Callable[[PushClient], _Answer]) -> _Answer:
+    """The same for a client that writes; what is pushed twice is stored twice.
+
+    Raises:
+        ConfigError, TransportError, RequestError: as `ask`.
+    """
+    return ask(options, lambda client: question(cast("PushClient", client)))
+
+
 def _ask_once(options: ClientOptions, question: Callable[[RangeClient], _Answer]) -> _Answer:
     key = (os.getpid(), options)  # a forked worker must not write to its parent's socket
     with _lock:
         client = _clients.get(key)
         if client is None:
-            client = _clients[key] = _factory(options.client)(options)
+            client = _clients[key] = _factory(options.factory)(options)
     try:
         return question(client)
     except TransportError:
@@ -156,7 +237,7 @@ def _factory(name: str) -> Callable[[ClientOptions], RangeClient]:
     try:
         found = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            "spark.option", f"option `client` must be module:function, {name!r} is not: {error}"
+        raise _wrong(
+            f"option `client` must be module:function, {name!r} is not: {error}"
         ) from error
     return cast("Callable[[ClientOptions], RangeClient]", found)

@@ -11,13 +11,11 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from rillnode.codecs.entries import Block
-from rillnode.codecs.errors import RequestError
 from rillnode.node.pipeline.arrow import BatchBuilder
+from rillnode.node.pipeline.fetching import fetch_ranges
 from rillnode.node.pipeline.offsets import Range, data_loss
-from rillnode.node.pipeline.ranges import ClientOptions, ask
+from rillnode.node.pipeline.ranges import ClientOptions
 
-FETCH_BYTES_MAX: Final = 2_097_152
 BATCH_BYTES_MAX: Final = 4_194_304
 BATCH_ROWS_MAX: Final = 16_384
 
@@ -36,7 +34,7 @@ def read_ranges(
         TransportError: the node cannot be reached.
     """
     builder = BatchBuilder()
-    for part, blocks in ahead(_fetch(options, ranges)):
+    for part, blocks in ahead(fetch_ranges(options, ranges)):
         if part.gap:
             if fail_on_data_loss:
                 raise data_loss(part)
@@ -48,56 +46,6 @@ def read_ranges(
                 builder = BatchBuilder()
     if builder.rows:
         yield builder.finish()
-
-
-def _fetch(
-    options: ClientOptions, ranges: Iterable[Range]
-) -> Generator[tuple[Range, list[Block]], None, None]:
-    for item in ranges:
-        if item.gap:
-            yield item, []
-            continue
-        yield from _fetch_range(options, item)
-
-
-def _fetch_range(
-    options: ClientOptions, item: Range
-) -> Generator[tuple[Range, list[Block]], None, None]:
-    """Blocks of one range, each list with the part that it covers; lost parts come as gaps."""
-    index = item.start
-    while index < item.until:
-        first, blocks = _read_blocks(options, item._replace(start=index))
-        if first > index:
-            lost = item._replace(start=index, until=min(first, item.until), gap=True)
-            yield lost, []
-            index = lost.until
-            continue
-        end = index
-        for block in blocks:
-            if not block.first_index <= end < block.next_index:
-                raise _hole(item, end, f"sent a block that begins at {block.first_index}")
-            end = block.next_index
-        if end == index:
-            raise _hole(item, end, "sent nothing")
-        yield item._replace(start=index, until=min(end, item.until)), blocks
-        index = end
-
-
-def _read_blocks(options: ClientOptions, item: Range) -> tuple[int, list[Block]]:
-    return ask(
-        options,
-        lambda client: client.read(
-            item.stream, item.partition, item.start, item.until, FETCH_BYTES_MAX
-        ),
-    )
-
-
-def _hole(item: Range, index: int, what: str) -> RequestError:
-    return RequestError(
-        "sink.range",
-        f"asked for stream {item.stream!r} partition {item.partition} from index {index} to "
-        f"{item.until}, the node {what}",
-    )
 
 
 def ahead(source: Generator[_Item, None, None]) -> Generator[_Item, None, None]:

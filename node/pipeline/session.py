@@ -10,6 +10,9 @@ from pyspark.sql import SparkSession
 
 from rillnode.node.pipeline.delta import DeltaSink
 from rillnode.node.pipeline.java import java_home
+from rillnode.node.pipeline.landing import Landing
+from rillnode.node.pipeline.silver import SETTINGS as SILVER_SETTINGS
+from rillnode.node.pipeline.silver import Silver
 from rillnode.node.pipeline.source import RillnodeSource
 
 SETTINGS: Final = {
@@ -36,13 +39,15 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}{UTC} %p %c{1}: %m%n%ex
 # Said at every start and harmless: no native Hadoop, a host name that means loopback, a trigger
 # that took longer than its interval, a table directory that is made later, a query that had
-# nothing running when it was stopped.
+# nothing running when it was stopped, plans that a query with a state cannot have.
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = error
 logger.utils.name = org.apache.spark.util.Utils
 logger.utils.level = error
 logger.trigger.name = org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor
 logger.trigger.level = error
+logger.batch.name = org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+logger.batch.level = error
 logger.resolve.name = org.apache.spark.sql.execution.streaming.runtime.ResolveWriteToStream
 logger.resolve.level = error
 logger.scheduler.name = org.apache.spark.scheduler.DAGScheduler
@@ -53,7 +58,7 @@ logger.scheduler.level = error
 def open_session(
     name: str, *, master: str | None, work_dir: Path, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start Spark with the formats `rillnode` and `rillnode-delta`.
+    """Start Spark with the package's formats.
 
     Sets JAVA_HOME, PYSPARK_PYTHON and the like of this process, for Spark's processes to inherit:
     workers must run the interpreter that has this package. Takes some seconds.
@@ -76,6 +81,7 @@ def open_session(
     builder = SparkSession.builder.appName(name)
     chosen = {
         **SETTINGS,
+        **SILVER_SETTINGS,
         "spark.driver.defaultJavaOptions": f'"-Dlog4j2.configurationFile={log_settings.as_uri()}"',
         "spark.sql.warehouse.dir": str(work_dir / "warehouse"),
     }
@@ -86,5 +92,7 @@ def open_session(
             chosen |= LOCAL_SETTINGS
     session = builder.config(map={**chosen, **(settings or {})}).getOrCreate()
     session.dataSource.register(RillnodeSource)
+    session.dataSource.register(Landing)
     session.dataSource.register(DeltaSink)
+    session.dataSource.register(Silver)
     return session

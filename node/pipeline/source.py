@@ -1,4 +1,4 @@
-"""The Spark data source `rillnode`: the streams of a node's Spark sink as rows.
+"""The Spark data source `rillnode`: streams of a node as rows; `writing.py` is the other way.
 
     spark.readStream.format("rillnode").options(**client.to_options()).load()
 
@@ -6,8 +6,12 @@ Options beside the connection's (`ranges.ClientOptions`), named and meant as tho
 Kafka source:
 
     startingOffsets     earliest (default), latest, or JSON; a stream's checkpoint goes before it
+    startingTimestamp   instead: ms since 1970, or ISO 8601 with a zone; from the first entry that
+                        the node received then or later
     endingOffsets       batch reads only: latest (default) or JSON
+    endingTimestamp     batch reads only, instead: up to the last entry received before then
     maxOffsetsPerTrigger  entries per micro-batch, shared out by what each partition has waiting
+    maxBytesPerTrigger  bytes per micro-batch, likewise, to within a block of each partition
     minPartitions       tasks per micro-batch that is large enough for them
     failOnDataLoss      true (default): fail on entries that were trimmed before they were read;
                         false: go on behind them and write a row of kind `gap`
@@ -19,6 +23,7 @@ batch has the same rows. Rows are in index order within a task.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import cast
 
@@ -32,6 +37,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
@@ -54,9 +60,11 @@ from rillnode.node.pipeline.offsets import (
     resolve_bound,
     split_ranges,
 )
+from rillnode.node.pipeline.probing import block_prober, limit_bytes, positions_at
 from rillnode.node.pipeline.ranges import ClientOptions, ask
 from rillnode.node.pipeline.reading import read_ranges
 from rillnode.node.pipeline.tables import BRONZE_STRUCT
+from rillnode.node.pipeline.writing import RowBatchWriter, RowStreamWriter, WriteOptions
 
 FORMAT = "rillnode"
 
@@ -67,8 +75,11 @@ class SourceOptions:
 
     client: ClientOptions
     starting: Bound = "earliest"
+    starting_ms: int | None = None
     ending: Bound = "latest"
+    ending_ms: int | None = None
     rows_max: int | None = None
+    bytes_max: int | None = None
     tasks_max: int | None = None
     fail_on_data_loss: bool = True
     drain_file: Path | None = None
@@ -84,8 +95,11 @@ class SourceOptions:
         return cls(
             client=ClientOptions.from_options(options),
             starting=parse_bound(options.get("startingOffsets", "earliest"), "startingOffsets"),
+            starting_ms=_instant(options, "startingTimestamp", instead_of="startingOffsets"),
             ending=parse_bound(options.get("endingOffsets", "latest"), "endingOffsets"),
+            ending_ms=_instant(options, "endingTimestamp", instead_of="endingOffsets"),
             rows_max=_positive(options, "maxOffsetsPerTrigger"),
+            bytes_max=_positive(options, "maxBytesPerTrigger"),
             tasks_max=_positive(options, "minPartitions"),
             fail_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
             drain_file=Path(drain_file) if drain_file else None,
@@ -124,6 +138,16 @@ class RillnodeSource(DataSource):
         """A reader of every stream from a position on."""
         return RangeStreamReader(SourceOptions.from_options(self.options))
 
+    def writer(self, schema: StructType, overwrite: bool) -> RowBatchWriter:
+        """A writer of a frame's rows into streams."""
+        _only_append(overwrite=overwrite)
+        return RowBatchWriter(WriteOptions.from_options(self.options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RowStreamWriter:
+        """A writer of a streaming query's rows into streams."""
+        _only_append(overwrite=overwrite)
+        return RowStreamWriter(WriteOptions.from_options(self.options, schema))
+
 
 class RangeReader(DataSourceReader):
     """Reads a bounded range once."""
@@ -134,9 +158,11 @@ class RangeReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The tasks of the read; the ends of the streams are those of now."""
         ends = _ends(self._options)
-        start = resolve_bound(self._options.starting, ends, "startingOffsets")
-        end = resolve_bound(self._options.ending, ends, "endingOffsets")
-        check_ends(start, ends)
+        start = _start(self._options, ends)
+        if self._options.ending_ms is not None:
+            end = positions_at(block_prober(self._options.client), ends, self._options.ending_ms)
+        else:
+            end = resolve_bound(self._options.ending, ends, "endingOffsets")
         check_ends(end, ends)
         tasks = _plan(self._options, start, end, ends)
         return tasks or [RangesPartition(())]
@@ -160,15 +186,15 @@ class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, dict[str, int]]:
         """Where a query without a checkpoint starts."""
-        ends = _ends(self._options)
-        start = resolve_bound(self._options.starting, ends, "startingOffsets")
-        check_ends(start, ends)
-        return positions_to_json(start)
+        return positions_to_json(_start(self._options, _ends(self._options)))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`maxOffsetsPerTrigger`, if given."""
-        rows_max = self._options.rows_max
-        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+        """`maxOffsetsPerTrigger` or `maxBytesPerTrigger`, if given; with both, both hold."""
+        if self._options.rows_max is not None:
+            return ReadMaxRows(self._options.rows_max)
+        if self._options.bytes_max is not None:
+            return ReadMaxBytes(self._options.bytes_max)
+        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take the present ends as the query's last."""
@@ -198,6 +224,9 @@ class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = {key: max(until, begin.get(key, 0)) for key, until in end.items()}
         if isinstance(limit, ReadMaxRows):
             end = limit_positions(reachable, end, limit.max_rows)
+        if self._options.bytes_max is not None and not isinstance(limit, ReadAllAvailable):
+            probe = block_prober(self._options.client)
+            end = limit_bytes(probe, reachable, end, self._options.bytes_max)
         self._refuse_loss(begin, end, ends)
         return positions_to_json(begin | end)
 
@@ -236,6 +265,15 @@ def _ends(options: SourceOptions) -> Ends:
     return ask(options.client, lambda client: client.ends())
 
 
+def _start(options: SourceOptions, ends: Ends) -> Positions:
+    """Where a read without a checkpoint starts."""
+    if options.starting_ms is not None:
+        return positions_at(block_prober(options.client), ends, options.starting_ms)
+    start = resolve_bound(options.starting, ends, "startingOffsets")
+    check_ends(start, ends)
+    return start
+
+
 def _plan(
     options: SourceOptions, start: Positions, end: Positions, ends: Ends
 ) -> list[InputPartition]:
@@ -248,6 +286,11 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     return read_ranges(options.client, ranges, fail_on_data_loss=options.fail_on_data_loss)
 
 
+def _only_append(*, overwrite: bool) -> None:
+    if overwrite:
+        raise ConfigError("spark.option", f"format {FORMAT} only appends")
+
+
 def _positive(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name)
     if text is None:
@@ -255,6 +298,27 @@ def _positive(options: Mapping[str, str], name: str) -> int | None:
     if not (text.isdecimal() and text.isascii() and int(text) > 0):
         raise ConfigError("spark.option", f"option `{name}` must be a number above 0, not {text!r}")
     return int(text)
+
+
+def _instant(options: Mapping[str, str], name: str, *, instead_of: str) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if options.get(instead_of) is not None:
+        raise ConfigError("spark.option", f"options `{name}` and `{instead_of}` exclude each other")
+    if text.isdecimal() and text.isascii():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ConfigError(
+            "spark.option",
+            f"option `{name}` must be milliseconds since 1970, or a time with a zone like "
+            f"2026-11-21T12:00:00Z, not {text!r}",
+        )
+    return round(moment.timestamp() * 1000)
 
 
 def _boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -9,18 +9,25 @@ import pytest
 
 from link_support import CLIENT, NODE, Recorder, until
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.framing import LinkCodec, U16Framing
-from rillnode.codecs.limits import FRAME_BYTES_MAX, U16_MESSAGE_BYTES_MAX
+from rillnode.codecs.framing import LinkCodec
+from rillnode.codecs.limits import (
+    FRAME_BYTES_MAX,
+    U16_MESSAGE_BYTES_MAX,
+    U32_MESSAGE_BYTES_MAX,
+)
 from rillnode.codecs.noise import NoiseLink
+from rillnode.codecs.ockam.framing import U16Framing, U32Framing
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkLimits
 from rillnode.transports.memory import connect_memory
 from rillnode.transports.tcp import dial, listen
 
 LIMITS = LinkLimits(sweep_seconds=0.04, buffer_high_bytes=100_000)
+SIZES = {"ockam": U16_MESSAGE_BYTES_MAX, "ockam 2024": U32_MESSAGE_BYTES_MAX}
 PRINCIPALS = {
     "noise": (f"noise:{NODE.public_hex}", f"noise:{CLIENT.public_hex}"),
     "ockam": ("anonymous", "anonymous"),
+    "ockam 2024": ("anonymous", "anonymous"),
     "memory": ("node", "application"),
 }
 
@@ -44,14 +51,17 @@ async def joined(kind: str, limits: LinkLimits) -> AsyncGenerator[tuple[Recorder
         yield near, far
         return
 
-    def far_codec() -> LinkCodec:
-        return NoiseLink.responder(NODE, accept=lambda _: True) if kind == "noise" else U16Framing()
+    def codec(*, dialled: bool) -> LinkCodec:
+        if kind != "noise":
+            return U16Framing() if kind == "ockam" else U32Framing()
+        if dialled:
+            return NoiseLink.initiator(CLIENT)
+        return NoiseLink.responder(NODE, accept=lambda _: True)
 
-    near_codec = NoiseLink.initiator(CLIENT) if kind == "noise" else U16Framing()
     listener = await listen(
         "127.0.0.1",
         0,
-        codec_factory=far_codec,
+        codec_factory=lambda: codec(dialled=False),
         events_factory=lambda: far,
         transport_name=kind,
         clock=clock,
@@ -60,7 +70,7 @@ async def joined(kind: str, limits: LinkLimits) -> AsyncGenerator[tuple[Recorder
     await dial(
         "127.0.0.1",
         listener.port,
-        codec=near_codec,
+        codec=codec(dialled=True),
         events=near,
         transport_name=kind,
         clock=clock,
@@ -79,7 +89,7 @@ async def joined(kind: str, limits: LinkLimits) -> AsyncGenerator[tuple[Recorder
 Case = Callable[[Recorder, Recorder], Awaitable[None]]
 
 
-@pytest.fixture(params=["noise", "ockam", "memory"])
+@pytest.fixture(params=[*PRINCIPALS])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -95,11 +105,12 @@ def run(kind: str, case: Case, limits: LinkLimits = LIMITS) -> None:
 def test_both_ends_know_what_the_link_is(kind: str) -> None:
     async def case(near: Recorder, far: Recorder) -> None:
         node, client = PRINCIPALS[kind]
-        size = U16_MESSAGE_BYTES_MAX if kind == "ockam" else FRAME_BYTES_MAX
+        size = SIZES.get(kind, FRAME_BYTES_MAX)
         for end, principal, dialled in ((near, node, True), (far, client, False)):
             info = end.open_link.info
             assert (info.principal, info.transport, info.dialled) == (principal, kind, dialled)
             assert info.message_bytes_max == size
+            assert info.wire_format == ("cbor" if kind == "ockam 2024" else "bare")
             assert info.remote
             assert end.calls == ["opened"]
 

@@ -14,7 +14,7 @@ DOCUMENTS = documents()
 RUNNABLE = [
     page for page in DOCUMENTS if {"python", "console"} & {block.language for block in blocks(page)}
 ]
-LANGUAGES = {"python", "console", "toml", "text", "sh"}
+LANGUAGES = {"python", "console", "toml", "text", "sh", "javascript"}
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -182,3 +183,41 @@ async def _all_gone(session: int) -> None:
     while session_members(session):
         assert time.monotonic() < deadline, "processes have outlived the job"
         await asyncio.sleep(0.05)
+
+
+@pytest.mark.long
+def test_a_cluster_of_separate_executors_lands_everything_once(
+    sink: FakeSink, runner: Runner, worker_path: str
+) -> None:
+    """Executors in processes of their own, one of which is killed in the middle."""
+    runner.config = msgspec.structs.replace(
+        runner.config,
+        master="local-cluster[2,1,1024]",
+        settings={"spark.executorEnv.PYTHONPATH": worker_path},
+    )
+    total = fill(sink, 300)
+
+    def executors(job: SparkJob) -> list[int]:
+        return [pid for pid in session_members(job.pid) if b"ExecutorBackend" in command(pid)]
+
+    async def scenario() -> None:
+        job = runner.start()
+        await runner.until(lambda: runner.batches("commits") >= 3)
+        running = executors(job)
+        assert len(running) == 2
+        os.kill(running[0], signal.SIGKILL)
+        await runner.until(lambda: sum(sink.positions.values()) == total)
+        job.terminate()
+        assert await runner.ended() == 0
+
+    asyncio.run(scenario())
+    counts = counted_rows(runner.config.table_dir)
+    assert len(counts) == total
+    assert set(counts.values()) == {1}
+
+
+def command(pid: int) -> bytes:
+    try:
+        return (Path("/proc") / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return b""

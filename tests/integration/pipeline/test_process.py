@@ -79,6 +79,33 @@ def test_a_job_runs_with_its_configuration_log_and_environment(
     assert (tmp_path / "bronze.log").read_text() == expected
 
 
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (
+            "print('trace'); print('job failed: no Java [job.java]'); print('bye')",
+            "no Java [job.java]",
+        ),
+        ("print('Traceback'); print('  KeyError: 5'); print()", "KeyError: 5"),
+        ("print('x' * 5_000)", "x" * 1_000),
+        ("pass", ""),
+    ],
+)
+def test_a_job_tells_why_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str
+) -> None:
+    stand_in(tmp_path, monkeypatch, f"{script}; import sys; sys.exit(1)")
+    (tmp_path / "bronze.log").write_text("job failed: of an earlier run\n")
+
+    async def scenario() -> None:
+        on_exit = Exit()
+        job = start(tmp_path, on_exit)
+        assert await on_exit.wait() == [1]
+        assert job.last_words == words
+
+    asyncio.run(scenario())
+
+
 def test_terminate_lets_the_job_end_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """The source and the sink inside Spark, from a fake node into a Delta table."""
 
 import shutil
+import threading
 from collections.abc import Generator
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from pyspark.sql.functions import col
 
 from fake_sink import FakeSink
 from rillnode.codecs.entries import EntryKind
-from rillnode.node.pipeline.job import explain
+from rillnode.node.pipeline.explaining import explain
+from rillnode.node.pipeline.export import Export, ExportConfig
 from rillnode.node.pipeline.ranges import ClientOptions
 from rillnode.node.pipeline.reports import read_delta
 
@@ -39,14 +41,14 @@ class Landing:
         self.options = options
         self.table = directory / "table"
         self.checkpoint = directory / "checkpoint"
+        self.formats: tuple[str, str] = ("rillnode-landing", "rillnode-landing")
 
     def run(self, **options: str) -> None:
-        rows = self.spark.readStream.format("rillnode").options(
-            **self.options.to_options(), **options
-        )
+        source, sink = self.formats
+        rows = self.spark.readStream.format(source).options(**self.options.to_options(), **options)
         query = (
-            rows.load()
-            .writeStream.format("rillnode-delta")
+            rows.load(str(self.table))
+            .writeStream.format(sink)
             .option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
             .start(str(self.table))
@@ -95,11 +97,14 @@ def test_a_batch_read_has_every_column(spark: SparkSession, sink: FakeSink) -> N
 
 
 def test_a_query_goes_on_from_its_checkpoint(landing: Landing, sink: FakeSink) -> None:
+    landing.formats = ("rillnode", "rillnode-delta")
     for first in range(0, 3000, 100):
         fill(sink, first, 100)
     landing.run(maxOffsetsPerTrigger="1100")
     assert landing.indexes() == list(range(3000))
     assert landing.versions() == 3
+    # What lands the same entries as files shares the checkpoint's meaning.
+    landing.formats = ("rillnode-landing", "rillnode-landing")
     fill(sink, 3000, 10)
     fill(sink, 0, 5, partition=1)  # a partition that did not exist before
     landing.run()
@@ -149,6 +154,34 @@ def test_lost_entries_fail_the_query_or_leave_a_row(landing: Landing, sink: Fake
     assert landing.indexes() == [*range(11), *range(25, 40)]
     gaps = read_delta(landing.spark, str(landing.table)).where("kind = 'gap'").collect()
     assert [(row["index"], row["gap_until"]) for row in gaps] == [(10, 25)]
+
+
+def test_files_are_landed_as_a_nodes_ranges_are(landing: Landing, sink: FakeSink) -> None:
+    files = landing.table.with_name("files")
+    given = landing.options
+    export = Export(
+        ExportConfig(
+            sink=given.sink,
+            url=given.url,
+            node_identity=given.node_identity,
+            key_file=given.key_file,
+            client=given.client,
+            directory=str(files),
+            bytes_max=1_000_000,
+            work_dir=str(files.parent),
+        )
+    )
+    landing.options = ClientOptions(url=files.as_uri(), node_identity="", key_file="", sink="any")
+    fill(sink, 0, 100)
+    export.step(threading.Event())
+    landing.run()
+    fill(sink, 100, 50)
+    sink.trim("s", 120)
+    export.step(threading.Event())
+    landing.run(failOnDataLoss="false")
+    assert landing.indexes() == [*range(101), *range(120, 150)]
+    # The first batch's files went when the second was planned.
+    assert len(list(files.glob("*/*/*"))) == 2
 
 
 def test_an_error_of_the_client_comes_through_spark(landing: Landing) -> None:

@@ -1,6 +1,6 @@
 """Grants, principals and short-lived keys."""
 
-from rillnode.actors.access import NODE_PRINCIPAL, VERBS, Access, Grant, Verb
+from rillnode.actors.access import EVERYBODY, NODE_PRINCIPAL, VERBS, Access, Grant, Verb
 
 
 def access(*rows: tuple[str, str, set[Verb]]) -> Access:
@@ -64,3 +64,76 @@ def test_a_lent_key_acts_as_another_until_it_is_withdrawn() -> None:
     some.withdraw("noise:bb")
     assert not some.known("noise:bb")
     assert some.principal_of("noise:bb") == "noise:bb"
+
+
+# A stream's own grants -----------------------------------------------------------------------
+
+
+def test_a_stream_has_grants_of_its_own() -> None:
+    some = access(("eth:aa", "s*", {"pull"}))
+    some.set_stream("s1", {"eth:aa": ("push", "share"), "eth:bb": ("admin",), "eth:cc": ()})
+    assert some.verbs("eth:aa", "s1") == {"pull", "push"}
+    assert some.verbs("eth:aa", "s2") == {"pull"}
+    assert some.verbs("eth:bb", "s1") == set(VERBS)
+    assert some.verbs("eth:cc", "s1") == set()
+    # Of the node they say nothing.
+    assert not some.administers("eth:bb")
+    assert not some.sees_all("eth:bb")
+
+
+def test_a_streams_own_grants_are_replaced_as_a_whole() -> None:
+    some = access()
+    some.set_stream("s", {"eth:aa": ("push",), "eth:bb": ("pull",)})
+    assert some.granted("eth:aa") == {"s"}
+    some.set_stream("s", {"eth:bb": ("push",)})
+    assert not some.verbs("eth:aa", "s")
+    assert some.verbs("eth:bb", "s") == {"push"}
+    assert some.granted("eth:aa") == set()
+    some.set_stream("s", {})
+    assert not some.verbs("eth:bb", "s")
+
+
+def test_a_stream_can_be_everybodys() -> None:
+    some = access()
+    some.set_stream("s", {EVERYBODY: ("subscribe",)})
+    assert some.allows("anonymous", "subscribe", "s")
+    assert some.allows("noise:ff", "subscribe", "s")
+    # That lets nobody onto a listener for known identities.
+    assert not some.known("noise:ff")
+
+
+def test_who_is_named_by_a_stream_may_connect() -> None:
+    some = access()
+    some.set_stream("s", {"noise:ff": ("pull",)})
+    assert some.known("noise:ff")
+    some.set_stream("s", {})
+    assert not some.known("noise:ff")
+
+
+def test_a_streams_own_grants_are_no_patterns() -> None:
+    some = access()
+    some.set_stream("*", {"noise:*": ("pull",)})
+    assert not some.verbs("noise:ff", "s")
+    assert not some.verbs("noise:ff", "*")
+    assert some.verbs("noise:*", "*") == {"pull"}
+
+
+def test_holders_are_named_by_a_pattern_or_by_the_stream() -> None:
+    some = access(("eth:aa", "s*", {"push"}), ("eth:*", "t", {"push"}), ("eth:bb", "*", {"admin"}))
+    some.set_stream("s", {"eth:cc": ("push",), "eth:dd": ("pull",)})
+    assert some.holders("push", "s") == {"eth:aa", "eth:bb", "eth:cc"}
+    assert some.holders("push", "t") == {"eth:*", "eth:bb"}
+    assert some.names("eth:aa")
+    assert some.names("eth:zz")
+    assert not some.names("noise:aa")
+
+
+def test_grants_of_many_streams_are_looked_up_by_name() -> None:
+    some = access()
+    for number in range(20_000):
+        some.set_stream(f"s{number}", {"eth:aa": ("admin",)})
+    # Neither a change nor a question looks at the others: a scan for each would take minutes.
+    for number in range(20_000):
+        some.set_stream(f"s{number}", {"eth:aa": ("push",)})
+        assert some.verbs("eth:aa", f"s{number}") == {"push"}
+    assert len(some.granted("eth:aa")) == 20_000

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from core_support import Core, Peer, with_core
-from rillnode.actors.sink_job import SinkStatus
+from rillnode.actors.sink_job import (
+    BACKOFF_SECONDS,
+    CONFIGURATION_CODE,
+    FAILURES_MAX,
+    UNREACHED_CODE,
+    SinkStatus,
+)
 from rillnode.actors.spark_sink import (
     KEY_SECONDS,
     MEASURE_SECONDS,
@@ -31,6 +37,7 @@ class Job:
         self.on_exit = on_exit
         self.pid = pid
         self.terminated = False
+        self.last_words = "it is broken [job.spark]"
 
     def terminate(self) -> None:
         self.terminated = True
@@ -100,6 +107,99 @@ def test_job_that_ends_is_started_again_later_and_later() -> None:
             core.clock.advance(pause * 0.2)
             await core.settle()
             assert len(sink.jobs) == started + 1
+
+    with_core(test)
+
+
+async def end_job(core: Core, sink: Sink, code: int) -> None:
+    """Let the running job end, and all the time pass after which it is started again."""
+    sink.jobs[-1].on_exit(code)
+    await core.settle()
+    core.clock.advance(BACKOFF_SECONDS[-1] + 1)
+    await core.settle()
+
+
+def test_a_job_that_only_fails_is_parked_until_it_is_resumed() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*")
+        await core.settle()
+        for started in range(1, FAILURES_MAX + 1):
+            assert (len(sink.jobs), sink.status.state) == (started, "running")
+            await end_job(core, sink, 1)
+        assert len(sink.jobs) == FAILURES_MAX
+        assert (sink.status.state, sink.status.failures) == ("parked", FAILURES_MAX)
+        assert sink.status.last_error == "it is broken [job.spark]"
+        core.clock.advance(10_000)
+        await core.settle()
+        assert len(sink.jobs) == FAILURES_MAX
+        resume = native.SinkControlRequest(1, run=True)
+        assert await core.peer().ask(SINK, resume) == [native.DoneResponse(1)]
+        assert (sink.status.state, sink.status.failures) == ("running", 0)
+        await end_job(core, sink, 1)
+        assert (sink.status.state, len(sink.jobs)) == ("running", FAILURES_MAX + 2)
+
+    with_core(test)
+
+
+def test_a_wrong_configuration_parks_at_once_and_an_unreached_node_never() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*")
+        await core.settle()
+        for _ in range(3 * FAILURES_MAX):
+            await end_job(core, sink, UNREACHED_CODE)
+        assert sink.status.state == "running"
+        await end_job(core, sink, CONFIGURATION_CODE)
+        assert (sink.status.state, sink.status.last_exit) == ("parked", CONFIGURATION_CODE)
+
+    with_core(test)
+
+
+def test_a_paused_job_ends_and_is_started_when_resumed() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*")
+        await core.settle()
+        admin = core.peer()
+        await admin.ask(SINK, native.SinkControlRequest(1, run=False))
+        assert (sink.jobs[0].terminated, sink.status.state) == (True, "pausing")
+        await end_job(core, sink, 0)
+        assert (sink.status.state, sink.status.last_exit, len(sink.jobs)) == ("paused", None, 1)
+        await admin.ask(SINK, native.SinkControlRequest(2, run=True))
+        assert (sink.status.state, len(sink.jobs)) == ("running", 2)
+        # What runs is not started again.
+        await admin.ask(SINK, native.SinkControlRequest(3, run=True))
+        assert len(sink.jobs) == 2
+        # One that waits to be started is paused too.
+        sink.jobs[-1].on_exit(1)
+        await core.settle()
+        await admin.ask(SINK, native.SinkControlRequest(4, run=False))
+        core.clock.advance(1_000)
+        await core.settle()
+        assert (sink.status.state, len(sink.jobs)) == ("paused", 2)
+
+    with_core(test)
+
+
+def test_a_job_resumed_while_it_ends_is_started_after_its_end() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*")
+        await core.settle()
+        admin = core.peer()
+        await admin.ask(SINK, native.SinkControlRequest(1, run=False))
+        await admin.ask(SINK, native.SinkControlRequest(2, run=True))
+        assert len(sink.jobs) == 1
+        await end_job(core, sink, 0)
+        assert (sink.status.state, len(sink.jobs)) == ("running", 2)
+
+    with_core(test)
+
+
+def test_its_own_job_does_not_control_a_sink() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*")
+        await core.settle()
+        answers = await sink.job.ask(SINK, native.SinkControlRequest(1, run=False))
+        assert answers[0].code == "request.invalid"
+        assert not sink.jobs[0].terminated
 
     with_core(test)
 

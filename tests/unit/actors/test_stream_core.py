@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_support import Core, Peer, encode, with_core
+from core_support import Core, Peer, decode, encode, with_core
 from rillnode.actors.access import Grant
-from rillnode.actors.storage import Retention
+from rillnode.actors.storage import Read, ReadOperation, Retention
+from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.context import parse_stream_address, stream_address
 from rillnode.actors.streams.retention import SWEEP_SECONDS
-from rillnode.actors.streams.service import EnsureStream
 from rillnode.actors.streams.stream import MISSING_SECONDS
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
@@ -153,7 +153,7 @@ def test_strangers_make_no_actors() -> None:
         stranger.send(stream_address("s", 0), encode(PullRequest(1, 0, 1)))
         await core.settle()
         assert core.router.lookup(stream_address("s", 0)) is None
-        assert core.router.undelivered["unknown_address"] == 1
+        assert core.router.undelivered["refused"] == 1
 
     with_core(test)
 
@@ -351,5 +351,32 @@ def test_subscription_past_the_end_waits_for_its_index() -> None:
             answers = await peer.ask(address, native.AppendRequest(10, 1, body))
             blocks = [a for a in answers if isinstance(a, native.BlocksResponse)]
             assert len(blocks) == (number >= 2)
+
+    with_core(test)
+
+
+def test_what_a_log_grows_by_during_a_slow_read_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The read finds nothing, and is completed only after an append was told of."""
+
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+        slow: list[Read] = []
+        read = core.store.read
+
+        def read_slowly(operation: ReadOperation) -> bool:
+            if slow or not isinstance(operation, Read):
+                return read(operation)
+            slow.append(operation)  # as it is: of an empty log there is nothing to read
+            return False
+
+        monkeypatch.setattr(core.store, "read", read_slowly)
+        assert await peer.ask(address, native.SubscribeRequest(9, 0, 10_000)) == []
+        await peer.ask(address, native.AppendRequest(1, 1, pack_body([b"x"])))
+        peer.answers.clear()
+        core.system.post(slow[0].reply_to, slow[0])
+        await core.settle()
+        (blocks,) = [decode(answer.payload) for answer in peer.answers]
+        assert [block.first_index for block in blocks.blocks] == [0]
 
     with_core(test)

@@ -85,6 +85,7 @@ UIntOrText: TypeAlias = UInt | str
 MaybeUIntOrText: TypeAlias = UInt | str | None
 AnyOf: TypeAlias = bool | bytes | F64 | Department | list[U8] | dict[U8, bool] | tuple[UInt]
 MaybeOrder: TypeAlias = Annotated[Order, Tags(0)] | None
+Versioned: TypeAlias = Annotated[Order, Tags(1)] | UInt
 
 CASES: list[tuple[Any, Any, str]] = [
     # Numbers: the draft's examples, and what bare-ts (an independent implementation) writes.
@@ -145,6 +146,11 @@ CASES: list[tuple[Any, Any, str]] = [
     (Annotated[UIntOrText, Tags(5, 200)], "a", "c8010161"),
     (Annotated[Order, Tags(0)], Order(1, 2), "00" + "0100000000000000" + "02000000"),
     (MaybeOrder, Order(1, 2), "0100" + "0100000000000000" + "02000000"),
+    (Annotated[bytes, Length(3), Tags(0)], b"abc", "00616263"),
+    (Annotated[U16, Tags(200), Tags(1)], 5, "01c8010500"),
+    (Annotated[UIntOrText, Tags(1, 2), "note"], 5, "0105"),
+    (Versioned, Order(1, 2), "0001" + "0100000000000000" + "02000000"),
+    (Versioned, 5, "0105"),
     *[
         (AnyOf, value, form)
         for value, form in [
@@ -392,3 +398,23 @@ def test_a_negative_enum_is_refused() -> None:
 
     with pytest.raises(TypeError):
         Codec(Signed)
+
+
+@pytest.mark.parametrize(
+    ("tag", "form", "code"),
+    [
+        (0, "01", "codec.union"),
+        (0, "8000", "codec.varint"),
+        (200, "c901", "codec.union"),
+    ],
+)
+def test_a_union_of_one_has_one_tag(tag: int, form: str, code: str) -> None:
+    codec: Codec[int] = Codec(Annotated[U8, Tags(tag)])
+    with pytest.raises(CodecError) as caught:
+        codec.decode(bytes.fromhex(form) + b"\x05")
+    assert (caught.value.code, caught.value.offset) == (code, 0)
+
+
+def test_a_lenient_reader_takes_padded_tags() -> None:
+    codec: Codec[int] = Codec(Annotated[U8, Tags(0)])
+    assert codec.decode(b"\x80\x00\x05", lenient=True) == 5

@@ -3,56 +3,8 @@ import tracemalloc
 import pytest
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.framing import FrameCutter, MessageJoiner, U16Framing, joined_messages
-from rillnode.codecs.limits import FRAME_BYTES_MAX, U16_FRAME_BYTES_MAX
-
-
-def test_messages_travel_as_big_endian_u16_frames() -> None:
-    assert U16Framing().encode([b"ab", b"c"]) == bytes.fromhex("00026162 000163")
-
-
-def test_frames_come_out_in_order_however_they_are_split() -> None:
-    messages = [b"a", b"b" * 300, b"c" * 65_000, b"d"]
-    stream = U16Framing().encode(messages)
-    for size in (1, 2, 3, 7, 301, 65_001, len(stream)):
-        codec = U16Framing()
-        got = [
-            m for at in range(0, len(stream), size) for m in codec.receive(stream[at : at + size])
-        ]
-        assert got == messages
-        codec.end()
-
-
-def test_an_empty_frame_is_a_heartbeat() -> None:
-    assert U16Framing().receive(bytes.fromhex("0000 000161 0000 0000 000162")) == [b"a", b"b"]
-
-
-def test_the_u16_dialect_says_nothing_of_its_own_accord() -> None:
-    codec = U16Framing()
-    assert (codec.start(), codec.take_output(), codec.ping(), codec.encode([])) == (b"",) * 4
-    assert codec.established
-    assert codec.remote_identity is None
-
-
-@pytest.mark.parametrize("message", [b"", bytes(65_001), bytes(65_536)])
-def test_a_message_that_peers_would_choke_on_is_refused_whole(message: bytes) -> None:
-    with pytest.raises(CodecError) as caught:
-        U16Framing().encode([b"fine", message])
-    assert caught.value.code == "link.message_size"
-
-
-def test_the_largest_frame_of_a_peer_is_taken() -> None:
-    frame = b"\xff\xff" + bytes(U16_FRAME_BYTES_MAX)
-    assert U16Framing().receive(frame) == [bytes(U16_FRAME_BYTES_MAX)]
-
-
-@pytest.mark.parametrize("rest", [b"\x00", b"\x00\x05", b"\x00\x05abcd"])
-def test_an_end_inside_a_frame_is_an_error(rest: bytes) -> None:
-    codec = U16Framing()
-    assert codec.receive(b"\x00\x01a" + rest) == [b"a"]
-    with pytest.raises(CodecError) as caught:
-        codec.end()
-    assert caught.value.code == "codec.truncated"
+from rillnode.codecs.framing import FrameCutter, MessageJoiner, joined_messages
+from rillnode.codecs.limits import FRAME_BYTES_MAX
 
 
 def test_cutter_keeps_views_of_whole_frames_without_copying() -> None:
@@ -116,9 +68,3 @@ def test_a_drip_of_single_bytes_holds_no_more_than_was_sent() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 2 * (sent + sent)
-
-
-def test_an_empty_read_changes_nothing() -> None:
-    codec = U16Framing()
-    pieces = [b"\0", b"", b"\x02", b"", b"a", b"", b"b", b""]
-    assert [message for piece in pieces for message in codec.receive(piece)] == [b"ab"]

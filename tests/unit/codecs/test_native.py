@@ -20,6 +20,7 @@ REQUESTS: list[native.Request] = [
     native.DescribeRequest(5, "s"),
     native.ListRequest(6, "a", "ab"),
     native.TrimRequest(7, "s", 1, 2**40),
+    native.RemoveRequest(7, "s"),
     native.LoadIndexRequest(8, "c", "s", 0),
     native.SaveIndexRequest(9, "c", "s", 0, 2**64 - 1),
     native.ListIndexesRequest(10, "s", "", 0, ""),
@@ -28,6 +29,7 @@ REQUESTS: list[native.Request] = [
     native.SinkReadRequest(13, "s", 0, 5, 9, 4_096),
     native.SinkCommitRequest(14, [native.SinkPosition("s", 0, 9)]),
     native.SinkReportRequest(15, b"{}"),
+    native.SinkControlRequest(16, run=True),
 ]
 
 RESPONSES: list[native.Response] = [
@@ -77,14 +79,18 @@ def test_blocks_encoded_from_the_store_are_a_blocks_response() -> None:
     assert native.blocks_of(response) == [Block(3, value), Block(5, value)]
 
 
-def test_failure_answers_requests_and_nothing_else() -> None:
+def test_failure_answers_everything_but_answers() -> None:
     for request in REQUESTS:
         failure = native.failure_for(native.encode(request), "x.y", "text")
         assert failure is not None
         assert native.decode_response(failure) == native.Failure(request.request_id, "x.y", "text")
     for response in RESPONSES:
         assert native.failure_for(native.encode(response), "x.y", "text") is None
-    assert native.failure_for(b"garbage", "x.y", "text") is None
+    for payload in (b"", b"garbage", b"\x0dstream_create\x03\x01\x01s"):
+        failure = native.failure_for(payload, "x.y", "text")
+        assert failure is not None
+        assert native.decode_response(failure) == native.Failure(0, "x.y", "text")
+    assert native.failure_for(b"\x0frillnode_appendgarbage", "x.y", "text") is None
 
 
 def test_native_protocols_are_unknown_where_they_may_not_be_spoken() -> None:

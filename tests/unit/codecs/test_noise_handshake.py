@@ -32,6 +32,21 @@ def test_both_sides_end_with_the_same_keys_hash_and_each_other_s_static_key() ->
     assert far.remote_static == near.static_public
 
 
+def test_an_initiator_may_know_the_responder_s_key() -> None:
+    name = "Noise_XK_25519_ChaChaPoly_BLAKE2b"
+    far = NoiseHandshake(name, initiator=False, prologue=b"", static=b"f" * 32)
+    known = far.static_public
+    near = NoiseHandshake(name, initiator=True, prologue=b"", static=b"n" * 32, remote_static=known)
+    far.read(near.write(b""))
+    near.read(far.write(b""))
+    far.read(near.write(b""))
+    assert near.keys == far.keys
+    other = NoiseHandshake(name, initiator=False, prologue=b"", static=b"o" * 32)
+    near = NoiseHandshake(name, initiator=True, prologue=b"", static=b"n" * 32, remote_static=known)
+    with pytest.raises(HandshakeError):
+        other.read(near.write(b""))
+
+
 def test_another_prologue_ends_the_handshake() -> None:
     near, far = side(initiator=True, prologue=b"p"), side(initiator=False, prologue=b"q")
     far.read(near.write(b""))

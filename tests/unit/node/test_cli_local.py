@@ -95,10 +95,6 @@ def test_check_says_valid_or_why_not(tmp_path: Path) -> None:
     code, _, err = run("config", "check", "-c", str(file), "--set", "noise.listen=x")
     assert code == 2
     assert "--set: noise.listen: 'x'" in err
-    file.write_text('name = "a"\n[streamr]\n')
-    code, _, err = run("config", "check", "-c", str(file))
-    assert code == 2
-    assert "[streamr]: not available in this version" in err
 
 
 def test_show_tells_values_and_sources(tmp_path: Path) -> None:
@@ -129,7 +125,6 @@ def test_schema_is_json() -> None:
         (("--dev",), "--dev without a configuration needs --data-dir DIR"),
         (("-c", "no.toml"), "no such file"),
         (("--dev", "--data-dir", "d", "--set", "noise.listen=0.0.0.0:0"), "as --dev demands"),
-        (("--dev", "--data-dir", "d", "--set", "streamr={}"), "not available in this version"),
         (("--dev", "--data-dir", "d", "--ports-file", "."), "cannot be removed"),
     ],
 )

@@ -95,6 +95,19 @@ def test_trim_needs_a_yes(client: FakeClient) -> None:
     assert (code, lines(out)) == (0, [{"name": "s", "partition": 0, "first_index": 2}])
 
 
+def test_rm_needs_a_yes(client: FakeClient) -> None:
+    client.add("s", [b"a"])
+    code, out, err = run("stream", "rm", "s")
+    assert (code, out) == (2, "")
+    assert "--yes" in err
+    assert "s" in client.held
+    assert run("stream", "rm", "s", "--yes")[:2] == (0, '{"name":"s","removed":true}\n')
+    assert client.held == {}
+    code, _, err = run("stream", "rm", "s", "--yes")
+    assert code == 1
+    assert "[stream.unknown]" in err
+
+
 # pull, tail ------------------------------------------------------------------------------------
 
 

@@ -104,7 +104,7 @@ def test_the_first_page_links_to_pages_that_exist() -> None:
 def test_a_port_that_is_taken_is_an_error_with_a_way_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         table = HttpListener(listen=f"127.0.0.1:{taken.getsockname()[1]}")
-        with pytest.raises(TransportError, match="choose another address") as caught:
+        with pytest.raises(TransportError, match="choose another port") as caught:
             asyncio.run(listen_status(FakeNode(), table))
         assert caught.value.code == "listen.in_use"
 

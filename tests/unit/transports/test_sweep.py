@@ -20,6 +20,14 @@ def test_every_member_is_checked_once_per_round() -> None:
         assert max(gaps) <= 1.01
 
 
+def test_a_few_members_are_checked_no_more_often_than_many() -> None:
+    for count in (1, 3, 8, 9):
+        clock, members = ManualClock(), {Member(): None for _ in range(count)}
+        Sweep(clock, members.keys(), 1.0).start()
+        clock.advance(20.0)
+        assert {len(member.checks) for member in members} <= {19, 20, 21}
+
+
 def test_a_round_is_spread_over_several_timer_calls() -> None:
     clock, members = ManualClock(), {Member(): None for _ in range(1_000)}
     Sweep(clock, members.keys(), 1.0).start()

@@ -7,11 +7,14 @@ from typing import cast
 import pytest
 
 from link_support import CLIENT, NODE, ManualClock, Recorder, noise_pair
-from rillnode.codecs.errors import HandshakeError
-from rillnode.codecs.framing import LinkCodec, U16Framing
+from rillnode.codecs.errors import HandshakeError, TransportError
+from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.noise import NoiseLink
+from rillnode.codecs.ockam.dialects import EitherDialect
+from rillnode.codecs.ockam.framing import U16Framing, U32Framing
+from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import LinkLimits
-from rillnode.transports.tcp_link import LinkGroup, TcpLink, address_text
+from rillnode.transports.tcp_link import TcpLink, address_text
 
 LIMITS = LinkLimits(
     handshake_seconds=10,
@@ -119,6 +122,93 @@ def test_a_drip_of_bytes_does_not_prolong_the_handshake() -> None:
     assert bench.transport.aborted
 
 
+def test_a_lone_greeting_is_answered_after_a_pause() -> None:
+    bench = Bench(EitherDialect())
+    bench.clock.advance(3.0)
+    bench.link.data_received(b"\x01")
+    bench.clock.advance(0.09)
+    assert bench.transport.written == []
+    bench.clock.advance(0.02)
+    assert bench.transport.written == [b"\x01"]
+    assert bench.events.calls == []
+    bench.link.data_received(bytes.fromhex("00000005 848080"))
+    bench.link.data_received(bytes.fromhex("40f6"))
+    assert bench.events.calls == ["opened", "messages"]
+    assert bench.link.info.wire_format == "cbor"
+    assert bench.transport.written == [b"\x01"]
+    assert bench.clock.timers == 1  # the group's
+
+
+def test_bytes_put_off_what_silence_would_bring() -> None:
+    bench = Bench(EitherDialect())
+    bench.clock.advance(4.9)
+    bench.link.data_received(b"\x01")
+    bench.clock.advance(0.05)
+    bench.link.data_received(b"\x04")  # a u16 frame of 260 bytes
+    bench.clock.advance(1.0)
+    assert bench.transport.written == []
+    assert bench.link.info.wire_format == "bare"
+    bench.link.data_received(bytes(260))
+    assert bench.events.messages == [bytes(260)]
+
+
+def test_a_peer_that_only_greets_is_held_as_one_that_says_nothing_is() -> None:
+    for head, wire_format, written in ((b"\x01", "cbor", [b"\x01"]), (b"", "bare", list[bytes]())):
+        bench = Bench(EitherDialect())
+        bench.link.data_received(head)
+        bench.clock.advance(6.0)
+        assert bench.events.calls == ["opened"]
+        assert bench.link.info.wire_format == wire_format
+        assert bench.transport.written == written
+        assert not bench.transport.aborted
+
+
+def test_a_first_frame_that_stalls_before_its_dialect_is_known_is_cut() -> None:
+    bench = Bench(EitherDialect())
+    for byte in bytes.fromhex("010001010084"):
+        bench.link.data_received(bytes([byte]))
+        bench.clock.advance(0.01)
+    bench.clock.advance(9.0)
+    assert not bench.transport.aborted
+    bench.clock.advance(3.0)
+    assert bench.transport.aborted
+    assert bench.group.counters == {"link.handshake_timeout": 1}
+    bench.link.connection_lost(None)
+    assert bench.events.calls == []
+
+
+def test_a_peer_that_does_not_greet_back_in_time_is_given_up() -> None:
+    bench = Bench(U32Framing())
+    assert bench.transport.written == [b"\x01"]
+    bench.clock.advance(4.9)
+    assert not bench.transport.aborted
+    bench.clock.advance(0.2)
+    assert bench.transport.aborted
+    assert bench.group.counters == {"ockam.no_greeting": 1}
+
+
+def test_a_link_that_is_closing_or_gone_waits_for_no_one() -> None:
+    bench = Bench(EitherDialect())
+    bench.link.data_received(b"\x01")
+    bench.link.close("stopping")
+    bench.clock.advance(1.0)
+    assert bench.transport.written == []
+    other, transport = bench.add(EitherDialect())
+    other.data_received(b"\x01")
+    other.connection_lost(ConnectionResetError())
+    bench.clock.advance(1.0)
+    assert transport.written == []
+    assert bench.group.counters == {"link.broken": 1}
+
+
+def test_a_peer_that_leaves_without_a_word_is_no_failure() -> None:
+    bench = Bench(EitherDialect())
+    bench.link.eof_received()
+    bench.link.connection_lost(None)
+    assert bench.events.calls == []
+    assert not bench.group.counters
+
+
 def test_an_idle_link_is_pinged_and_a_silent_peer_is_closed() -> None:
     bench = Bench(Chatty())
     bench.clock.advance(14.0)
@@ -158,6 +248,55 @@ def test_a_peer_whose_bytes_we_do_not_read_is_not_silent() -> None:
     assert not bench.transport.aborted
     bench.clock.advance(5.0)
     assert bench.transport.aborted
+
+
+def test_a_message_that_never_ends_ends_the_link() -> None:
+    bench = Bench()
+    bench.link.data_received(b"\x40\x00")  # 16 KiB, of which some come now and then
+    for _ in range(10):
+        bench.clock.advance(8.0)
+        bench.link.data_received(bytes(8))
+    assert bench.transport.aborted
+    assert bench.group.counters == {"link.unfinished": 1}
+
+
+def test_messages_that_are_never_cut_where_a_read_ends_are_no_harm() -> None:
+    bench = Bench()
+    bench.link.data_received(b"\0\x02a")
+    for _ in range(20):
+        bench.clock.advance(8.0)
+        bench.link.data_received(b"b\0\x02a")
+    assert not bench.transport.aborted
+
+
+def test_a_message_that_we_do_not_read_on_may_take_its_time() -> None:
+    bench = Bench()
+    bench.link.data_received(b"\0\x02a")
+    bench.link.pause_reading()
+    bench.clock.advance(200.0)
+    bench.link.resume_reading()
+    bench.clock.advance(50.0)
+    assert not bench.transport.aborted
+
+
+def test_a_dial_fails_as_one_whatever_is_wrong_with_the_bytes() -> None:
+    async def main() -> None:
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        group = LinkGroup(transport="noise", clock=ManualClock(), limits=LIMITS)
+        link = TcpLink(group, NoiseLink.initiator(CLIENT), Recorder, settled)
+        transport = FakeTransport()
+        link.connection_made(transport)
+        responder = NoiseLink.responder(NODE, accept=lambda _: True)
+        responder.receive(b"".join(transport.written))
+        link.data_received(responder.take_output())
+        link.data_received(b"\0\x11" + bytes(17))  # where the node's verdict should be
+        link.connection_lost(None)
+        with pytest.raises(TransportError) as found:
+            await settled
+        assert found.value.code == "noise.record"
+        assert found.value.retryable
+
+    asyncio.run(main())
 
 
 def test_a_reader_has_the_drain_time_to_get_below_the_mark() -> None:
@@ -207,7 +346,7 @@ def test_wrong_bytes_end_their_own_link_only(caplog: pytest.LogCaptureFixture) -
     broken = TcpLink(bench.group, codec, lambda: events)
     transport = FakeTransport()
     broken.connection_made(transport)
-    with caplog.at_level(logging.INFO, "rillnode.transports.tcp"):
+    with caplog.at_level(logging.INFO, "rillnode.transports.links"):
         broken.data_received(b"\0\x20" + b"secret payload of 32 bytes......")
     assert transport.aborted
     assert bench.group.counters == {"noise.record": 1}

@@ -11,6 +11,7 @@ from rillnode.actors.storage import (
     Read,
     Retention,
     Trim,
+    key_after,
     log_id,
 )
 from rillnode.codecs.entries import FLAG_META, EntryKind, entries_of, pack_body
@@ -232,22 +233,59 @@ def test_a_neighbour_of_a_trimmed_log_keeps_everything(driver: StoreDriver) -> N
 def test_secondary_keys_are_listed_by_range_within_their_log(driver: StoreDriver) -> None:
     for log in (LOG, LOG + 1):
         operation = append(b"entry", log=log)
-        operation.keys = [(b"k%d" % number, b"%d" % (log * number)) for number in range(5)]
+        operation.keys = [(b"k%d" % number, 0) for number in range(5)]
         driver.write(operation)
 
     def listed(asked: ListKeys) -> list[bytes]:
         return [key for key, _ in driver.read(replace(asked, log=LOG, pairs=[])).pairs]
 
     driver.reopen()
-    assert driver.read(ListKeys(log=LOG)).pairs == [
-        (b"k%d" % number, b"%d" % (LOG * number)) for number in range(5)
-    ]
+    assert driver.read(ListKeys(log=LOG)).pairs == [(b"k%d" % number, 0) for number in range(5)]
+    assert listed(ListKeys(start=b"")) == [b"k0", b"k1", b"k2", b"k3", b"k4"]
     assert listed(ListKeys(start=b"k2")) == [b"k2", b"k3", b"k4"]
     assert listed(ListKeys(start=b"k11", end=b"k3")) == [b"k2"]
     assert listed(ListKeys(limit=2)) == [b"k0", b"k1"]
-    driver.write(Trim(log=LOG, keys_before=b"k3"))
-    assert listed(ListKeys()) == [b"k3", b"k4"]
+    assert listed(ListKeys(limit=2, reverse=True)) == [b"k4", b"k3"]
+    assert listed(ListKeys(start=b"k1", end=b"k4", reverse=True)) == [b"k3", b"k2", b"k1"]
+    assert listed(ListKeys(start=b"l")) == listed(ListKeys(end=b"a", reverse=True)) == []
     assert len(driver.read(ListKeys(log=LOG + 1)).pairs) == 5
+
+
+def test_a_secondary_key_leads_to_its_entry_however_often_it_is_given(driver: StoreDriver) -> None:
+    for _ in range(3):
+        operation = append(b"a", b"b")
+        operation.keys = [(b"same", 0), (b"odd", 1), (b"same", 1)]
+        driver.write(operation)
+    assert driver.read(ListKeys(log=LOG)).pairs == [
+        *[(b"odd", index) for index in (1, 3, 5)],
+        *[(b"same", index) for index in range(6)],
+    ]
+
+
+def test_a_listing_goes_on_behind_its_last_pair(driver: StoreDriver) -> None:
+    operation = append(*numbered(0, 10, 10))
+    operation.keys = [(b"key", offset) for offset in range(10)]
+    driver.write(operation)
+    pairs: list[tuple[bytes, int]] = []
+    start = b"k"
+    while page := driver.read(ListKeys(log=LOG, start=start, limit=3)).pairs:
+        pairs += page
+        start = key_after(*page[-1])
+    assert pairs == [(b"key", index) for index in range(10)]
+
+
+def test_secondary_keys_go_with_the_blocks_that_are_trimmed(driver: StoreDriver) -> None:
+    for number in range(4):
+        operation = append(b"a", b"b")
+        # The later a block, the lower its keys: their order is not that of the log.
+        operation.keys = [(b"%d" % (9 - number), offset) for offset in range(2)]
+        driver.write(operation)
+    driver.write(Trim(log=LOG, before=5))
+    assert driver.read(ListKeys(log=LOG)).pairs == [(b"6", 6), (b"6", 7), (b"7", 4), (b"7", 5)]
+    driver.reopen()
+    driver.write(Trim(log=LOG, before=8))
+    assert driver.read(ListKeys(log=LOG)).pairs == []
+    assert driver.read(ListKeys(log=LOG, reverse=True)).pairs == []
 
 
 # Life ----------------------------------------------------------------------------------------

@@ -36,6 +36,19 @@ def test_logs_appended_to_longest_ago_go_first() -> None:
     assert not has(tail, 1)
 
 
+def test_a_log_that_is_forgotten_takes_no_room() -> None:
+    tail = TailCache(100_000)
+    commit(tail, 1, 0)
+    before = tail.size
+    commit(tail, 2, 0)
+    commit(tail, 2, 1)
+    for _ in range(2):
+        tail.forget(2)
+        assert tail.size == before
+    assert has(tail, 1)
+    assert not has(tail, 2)
+
+
 def test_small_entries_are_bounded_too() -> None:
     tail = TailCache(10_000)
     for log in range(1_000):

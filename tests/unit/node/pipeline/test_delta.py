@@ -47,6 +47,17 @@ def test_an_aborted_batch_leaves_no_files(tmp_path: Path) -> None:
     assert list(query.table.glob("*.parquet")) == []
 
 
+def test_an_aborted_batch_that_the_table_has_keeps_its_files(tmp_path: Path) -> None:
+    """A commit may fail after its transaction; Spark then aborts with the same files."""
+    query = Query(tmp_path)
+    (query.checkpoint / "offsets" / "0").write_text("v1\n{}\n")
+    writer = query.writer()
+    message = writer.write(iter([rows(0, 3)]))
+    writer.commit([message], 0)
+    writer.abort([message], 0)
+    assert query.indexes() == [0, 1, 2]
+
+
 def test_a_batch_without_rows_is_no_transaction(tmp_path: Path) -> None:
     query = Query(tmp_path)
     writer = query.writer()

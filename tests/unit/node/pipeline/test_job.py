@@ -6,7 +6,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError, TransportError
-from rillnode.node.pipeline.job import explain, main
+from rillnode.node.pipeline.explaining import explain
+from rillnode.node.pipeline.job import main
 from rillnode.node.pipeline.job_config import JobConfig, load_job_config, save_job_config
 from rillnode.node.pipeline.progress import Batch, report_of
 

@@ -1,12 +1,19 @@
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+)
 from pyspark.sql.types import StructType
 
 from fake_sink import FakeSink
 from rillnode.codecs.errors import ConfigError, RequestError
+from rillnode.node.pipeline.ranges import STREAMS_CLIENT, ClientOptions
 from rillnode.node.pipeline.source import (
     RangesPartition,
     RangeStreamReader,
@@ -44,10 +51,15 @@ def ten_entries() -> FakeSink:
     [
         ("maxOffsetsPerTrigger", "0"),
         ("maxOffsetsPerTrigger", "many"),
+        ("maxBytesPerTrigger", "1.5"),
         ("minPartitions", "-1"),
         ("failOnDataLoss", "maybe"),
         ("startingOffsets", "yesterday"),
         ("endingOffsets", "{}}"),
+        ("startingTimestamp", "2026-11-21T12:00:00"),
+        ("endingTimestamp", "yesterday"),
+        ("key", "ab" * 32),
+        ("streams", "s*"),
         ("url", ""),
         ("sink", ""),
         ("key_file", ""),
@@ -65,6 +77,31 @@ def test_a_client_that_does_not_exist_is_a_configuration_error() -> None:
         reader = stream_reader(FakeSink(), client=name or ":")
         with pytest.raises(ConfigError, match="`client`"):
             reader.initialOffset()
+
+
+def test_a_key_comes_from_a_file_or_the_environment() -> None:
+    options = {"url": "noise://h:1", "node_identity": "aa", "streams": "a, b*"}
+    with pytest.raises(ConfigError, match="RILLNODE_KEY_FILE nor RILLNODE_KEY"):
+        ClientOptions.from_options(options, {})
+    found = ClientOptions.from_options(options, {"RILLNODE_KEY_FILE": "/secret/app.key"})
+    assert (found.key_file, found.patterns) == ("/secret/app.key", ("a", "b*"))
+    found = ClientOptions.from_options(options, {"RILLNODE_KEY": "ab" * 32})
+    assert "ab" * 32 not in str(found.to_options())
+    assert ClientOptions.from_options(found.to_options(), {"RILLNODE_KEY": "x"}) == found
+
+
+@pytest.mark.parametrize("streams", ["", " , ", "[]", "[1]", "["])
+def test_streams_are_names_or_a_list_of_them(streams: str) -> None:
+    options = {"url": "noise://h:1", "node_identity": "aa", "key_file": "k", "streams": streams}
+    with pytest.raises(ConfigError, match="`streams`"):
+        ClientOptions.from_options(options)
+
+
+def test_a_name_with_a_comma_is_given_in_a_list() -> None:
+    options = {"url": "noise://h:1", "node_identity": "aa", "key_file": "k"}
+    found = ClientOptions.from_options({**options, "streams": '["a,b", "c*"]'})
+    assert found.patterns == ("a,b", "c*")
+    assert found.factory == STREAMS_CLIENT
 
 
 def test_options_never_hold_the_key() -> None:
@@ -158,6 +195,40 @@ def test_available_now_ends_at_the_ends_of_its_start() -> None:
     end = reader.latestOffset({"s": {"0": 0}}, EVERYTHING)
     assert end == {"s": {"0": 10}, "t": {"0": 0}}
     assert reader.latestOffset(end, EVERYTHING) == end
+
+
+def test_a_read_starts_at_a_time() -> None:
+    sink = FakeSink()
+    for minute in range(6):
+        sink.append("s", [b"a", b"b"], received_at=minute * 60_000)
+    sink.append("t", [b"old"], received_at=0)
+    options = {"startingTimestamp": "1970-01-01T00:03:00Z"}
+    assert stream_reader(sink, **options).initialOffset() == {"s": {"0": 6}, "t": {"0": 1}}
+    options |= {"endingTimestamp": "240001"}
+    assert batch_rows(sink, **options) == [("s", 0, index) for index in range(6, 10)]
+    with pytest.raises(ConfigError, match="exclude each other"):
+        stream_reader(sink, startingOffsets="latest", **options)
+
+
+def test_a_batch_is_limited_by_bytes_in_whole_blocks() -> None:
+    sink = FakeSink()
+    for _ in range(50):
+        sink.append("s", [bytes(1_000)] * 4)
+    sink.append("small", [b"x"])
+    reader = stream_reader(sink, maxBytesPerTrigger="20000")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxBytes(20_000)
+    offset = reader.initialOffset()
+    ends: list[int] = []
+    while (end := reader.latestOffset(offset, limit)) != offset:
+        ends.append(end["s"]["0"])
+        assert end["small"] == {"0": 1}
+        offset = end
+    assert ends[-1] == 200
+    assert all(0 < until - start <= 24 for start, until in pairwise([0, *ends]))
+    assert len(ends) < 20
+    # Where the engine asks for everything, everything it gets.
+    assert reader.latestOffset(reader.initialOffset(), EVERYTHING)["s"] == {"0": 200}
 
 
 def test_no_batch_begins_while_the_drain_file_exists(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""NextGraph's broker on the common log: overlays, repos, topics, blocks, inboxes, users."""

@@ -1,0 +1,77 @@
+"""What is checked of a request before any actor sees it: signatures, adverts, who publishes.
+
+What is wrong with these ends the connection, as clients expect; what is only too large is refused.
+"""
+
+from typing import Final
+
+from rillnode.actors.nextgraph.session import Refusal
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.keys import x25519_form
+from rillnode.codecs.limits import (
+    ENTRY_BYTES_MAX,
+    NEXTGRAPH_BLOCKS_MAX,
+    NEXTGRAPH_IDS_MAX,
+    NEXTGRAPH_TOPICS_MAX,
+)
+from rillnode.codecs.nextgraph.adverts import check_publisher_advert
+from rillnode.codecs.nextgraph.events import EVENT, Event, check_event
+from rillnode.codecs.nextgraph.requests import (
+    BlocksExist,
+    BlocksGet,
+    BlocksPut,
+    OpenRepo,
+    PinRepo,
+    RequestContent,
+    TopicSub,
+)
+from rillnode.codecs.nextgraph.results import NextGraphError, ProtocolCode, ResultCode
+
+_NOT_THE_CLIENT: Final = "the event's publisher is not the client of this connection"
+
+
+def check_request(content: RequestContent, *, broker: bytes, client_static: bytes) -> None:
+    """Check what a request claims.
+
+    Args:
+        content: the request.
+        broker: the broker's peer key, which adverts must name.
+        client_static: the X25519 key that the connection's client has proved to have.
+
+    Raises:
+        NextGraphError: a signature does not hold, or is for or by somebody else.
+        Refusal: INVALID_REQUEST, it is larger than can be kept.
+    """
+    match content:
+        case Event():
+            _check_event(content, client_static)
+        case PinRepo() | OpenRepo():
+            if len(content.ro_topics) + len(content.rw_topics) > NEXTGRAPH_TOPICS_MAX:
+                raise Refusal(ResultCode.INVALID_REQUEST)
+            for advert in content.rw_topics:
+                check_publisher_advert(advert, broker)
+        case BlocksPut(blocks=blocks) if len(blocks) > NEXTGRAPH_BLOCKS_MAX:
+            raise Refusal(ResultCode.INVALID_REQUEST)
+        case BlocksExist(blocks=ids) | BlocksGet(ids=ids) if len(ids) > NEXTGRAPH_IDS_MAX:
+            raise Refusal(ResultCode.INVALID_REQUEST)
+        case TopicSub(publisher=advert, topic=topic) if advert is not None:
+            if advert.content.topic != topic:
+                text = "the publisher's advert is for another topic"
+                raise NextGraphError(ProtocolCode.INVALID_PUBLISHER_ADVERT, text)
+            check_publisher_advert(advert, broker)
+        case _:
+            pass
+
+
+def _check_event(event: Event, client_static: bytes) -> None:
+    if len(event.content.blocks) > NEXTGRAPH_BLOCKS_MAX:
+        raise Refusal(ResultCode.INVALID_REQUEST)
+    publisher = check_event(event)
+    try:
+        is_client = x25519_form(publisher) == client_static
+    except CodecError:
+        is_client = False
+    if not is_client:
+        raise NextGraphError(ProtocolCode.INVALID_SIGNATURE, _NOT_THE_CLIENT)
+    if len(EVENT.encode(event)) > ENTRY_BYTES_MAX:
+        raise Refusal(ResultCode.INVALID_REQUEST)

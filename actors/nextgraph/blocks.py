@@ -1,0 +1,209 @@
+"""The blocks of one overlay: what clients put, pin and delete beside their events.
+
+A block that an event brought is stored with the event and stays. A block that was put is charged to
+who put it first, and names its children, so that an object can be deleted as far as nothing else
+holds it: another object with the same block, a pin, or an event.
+"""
+
+from collections import Counter
+from typing import Final
+
+from rillnode.actors.nextgraph.context import BrokerContext
+from rillnode.actors.nextgraph.errands import ErrandActor, Found, Steps
+from rillnode.actors.nextgraph.records import name_of, pack_block, unpack_block
+from rillnode.actors.nextgraph.session import Asked, Refusal, principal_of
+from rillnode.actors.storage import GetRecord, HasRecords, ListRecords, Operation, PutRecords
+from rillnode.actors.system import Cell
+from rillnode.codecs.errors import StoreError
+from rillnode.codecs.limits import NEXTGRAPH_BLOCK_BYTES_MAX
+from rillnode.codecs.nextgraph.blocks import Block, block_id
+from rillnode.codecs.nextgraph.requests import (
+    BlocksExist,
+    BlocksPut,
+    ObjectDel,
+    ObjectPin,
+    ObjectUnpin,
+)
+from rillnode.codecs.nextgraph.responses import BlocksFound
+from rillnode.codecs.nextgraph.results import ResultCode
+from rillnode.codecs.nextgraph.types import KEY_BYTES
+
+STORED_BYTES_MAX: Final = NEXTGRAPH_BLOCK_BYTES_MAX + 2 * KEY_BYTES + 1
+"""A block, who has put it, and the key of its header."""
+
+Records = list[tuple[str, bytes | None]]
+
+
+class BlocksActor(ErrandActor):
+    """The blocks of one inner overlay."""
+
+    idle_seconds = 60.0
+
+    def __init__(self, context: BrokerContext, overlay: bytes) -> None:
+        super().__init__(context.streams.store)
+        self._context = context
+        self._overlay = overlay
+        self._kept_bytes: dict[bytes, int] = {}
+        # Stands for a log in the quotas; those of streams are shorter numbers.
+        self._log = int.from_bytes(overlay, "big")
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take requests of users who may make them."""
+        match message:
+            case Asked(content=BlocksExist(blocks=blocks)):
+                self.answer_at_once(message, self._exist(message, blocks))
+            case Asked(content=BlocksPut(blocks=blocks)):
+                self.answer_in_order(message, self._put(message, blocks))
+            case Asked(content=ObjectPin(id=one)):
+                self.answer_in_order(message, self._pin(message, one))
+            case Asked(content=ObjectUnpin(id=one)):
+                self.answer_in_order(message, self._unpin(message, one))
+            case Asked(content=ObjectDel(id=one)):
+                self.answer_in_order(message, self._delete(message, one))
+            case Operation():
+                self.complete(message)
+            case _:
+                pass
+
+    # Names -----------------------------------------------------------------------------------
+
+    def _block(self, block: bytes) -> str:
+        return name_of("block", self._overlay, block)
+
+    def _published(self, block: bytes) -> str:
+        return name_of("published", self._overlay, block)
+
+    def _parent(self, child: bytes, block: bytes | str) -> str:
+        return name_of("parent", self._overlay, child, block)
+
+    def _object(self, one: bytes, user: bytes | str) -> str:
+        return name_of("object", self._overlay, one, user)
+
+    # Putting ---------------------------------------------------------------------------------
+
+    def _exist(self, asked: Asked, ids: list[bytes]) -> Steps:
+        names = [name(one) for one in ids for name in (self._published, self._block)]
+        has = HasRecords(keys=names)
+        yield (has,)
+        there = [any(has.found[at : at + 2]) for at in range(0, len(names), 2)]
+        found = [one for one, is_there in zip(ids, there, strict=True) if is_there]
+        missing = [one for one, is_there in zip(ids, there, strict=True) if not is_there]
+        asked.answer(BlocksFound(found, missing))
+
+    def _put(self, asked: Asked, blocks: list[Block]) -> Steps:
+        user = asked.session.user
+        values = {block_id(block): (block, pack_block(user, block)) for block in blocks}
+        if any(len(value) > STORED_BYTES_MAX for _, value in values.values()):
+            raise Refusal(ResultCode.INVALID_REQUEST)
+        names = [name(one) for one in values for name in (self._published, self._block)]
+        has = HasRecords(keys=names)
+        yield (has,)
+        records: Records = []
+        size = 0
+        for at, (one, (block, value)) in enumerate(values.items()):
+            if any(has.found[2 * at : 2 * at + 2]):
+                continue
+            size += len(value)
+            records.append((self._block(one), value))
+            records += [(self._parent(child, one), b"") for child in block.content.children]
+        if records:
+            yield from self._charge(user, asked.session.principal, size, records)
+        asked.answer()
+
+    def _charge(self, user: bytes, principal: str, size: int, records: Records) -> Steps:
+        """Store records with what their user now keeps here, as far as its quota allows."""
+        kept = (yield from self._kept(user)) + size
+        quotas = self._context.streams.quotas
+        if (refusal := quotas.admit_push(principal, principal, size)) is not None:
+            self._context.counters[refusal.code] += 1
+            raise Refusal(ResultCode.STORAGE_ERROR)
+        try:
+            yield (PutRecords(records=[*records, self._kept_record(user, kept)]),)
+        except StoreError:
+            quotas.appended(principal, self._log, size, None)
+            raise
+        quotas.appended(principal, self._log, size, kept)
+        self._kept_bytes[user] = kept
+
+    # Pins and deletion -----------------------------------------------------------------------
+
+    def _pin(self, asked: Asked, one: bytes) -> Steps:
+        has = HasRecords(keys=[self._published(one), self._block(one)])
+        yield (has,)
+        if not any(has.found):
+            raise Refusal(ResultCode.NOT_FOUND)
+        yield (PutRecords(records=[(self._object(one, asked.session.user), b"")]),)
+        asked.answer()
+
+    def _unpin(self, asked: Asked, one: bytes) -> Steps:
+        name = self._object(one, asked.session.user)
+        has = HasRecords(keys=[name])
+        yield (has,)
+        if not has.found[0]:
+            raise Refusal(ResultCode.NOT_FOUND)
+        yield (PutRecords(records=[(name, None)]),)
+        asked.answer()
+
+    def _delete(self, asked: Asked, root: bytes) -> Steps:
+        """Delete an object's root, and of what is below it all that nothing else holds."""
+        own_pin = self._object(root, asked.session.user)
+        has = HasRecords(keys=[self._block(root), self._published(root)])
+        pins = ListRecords(prefix=self._object(root, ""), limit=2)
+        yield has, pins
+        put, published = has.found
+        if not put and not published:
+            raise Refusal(ResultCode.NOT_FOUND)
+        if not put or any(name != own_pin for name, _ in pins.records):
+            raise Refusal(ResultCode.ACCESS_DENIED)
+        records: Records = [(own_pin, None)]
+        freed: Counter[bytes] = Counter()
+        doomed = {root}
+        waiting = [root]
+        while waiting:
+            block = waiting.pop()
+            get = GetRecord(key=self._block(block))
+            yield (get,)
+            if get.value is None:
+                continue
+            user, content = unpack_block(get.value)
+            freed[user] += len(get.value)
+            records.append((self._block(block), None))
+            for child in dict.fromkeys(content.content.children):
+                records.append((self._parent(child, block), None))
+                if child not in doomed and not (yield from self._held(child, doomed)):
+                    doomed.add(child)
+                    waiting.append(child)
+        yield from self._free(records, freed)
+        asked.answer()
+
+    def _held(self, block: bytes, doomed: set[bytes]) -> Found[bool]:
+        """Whether anything but what is to be deleted holds a block."""
+        parents = ListRecords(prefix=self._parent(block, ""), limit=len(doomed) + 1)
+        pins = ListRecords(prefix=self._object(block, ""), limit=1)
+        yield parents, pins
+        holders = (bytes.fromhex(name.rpartition("/")[2]) for name, _ in parents.records)
+        return bool(pins.records) or any(holder not in doomed for holder in holders)
+
+    def _free(self, records: Records, freed: Counter[bytes]) -> Steps:
+        kept: dict[bytes, int] = {}
+        for user, size in freed.items():
+            kept[user] = max(0, (yield from self._kept(user)) - size)
+            records.append(self._kept_record(user, kept[user]))
+        yield (PutRecords(records=records),)
+        for user, size in kept.items():
+            self._note(user, size)
+
+    def _kept(self, user: bytes) -> Found[int]:
+        """Bytes of blocks that a user has put here."""
+        if user not in self._kept_bytes:
+            get = GetRecord(key=name_of("bytes", self._overlay, user))
+            yield (get,)
+            self._note(user, int.from_bytes(get.value or b"", "big"))
+        return self._kept_bytes[user]
+
+    def _note(self, user: bytes, size: int) -> None:
+        self._kept_bytes[user] = size
+        self._context.streams.quotas.appended(principal_of(user), self._log, 0, size)
+
+    def _kept_record(self, user: bytes, size: int) -> tuple[str, bytes | None]:
+        return name_of("bytes", self._overlay, user), size.to_bytes(8, "big")

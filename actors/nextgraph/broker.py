@@ -1,0 +1,36 @@
+"""The broker put together: its actors, made once per node."""
+
+from functools import partial
+
+from rillnode.actors.nextgraph.blocks import BlocksActor
+from rillnode.actors.nextgraph.context import BrokerContext, Table
+from rillnode.actors.nextgraph.desk import ADDRESS, DeskActor
+from rillnode.actors.nextgraph.inbox import InboxActor
+from rillnode.actors.nextgraph.outer import OuterActor
+from rillnode.actors.nextgraph.overlay import OverlayActor
+from rillnode.actors.nextgraph.records import topic_of
+from rillnode.actors.nextgraph.topic import TopicActor
+from rillnode.actors.nextgraph.users import UsersActor
+from rillnode.actors.nextgraph.wallets import WalletsActor
+from rillnode.actors.streams.context import StreamRemoved
+
+
+def spawn_broker(context: BrokerContext) -> None:
+    """Make the actors that a broker always has, and the tables of the others."""
+    system = context.streams.system
+    context.overlays = Table(lambda key: system.spawn(partial(OverlayActor, context, key)))
+    context.outers = Table(lambda key: system.spawn(partial(OuterActor, context, key)))
+    context.topics = Table(lambda key: system.spawn(partial(TopicActor, context, key)))
+    context.blocks = Table(lambda key: system.spawn(partial(BlocksActor, context, key)))
+    context.users = system.spawn(partial(UsersActor, context))
+    context.inboxes = system.spawn(partial(InboxActor, context))
+    context.wallets = system.spawn(partial(WalletsActor, context))
+    context.streams.router.register(ADDRESS, system.spawn(partial(DeskActor, context)))
+
+
+def stream_removed(context: BrokerContext, change: StreamRemoved) -> None:
+    """Tell a topic that its stream is no more."""
+    key = topic_of(change.record.name)
+    cell = None if key is None else context.topics.find(key)
+    if cell is not None:
+        context.streams.system.post(cell, change)

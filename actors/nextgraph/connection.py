@@ -1,0 +1,371 @@
+"""The connection actor: one client's WebSocket, from its opening to its end.
+
+A client's requests are carried out one after the other, each answered before the next is looked at,
+and nothing is read from it meanwhile. What others publish is forwarded to it in between.
+"""
+
+import logging
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from thespian.actors import PoisonMessage
+
+from rillnode.actors.nextgraph.admission import check_request
+from rillnode.actors.nextgraph.context import BrokerContext
+from rillnode.actors.nextgraph.errands import ErrandActor, Steps
+from rillnode.actors.nextgraph.external import answer_external
+from rillnode.actors.nextgraph.inbox import Pop
+from rillnode.actors.nextgraph.session import Answer, Asked, Forwarded, Gone, Refusal, Session
+from rillnode.actors.nextgraph.users import Administration, Admission, Expelled
+from rillnode.actors.peers.connection import Drain
+from rillnode.actors.ports import Link, TimerHandle
+from rillnode.actors.storage import Operation
+from rillnode.actors.system import Cell
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.limits import (
+    HANDSHAKE_SECONDS_MAX,
+    LINK_BUFFER_HIGH_BYTES,
+    STORE_PENDING_HIGH_BYTES,
+)
+from rillnode.codecs.nextgraph.admin import AdminRequest
+from rillnode.codecs.nextgraph.broker_dialogue import (
+    NONCE_BYTES,
+    PROBE_CLOSE_SECONDS,
+    BrokerDialogue,
+    FromClient,
+)
+from rillnode.codecs.nextgraph.client import ClientEvent, ClientMessage
+from rillnode.codecs.nextgraph.external import ExtRequest
+from rillnode.codecs.nextgraph.messages import encode_message
+from rillnode.codecs.nextgraph.requests import (
+    ClientRequest,
+    InboxPost,
+    InboxRegister,
+    WalletPutExport,
+)
+from rillnode.codecs.nextgraph.responses import ClientResponse
+from rillnode.codecs.nextgraph.results import (
+    NORMAL_CLOSE,
+    NetCode,
+    NextGraphError,
+    ProtocolCode,
+    ResultCode,
+)
+from rillnode.codecs.nextgraph.start import AppHello, ClientAuth, Probe
+from rillnode.codecs.nextgraph.types import (
+    KEY_BYTES,
+    NIL_OVERLAY,
+    InnerOverlay,
+    OuterOverlay,
+    OverlayId,
+)
+
+logger = logging.getLogger("rillnode.actors.nextgraph.connection")
+
+HOLD_SECONDS: Final = 0.005
+"""How often a connection that waits looks whether it may go on."""
+
+GOING_AWAY: Final = 1_001
+"""WebSocket close code of a broker that stops."""
+
+
+class ClosingLink(Link, Protocol):
+    """A link that can say why it is closed."""
+
+    def close(self, reason: str, code: int = NORMAL_CLOSE) -> None:
+        """Close with a WebSocket close code after what is buffered was written."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Received:
+    frames: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Continue:
+    """Time to look whether the connection may go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Close:
+    """Time to close."""
+
+    code: ProtocolCode
+
+
+class BrokerEvents:
+    """What a transport tells of one link, passed on to the connection actor that it makes."""
+
+    __slots__ = ("_cell", "_context")
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._cell: Cell | None = None
+
+    def link_opened(self, link: ClosingLink) -> None:
+        """Make the link's actor."""
+        system = self._context.streams.system
+        self._cell = system.spawn(partial(ConnectionActor, self._context, link))
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        """Hand frames to the actor."""
+        self._post(_Received(messages))
+
+    def link_drained(self) -> None:
+        """The client took what was buffered; a held connection looks for itself."""
+
+    def link_closed(self, reason: str) -> None:
+        """The actor ends with its link."""
+        self._post(_Closed(reason))
+
+    def _post(self, message: object) -> None:
+        if self._cell is not None:
+            self._context.streams.system.post(self._cell, message)
+
+
+class ConnectionActor(ErrandActor):
+    """One open link."""
+
+    on_failure = "stop"
+
+    def __init__(self, context: BrokerContext, link: ClosingLink) -> None:
+        super().__init__(context.streams.store)
+        self._context = context
+        self._link = link
+        entropy = context.streams.entropy
+        self._dialogue = BrokerDialogue(
+            context.peer,
+            nonce=entropy(NONCE_BYTES),
+            discoverable=context.discoverable,
+            ephemeral=entropy(KEY_BYTES),
+        )
+        self._frames: deque[bytes] = deque()
+        self._session: Session | None = None
+        self._last_id = 0
+        self._asked = False
+        self._ended = False
+        self._draining = False
+        self._opening: TimerHandle | None = None
+        self._held: TimerHandle | None = None
+
+    def started(self) -> None:
+        """Give the client its time to come in."""
+        self._context.connections.add(self.address)
+        late = _Close(ProtocolCode.TIMEOUT)
+        self._opening = self.wake_after(HANDSHAKE_SECONDS_MAX, late)
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take frames from the link, what its client is to have, and its end."""
+        match message:
+            case Answer():
+                self._answer(message)
+            case Forwarded(plaintext=plaintext):
+                if self._session is not None and not self._ended:
+                    self._link.send([self._dialogue.seal(plaintext)])
+            case _Received(frames=frames):
+                self._frames.extend(frames)
+                self._go_on()
+            case _Continue():
+                self._held = None
+                self._go_on()
+            case Operation():
+                self.complete(message)
+                self._go_on()
+            case PoisonMessage(poisonMessage=Asked() as asked):
+                asked.refuse(ResultCode.BROKER_ERROR)
+            case Drain():
+                self._draining = True
+                self._go_on()
+            case _Close(code=code):
+                self._close(code)
+            case Expelled():
+                self._close(ProtocolCode.ACCESS_DENIED)
+            case _Closed(reason=reason):
+                logger.info("link_closed", extra={"reason": reason})
+                if self._session is not None:
+                    self._session.open = False
+                self.system.exit(self.address)
+            case _:
+                pass
+
+    def stopped(self) -> None:
+        """Tell all who keep something for the connection."""
+        self._context.connections.discard(self.address)
+        session = self._session
+        if session is not None:
+            session.open = False
+            self._context.sessions.discard(session)
+            for cell in tuple(session.attached):
+                self.system.post(cell, Gone(session))
+        self._link.close("the connection ended", GOING_AWAY)
+
+    # Frames ----------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Take frames until one must be waited for."""
+        while self._frames and not (self._asked or self.busy or self._ended or self._draining):
+            if self._must_wait():
+                self._hold()
+                return
+            self._receive(self._frames.popleft())
+        if self._asked or self.busy:
+            self._link.pause_reading()
+        elif self._draining:
+            self._end("the node is stopping", GOING_AWAY)
+        else:
+            self._link.resume_reading()
+
+    def _must_wait(self) -> bool:
+        """Whether the client has much to take still, or the store much to write."""
+        return (
+            self._link.buffered_bytes > LINK_BUFFER_HIGH_BYTES
+            or self._context.streams.store.pending_bytes > STORE_PENDING_HIGH_BYTES
+        )
+
+    def _hold(self) -> None:
+        self._link.pause_reading()
+        if self._held is None:
+            self._held = self.wake_after(HOLD_SECONDS, _Continue())
+
+    def _receive(self, frame: bytes) -> None:
+        try:
+            said = self._dialogue.receive(frame)
+            self._flush()
+            if said is not None:
+                self._act(said)
+        except NextGraphError as error:
+            self._flush()
+            self._context.counters[error.code] += 1
+            logger.info("client_broke_protocol", extra={"code": error.code, "reason": error.text})
+            self._close(error.closing)
+        except CodecError as error:
+            self._context.counters[error.code] += 1
+            self._close(NetCode.SERIALIZATION_ERROR)
+
+    def _flush(self) -> None:
+        frames = self._dialogue.take_output()
+        if frames:
+            self._link.send(frames)
+
+    def _close(self, closing: ProtocolCode | NetCode) -> None:
+        self._end(closing.reason, closing.close_code)
+
+    def _end(self, reason: str, code: int) -> None:
+        self._ended = True
+        self._frames.clear()
+        self._link.close(reason, code)
+
+    # What clients say ------------------------------------------------------------------------
+
+    def _act(self, said: FromClient) -> None:
+        if self._session is None and self._opening is not None:
+            self._opening.cancel()  # it has said what it wants
+        match said:
+            case ClientMessage(overlay=overlay, content=ClientRequest() as request):
+                self._request(overlay, request)
+            case ClientMessage(content=ClientEvent()):
+                if self._session is not None:
+                    self.system.post(self._context.inboxes, Pop(self._session))
+            case ClientAuth():
+                self.at_once(self._admit(said), self._fail)
+            case AdminRequest():
+                self.at_once(self._administer(said), self._fail)
+            case ExtRequest():
+                self.at_once(self._external(said), self._fail)
+            case AppHello():
+                # An app needs a verifier, and this broker runs none.
+                self._refuse(ProtocolCode.ACCESS_DENIED)
+            case Probe():
+                self.wake_after(PROBE_CLOSE_SECONDS, _Close(ProtocolCode.NO_ERROR))
+            case _:
+                raise NextGraphError(ProtocolCode.INVALID_STATE, "this is not expected here")
+
+    def _request(self, overlay: OverlayId, request: ClientRequest) -> None:
+        session, content = self._session, request.content
+        assert session is not None
+        assert self._dialogue.remote_static is not None
+        asked = Asked(session, request.id, overlay, content)
+        self._asked = True
+        if request.id <= self._last_id:
+            asked.refuse(ResultCode.INVALID_REQUEST)
+            return
+        self._last_id = request.id
+        try:
+            check_request(
+                content,
+                broker=self._context.peer.public_key,
+                client_static=self._dialogue.remote_static,
+            )
+        except Refusal as refusal:
+            asked.refuse(refusal.result)
+            return
+        match content:
+            case InboxRegister() | InboxPost():
+                target = self._context.inboxes
+            case WalletPutExport():
+                target = self._context.wallets
+            case _ if isinstance(overlay, InnerOverlay):
+                target = self._context.overlays.cell(overlay.id)
+            case _ if isinstance(overlay, OuterOverlay):
+                target = self._context.outers.cell(overlay.id)
+            case _:
+                asked.refuse(ResultCode.OVERLAY_MISMATCH)
+                return
+        self.system.post(target, asked, self.address)
+
+    def _answer(self, answer: Answer) -> None:
+        if self._ended:
+            return
+        response = ClientResponse(answer.id, answer.result, answer.content)
+        plaintext = encode_message(ClientMessage(NIL_OVERLAY, response))
+        self._link.send([self._dialogue.seal(plaintext)])
+        if answer.result is not ResultCode.PARTIAL_CONTENT:
+            self._asked = False
+            self._go_on()
+
+    # Coming in -------------------------------------------------------------------------------
+
+    def _admit(self, auth: ClientAuth) -> Steps:
+        user = auth.content.user
+        registration = auth.content.registration
+        ask = Admission(actor=self._context.users, user=user, registration=registration)
+        yield (ask,)
+        if ask.code is not ProtocolCode.NO_ERROR:
+            self._refuse(ask.code)
+            return
+        self._session = Session(user, self.address, self._link)
+        self._context.sessions.add(self._session)
+        self._dialogue.admit()
+        self._flush()
+        logger.info("client_admitted", extra={"remote": self._link.info.remote})
+
+    def _refuse(self, code: ProtocolCode) -> None:
+        self._context.counters[f"refused.{code.name.lower()}"] += 1
+        self._dialogue.refuse(code)
+        self._flush()
+        self._close(code)
+
+    def _administer(self, request: AdminRequest) -> Steps:
+        ask = Administration(actor=self._context.users, request=request)
+        yield (ask,)
+        if ask.response is not None:
+            self._dialogue.answer(ask.response)
+        self._flush()
+        self._close(ProtocolCode.NO_ERROR)
+
+    def _external(self, request: ExtRequest) -> Steps:
+        response = yield from answer_external(self._context, request)
+        self._dialogue.answer(response)
+        self._flush()
+        self._close(ProtocolCode.NO_ERROR)
+
+    def _fail(self, result: ResultCode) -> None:
+        self._close(ProtocolCode.STORAGE_ERROR)

@@ -1,0 +1,136 @@
+"""What the broker's actors share, and the tables of those that are made when first needed."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar
+
+from rillnode.actors.nextgraph.errands import ErrandActor
+from rillnode.actors.nextgraph.session import Session
+from rillnode.actors.storage import StreamRecord
+from rillnode.actors.streams.context import StreamContext, StreamRemoved
+from rillnode.actors.streams.rules import StreamRules
+from rillnode.actors.system import Cell
+from rillnode.codecs.keys import Identity
+from rillnode.codecs.nextgraph.bootstrap import BootstrapContent
+
+Registration = Literal["closed", "invitation", "open"]
+
+UNUSED_SECONDS = 60.0
+"""How long an actor stays for what there is not: an overlay or a topic that nobody has made."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+StreamChange = Callable[[StreamRecord | StreamRemoved], None]
+
+
+class Table(Generic[Key]):
+    """Actors by key, made when first asked for. All calls on the loop's thread."""
+
+    def __init__(self, make: Callable[[Key], Cell]) -> None:
+        self._make = make
+        self._cells: dict[Key, Cell] = {}
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def cell(self, key: Key) -> Cell:
+        """The actor of a key."""
+        cell = self._cells.get(key)
+        if cell is None:
+            cell = self._cells[key] = self._make(key)
+        return cell
+
+    def find(self, key: Key) -> Cell | None:
+        """The actor of a key, where there is one."""
+        return self._cells.get(key)
+
+    def forget(self, key: Key) -> None:
+        """The actor of a key ends: what comes next for it makes another."""
+        self._cells.pop(key, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unused:
+    """Time to end, if nothing has come since."""
+
+    handled: int
+
+
+class LodgerActor(ErrandActor, Generic[Key]):
+    """An actor of a table, which ends when what it stands for is not there and nobody asks.
+
+    Subclasses handle messages in `take`, and say in `unused` whether there is nothing to them.
+    """
+
+    idle_seconds = UNUSED_SECONDS
+
+    def __init__(self, context: "BrokerContext", table: Table[Key], key: Key) -> None:
+        super().__init__(context.streams.store)
+        self._context = context
+        self._table = table
+        self._key = key
+        self._handled = 0
+        self._timer = False
+        self._leaving = False
+
+    @property
+    def unused(self) -> bool:
+        """Whether what it stands for is not there."""
+        raise NotImplementedError
+
+    def take(self, message: object) -> None:
+        """Handle a message that is not about its own end."""
+        raise NotImplementedError
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take what there is to do, and the time to end."""
+        if isinstance(message, _Unused):
+            self._timer = False
+            if message.handled == self._handled and self.unused and not self.busy:
+                self._leaving = True
+                self._table.forget(self._key)
+                self.system.exit(self.address)
+        elif self._leaving:
+            # It was on its way: whoever has the place now is to have it.
+            self.system.post(self._table.cell(self._key), message, sender)
+        else:
+            self._handled += 1
+            self.take(message)
+        if self.unused and not self._timer and not self._leaving:
+            self._timer = True
+            self.wake_after(UNUSED_SECONDS, _Unused(self._handled))
+
+
+@dataclass(slots=True, eq=False)
+class BrokerContext:
+    """The node's parts that the broker works with.
+
+    Attributes:
+        peer: the broker's peer key.
+        registration: who may register.
+        discoverable: whether a probe is told the peer key.
+        bootstrap: where clients reach the broker.
+        rules: what is configured for streams by name.
+        stream_changed: told of the streams that are made for topics.
+        sessions: the connections of admitted clients.
+        counters: what was refused or dropped, by reason.
+    """
+
+    streams: StreamContext
+    peer: Identity
+    registration: Registration
+    discoverable: bool
+    bootstrap: Callable[[], BootstrapContent]
+    rules: StreamRules
+    stream_changed: StreamChange
+    overlays: Table[bytes] = field(init=False)
+    outers: Table[bytes] = field(init=False)
+    topics: Table[tuple[bytes, bytes]] = field(init=False)
+    blocks: Table[bytes] = field(init=False)
+    users: Cell = field(init=False)
+    inboxes: Cell = field(init=False)
+    wallets: Cell = field(init=False)
+    connections: set[Cell] = field(default_factory=set[Cell])
+    sessions: set[Session] = field(default_factory=set[Session])
+    counters: Counter[str] = field(default_factory=Counter[str])

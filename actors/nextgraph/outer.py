@@ -1,0 +1,80 @@
+"""The outer overlay's actor: what is read there, once writers of the inner one expose it.
+
+The broker cannot tell which inner overlay an outer one belongs to. Who exposes it first has it;
+and since nothing is kept under an outer overlay's id, nobody gets at what is another's by claiming
+that id.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor
+from rillnode.actors.nextgraph.errands import Errand, Steps
+from rillnode.actors.nextgraph.records import name_of
+from rillnode.actors.nextgraph.repos import refuse_unknown
+from rillnode.actors.nextgraph.session import Asked, Refusal
+from rillnode.actors.storage import GetRecord, Operation, PutRecord
+from rillnode.codecs.nextgraph.events import Event
+from rillnode.codecs.nextgraph.requests import BlocksPut, ObjectDel, ObjectPin, ObjectUnpin
+from rillnode.codecs.nextgraph.results import ResultCode
+
+INNER_ONLY: Final = (Event, BlocksPut, ObjectPin, ObjectUnpin, ObjectDel)
+"""Requests that only writers may make."""
+
+
+@dataclass(slots=True, eq=False)
+class Expose(Errand):
+    """Let an outer overlay be read; refused with OVERLAY_MISMATCH if it is exposed as another's."""
+
+    inner: bytes = b""
+
+
+class OuterActor(LodgerActor[bytes]):
+    """One outer overlay."""
+
+    def __init__(self, context: BrokerContext, key: bytes) -> None:
+        super().__init__(context, context.outers, key)
+        self._inner: bytes | None = None
+        self._looked = False
+
+    @property
+    def unused(self) -> bool:
+        """Whether nobody exposes it."""
+        return self._looked and self._inner is None
+
+    def take(self, message: object) -> None:
+        """Take requests, and who exposes it."""
+        match message:
+            case Asked():
+                self.answer_in_order(message, self._serve(message))
+            case Expose():
+                self.in_order(self._expose(message), message.fail)
+            case Operation():
+                self.complete(message)
+            case _:
+                pass
+
+    def _look(self) -> Steps:
+        if not self._looked:
+            get = GetRecord(key=name_of("outer", self._key))
+            yield (get,)
+            self._inner, self._looked = get.value, True
+
+    def _serve(self, asked: Asked) -> Steps:
+        yield from self._look()
+        if isinstance(asked.content, INNER_ONLY):
+            raise Refusal(ResultCode.OVERLAY_MISMATCH)
+        if self._inner is None:
+            refuse_unknown(asked)
+        else:
+            overlay = self._context.overlays.cell(self._inner)
+            self.system.post(overlay, asked, asked.session.connection)
+
+    def _expose(self, expose: Expose) -> Steps:
+        yield from self._look()
+        if self._inner is None:
+            yield (PutRecord(key=name_of("outer", self._key), value=expose.inner),)
+            self._inner = expose.inner
+        if self._inner != expose.inner:
+            raise Refusal(ResultCode.OVERLAY_MISMATCH)
+        expose.done()

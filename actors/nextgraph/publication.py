@@ -1,0 +1,50 @@
+"""What a publication is to a topic: its commit, what this comes after, and the blocks to store."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rillnode.actors.nextgraph.records import name_of, pack_block
+from rillnode.actors.nextgraph.session import Asked
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.limits import NEXTGRAPH_PARENTS_MAX
+from rillnode.codecs.nextgraph.blocks import block_id
+from rillnode.codecs.nextgraph.commits import commit_header
+from rillnode.codecs.nextgraph.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """An event whose signatures hold.
+
+    Attributes:
+        allowed: whether the user may publish on the topic.
+        commit: the id of the event's commit.
+        parents: the commits that it comes after; None where that cannot be read.
+        records: the event's blocks, as they are stored.
+    """
+
+    asked: Asked
+    event: Event
+    allowed: bool
+    commit: bytes
+    parents: Sequence[bytes] | None
+    records: Sequence[tuple[str, bytes | None]]
+
+
+def publication(asked: Asked, overlay: bytes, event: Event, *, allowed: bool) -> Publish:
+    """Look into an event as far as a broker can; `overlay` is the inner one's id."""
+    content = event.content
+    ids = [block_id(block) for block in content.blocks]
+    names = [name_of("published", overlay, one) for one in ids]
+    blocks = [pack_block(content.topic, block) for block in content.blocks]
+    records = list(zip(names, blocks, strict=True))
+    return Publish(asked, event, allowed, ids[0], _parents(event), records)
+
+
+def _parents(event: Event) -> list[bytes] | None:
+    try:
+        header = commit_header(event.content.blocks)
+    except CodecError:
+        return None
+    parents = list(dict.fromkeys(header.acks + header.nacks))
+    return parents if len(parents) <= NEXTGRAPH_PARENTS_MAX else None

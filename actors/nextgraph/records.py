@@ -1,0 +1,157 @@
+"""What the broker keeps beside the topics' logs: named values of the store, and their names.
+
+    nextgraph/user/USER                        -> User
+    nextgraph/invitation/CODE                  -> InvitationRecord
+    nextgraph/overlay/OVERLAY                  -> Overlay, by the inner overlay's id
+    nextgraph/outer/OUTER                      -> id of the inner overlay that exposes it
+    nextgraph/pin/OVERLAY/USER/SIDE/REPO       -> Pin; SIDE is "inner" or "outer"
+    nextgraph/published/OVERLAY/BLOCK          -> topic | block, of a block that an event brought
+    nextgraph/block/OVERLAY/BLOCK              -> user | block, of a block that was put
+    nextgraph/parent/OVERLAY/CHILD/BLOCK       -> nothing; a block that was put names a child
+    nextgraph/object/OVERLAY/OBJECT/USER       -> nothing; a user has pinned an object
+    nextgraph/bytes/OVERLAY/USER               -> bytes of blocks that a user has put, u64
+    nextgraph/inbox/OVERLAY/INBOX              -> user that has registered the inbox
+    nextgraph/letters/OVERLAY/INBOX            -> Letters
+    nextgraph/letter/OVERLAY/INBOX/NUMBER      -> InboxMessage
+
+Ids are 64 hexadecimal digits; an inbox's overlay has its kind before them. Structs are written as
+MessagePack; fields of a later version are passed over. A topic's commits are not among these: they
+are secondary keys of its log, written and trimmed with the events that they lead to.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from rillnode.actors.streams.rules import RESERVED_PREFIX
+from rillnode.codecs.nextgraph.admin import (
+    AdminCode,
+    InvitationCode,
+    MultiCode,
+    SetupCode,
+    UniqueCode,
+)
+from rillnode.codecs.nextgraph.blocks import BLOCK, Block
+from rillnode.codecs.nextgraph.types import KEY_BYTES, OuterOverlay, OverlayId
+
+PREFIX: Final = RESERVED_PREFIX
+"""Of every name here, and of the streams that topics are kept in."""
+
+Side = Literal["inner", "outer"]
+InvitationKind = Literal["unique", "multi", "admin", "setup"]
+
+_CODES: Final[dict[InvitationKind, type[InvitationCode]]] = {
+    "unique": UniqueCode,
+    "multi": MultiCode,
+    "admin": AdminCode,
+    "setup": SetupCode,
+}
+_KINDS: Final[dict[type[InvitationCode], InvitationKind]] = {
+    made: kind for kind, made in _CODES.items()
+}
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """A registered user; `registered_at` is in milliseconds since 1970."""
+
+    admin: bool = False
+    registered_at: int = 0
+
+
+class InvitationRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An invitation; `expires_at` is in milliseconds since 1970, 0 is never."""
+
+    kind: InvitationKind
+    expires_at: int = 0
+    memo: str | None = None
+
+    def code(self, secret: bytes) -> InvitationCode:
+        """The invitation's code as messages hold it."""
+        return _CODES[self.kind](secret)
+
+
+class Overlay(msgspec.Struct, frozen=True, kw_only=True):
+    """An overlay that has been pinned or opened.
+
+    Attributes:
+        outer: id of its outer overlay; None of private and dialog overlays.
+        root_topic: where refreshes of the overlay are announced.
+    """
+
+    outer: bytes | None = None
+    root_topic: bytes | None = None
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user keeps of a repo.
+
+    Attributes:
+        expose_outer: the user asked that the outer overlay may be read.
+        topics: topic -> whether the user publishes on it.
+    """
+
+    expose_outer: bool = False
+    topics: dict[bytes, bool] = {}
+
+
+class Letters(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages that wait in an inbox: numbers from `first` up to `next`, and their bytes."""
+
+    first: int = 0
+    next: int = 0
+    size: int = 0
+
+
+Stored = TypeVar("Stored", User, InvitationRecord, Overlay, Pin, Letters)
+
+
+def pack(value: User | InvitationRecord | Overlay | Pin | Letters) -> bytes:
+    """Write a struct as it is stored."""
+    return msgspec.msgpack.encode(value)
+
+
+def unpack(value: bytes, kind: type[Stored]) -> Stored:
+    """Read a struct."""
+    return msgspec.msgpack.decode(value, type=kind)
+
+
+def kind_of(code: InvitationCode) -> InvitationKind:
+    """Which kind of invitation a code is of."""
+    return _KINDS[type(code)]
+
+
+def side_of(overlay: OverlayId) -> Side:
+    """On which side of a store an overlay is."""
+    return "outer" if isinstance(overlay, OuterOverlay) else "inner"
+
+
+def name_of(family: str, *parts: bytes | str) -> str:
+    """A record's name; or what a list's names begin with, where the last part is empty."""
+    texts: Iterable[Any] = (part.hex() if isinstance(part, bytes) else part for part in parts)
+    return "/".join((f"{PREFIX}{family}", *texts))
+
+
+def topic_of(stream: str) -> tuple[bytes, bytes] | None:
+    """The overlay and topic that a stream is of; None: it is no topic's."""
+    overlay, _, topic = stream.removeprefix(PREFIX).partition("/")
+    try:
+        key = bytes.fromhex(overlay), bytes.fromhex(topic)
+    except ValueError:
+        return None
+    return key if stream == topic_stream(*key) else None
+
+
+def topic_stream(overlay: bytes, topic: bytes) -> str:
+    """The stream that a topic's events are kept in, one entry each."""
+    return f"{PREFIX}{overlay.hex()}/{topic.hex()}"
+
+
+def pack_block(key: bytes, block: Block) -> bytes:
+    """A stored block behind the topic or user that it is from."""
+    return key + BLOCK.encode(block)
+
+
+def unpack_block(value: bytes) -> tuple[bytes, Block]:
+    """Read a stored block: where it is from, and itself."""
+    return value[:KEY_BYTES], BLOCK.decode(value[KEY_BYTES:])

@@ -1,0 +1,104 @@
+"""A client's connection as the broker's other actors know it, and the requests that come of it.
+
+A request is answered to its connection, once: with one Answer, or with any number whose result is
+PARTIAL_CONTENT and a last one. A client that gets none waits for ever, so whoever takes a request
+answers it, whatever happens.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from rillnode.actors.ports import Link
+from rillnode.actors.system import Cell
+from rillnode.codecs.errors import ActorError
+from rillnode.codecs.nextgraph.requests import RequestContent
+from rillnode.codecs.nextgraph.responses import EmptyResponse, ResponseContent
+from rillnode.codecs.nextgraph.results import ResultCode
+from rillnode.codecs.nextgraph.types import OverlayId
+
+_EMPTY: Final = EmptyResponse()
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One admitted client; shared by all that it asks.
+
+    Attributes:
+        user: the key that it has proved to speak for.
+        connection: its actor, which takes the answers and what is forwarded.
+        link: for who sends much and must not send more than the client takes.
+        attached: actors that keep something for it until they are sent a `Gone`.
+        open: whether the connection has not ended; nothing is kept for one that has.
+    """
+
+    user: bytes
+    connection: Cell
+    link: Link
+    attached: set[Cell] = field(default_factory=set[Cell])
+    open: bool = True
+
+    def attach(self, actor: Cell) -> bool:
+        """Have an actor told of the end; False where that has been, and it must keep nothing."""
+        if self.open:
+            self.attached.add(actor)
+        return self.open
+
+    @property
+    def principal(self) -> str:
+        """Whom quotas and streams know the user as."""
+        return principal_of(self.user)
+
+
+def principal_of(user: bytes) -> str:
+    """Whom quotas and streams know a user as."""
+    return f"nextgraph:{user.hex()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, and the overlay that it is about."""
+
+    session: Session
+    id: int
+    overlay: OverlayId
+    content: RequestContent
+
+    def answer(self, content: ResponseContent = _EMPTY, result: ResultCode = ResultCode.OK) -> None:
+        """Answer, or send one of several answers."""
+        connection = self.session.connection
+        connection.base.post(connection, Answer(self.id, result, content))
+
+    def refuse(self, result: ResultCode) -> None:
+        """Answer with nothing but a result."""
+        self.answer(_EMPTY, result)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To a connection: what its client is to be answered."""
+
+    id: int
+    result: ResultCode
+    content: ResponseContent
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """To connections: an encoded message that their clients have not asked for."""
+
+    plaintext: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A connection has ended."""
+
+    session: Session
+
+
+class Refusal(ActorError):
+    """A request cannot be carried out; `result` is what its client is told."""
+
+    def __init__(self, result: ResultCode) -> None:
+        super().__init__(f"nextgraph.{result.name.lower()}", f"refused: {result.name}")
+        self.result = result

@@ -1,0 +1,1 @@
+"""The services of an Ockam hub, beside its streams."""

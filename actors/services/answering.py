@@ -1,0 +1,48 @@
+"""Services that answer each message on its own: echo, uppercase, discovery.
+
+An answer's return route is the address that the message was sent to, so that each of a service's
+names answers as itself.
+"""
+
+import logging
+from collections.abc import Callable
+
+from rillnode.actors.delivery import Delivery
+from rillnode.actors.router import Router
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+from rillnode.codecs.errors import CodecError
+
+logger = logging.getLogger("rillnode.actors.services.answering")
+
+Answer = Callable[[bytes], bytes | None]
+"""Makes a payload's answer, or None where it has none; raises CodecError for one it cannot read."""
+
+
+def echo(payload: bytes) -> bytes:
+    """Answer with what came."""
+    return payload
+
+
+class AnsweringActor(Worker):
+    """One service; what it cannot read has no answer, as in released nodes."""
+
+    on_failure = "resume"
+
+    def __init__(self, router: Router, answer: Answer) -> None:
+        self._router = router
+        self._answer = answer
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Answer requests."""
+        if not isinstance(message, Delivery):
+            return
+        for wire in message.messages:
+            try:
+                payload = self._answer(wire.payload)
+            except CodecError as error:
+                logger.info("bad_request", extra={"code": error.code})
+                continue
+            if payload is not None:
+                own_address = wire.onward_route[0].value
+                self._router.reply(message.origin, own_address, [(wire.return_route, payload)])

@@ -1,0 +1,88 @@
+"""Every service there is: its name, its addresses, the actor that serves it.
+
+The first address is the one of nodes since 2022-04, the second what older ones call it.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from itertools import chain
+from typing import Final, Literal, get_args
+
+from rillnode.actors.ports import Entropy
+from rillnode.actors.services.answering import AnsweringActor, echo
+from rillnode.actors.services.context import ServiceContext
+from rillnode.actors.services.forwarding import ForwardingService
+from rillnode.actors.services.pub_sub import PubSubService
+from rillnode.actors.services.static_forwarding import StaticForwardingService
+from rillnode.actors.services.tracing import TracingService
+from rillnode.actors.streams import bidirectional, index_service, service
+from rillnode.actors.streams.bidirectional import SubscriptionService
+from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+from rillnode.codecs.ockam import discovery
+from rillnode.codecs.ockam.hub import uppercase
+from rillnode.codecs.ockam.routing import local
+
+ServiceName = Literal[
+    "echo",
+    "uppercase",
+    "forwarding",
+    "static_forwarding",
+    "pub_sub",
+    "tracing",
+    "discovery",
+    "stream_subscribe",
+]
+SERVICE_NAMES: Final[tuple[ServiceName, ...]] = get_args(ServiceName)
+
+_STREAM_SERVICES: Final = (
+    ("stream", service.ADDRESSES),
+    ("stream_index", index_service.ADDRESSES),
+)
+
+
+def addresses_of(name: ServiceName) -> tuple[bytes, ...]:
+    """The addresses of a service."""
+    if name == "stream_subscribe":
+        return bidirectional.ADDRESSES
+    return name.encode(), f"{name}_service".encode()
+
+
+def spawn_services(context: StreamContext, indexes: Cell, enabled: Collection[ServiceName]) -> None:
+    """Make the services that are enabled, under all of their addresses.
+
+    Args:
+        context: the node's parts.
+        indexes: the index service.
+        enabled: names of services; the order does not matter.
+    """
+    found: list[ServiceName] = [name for name in SERVICE_NAMES if name in enabled]
+    known = (*_STREAM_SERVICES, *((name, addresses_of(name)) for name in found))
+    listed = [discovery.Service(name, (local(addresses[0]),)) for name, addresses in known]
+    answering = frozenset(chain.from_iterable(addresses for _, addresses in known))
+    hub = ServiceContext(context.system, context.router, context.entropy)
+    factories: dict[ServiceName, Callable[[], Worker]] = {
+        "echo": partial(AnsweringActor, hub.router, echo),
+        "uppercase": partial(AnsweringActor, hub.router, uppercase),
+        "forwarding": partial(ForwardingService, hub),
+        "static_forwarding": partial(StaticForwardingService, hub),
+        "pub_sub": partial(PubSubService, hub),
+        "tracing": partial(TracingService, hub),
+        "discovery": partial(AnsweringActor, hub.router, _discovering(listed, hub.entropy)),
+        "stream_subscribe": partial(SubscriptionService, context, indexes, answering),
+    }
+    for name in found:
+        cell = context.system.spawn(factories[name], name=name)
+        for address in addresses_of(name):
+            context.router.register(address, cell)
+
+
+def _discovering(
+    services: Sequence[discovery.Service], entropy: Entropy
+) -> Callable[[bytes], bytes | None]:
+    def answer(payload: bytes) -> bytes | None:
+        request = discovery.decode_request(payload)
+        return discovery.encode_answer(request, services, int.from_bytes(entropy(2), "big"))
+
+    return answer

@@ -1,0 +1,57 @@
+"""The forwarding service: an alias with a random name for whoever asks.
+
+A request's payload is sent back to it from the new alias, whose address is so the answer's return
+route. The alias ends with the connection that the request came through.
+
+Source: the Elixir nodes of 2021 to 2024 (`forwarding_service`, later also `forwarding`).
+"""
+
+from functools import partial
+from typing import Final
+
+from thespian.actors import ChildActorExited
+
+from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.return_routes import leads_out
+from rillnode.actors.services.context import Allowance, ServiceContext
+from rillnode.actors.services.forwarder import Forwarder
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+from rillnode.codecs.ockam.routing import WireMessage
+
+PREFIX: Final = b"FWD_"
+
+
+class ForwardingService(Worker):
+    """Makes aliases; each is an actor of its own, as every worker with an address is."""
+
+    on_failure = "resume"
+
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._allowance = Allowance()
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take requests and the ends of aliases."""
+        match message:
+            case Delivery(origin=origin, messages=messages):
+                for wire in messages:
+                    self._make_alias(origin, wire)
+            case ChildActorExited(childAddress=Cell() as cell):
+                self._allowance.give_back(cell)
+            case _:
+                pass
+
+    def _make_alias(self, origin: Origin, wire: WireMessage) -> None:
+        context, route = self._context, wire.return_route
+        if not leads_out(context.router, origin, route):
+            context.refuse("forwarding", "return_route", origin, wire)
+        elif not self._allowance.permits(origin):
+            context.refuse("forwarding", "too_many_aliases", origin, wire)
+        else:
+            alias = PREFIX + context.entropy(8).hex().encode()
+            factory = partial(Forwarder, context.router, alias, origin, route)
+            cell = context.system.spawn(factory, parent=self.address)
+            context.router.register(alias, cell)
+            self._allowance.take(origin, cell)
+            context.router.reply(origin, alias, [(route, wire.payload)])

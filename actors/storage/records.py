@@ -1,0 +1,83 @@
+"""What a LogStore keeps beside entries, and how logs and secondary keys are named."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+
+def log_id(stream_id: int, partition: int) -> int:
+    """Identify one partition's log: stream id in the high 32 bits, partition in the low ones."""
+    return stream_id << 32 | partition
+
+
+FIRST_KEY = b"\1"
+"""No secondary key is below this one."""
+
+
+def key_after(key: bytes, index: int) -> bytes:
+    """The first place of a listing past a secondary key that leads to `index`."""
+    return key + index.to_bytes(8, "big") + b"\0"
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a stream keeps its entries; None means for ever. The tightest limit wins."""
+
+    seconds: float | None = None
+    entries_max: int | None = None
+    bytes_max: int | None = None
+
+
+FOR_EVER = Retention()
+
+
+class StreamRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is stored of a stream.
+
+    Attributes:
+        id: 0 until the store has given one; never used again after a removal.
+        created_at: milliseconds since 1970.
+        owner: principal that created it.
+        require_signed: takes only messages that their publisher has signed.
+        require_encrypted: takes only messages with encrypted content.
+        grants: who may do what with this very stream, by principal; `*` stands for everybody.
+            Beside verbs, words that one protocol alone knows.
+        attributes: what clients tell each other of the stream.
+    """
+
+    name: str
+    id: int = 0
+    partitions: int = 1
+    created_at: int = 0
+    owner: str = ""
+    retention: Retention = FOR_EVER
+    require_signed: bool = False
+    require_encrypted: bool = False
+    grants: dict[str, tuple[str, ...]] = {}
+    attributes: dict[str, str] = {}
+
+
+class SavedIndexKey(msgspec.Struct, frozen=True, order=True):
+    """Whose position it is, and where; the stream need not exist."""
+
+    stream: str
+    partition: int
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogExtent:
+    """The committed extent of a log.
+
+    Attributes:
+        first_index: first index still kept.
+        next_index: index that the next entry gets.
+        data_bytes: data bytes kept.
+    """
+
+    first_index: int = 0
+    next_index: int = 0
+    data_bytes: int = 0
+
+
+NO_ENTRIES = LogExtent()
+"""Of a log that nothing was ever appended to, or that was removed."""

@@ -1,0 +1,1 @@
+"""Streamr's clients on the common log: publishing, subscribing, resends, key exchange."""

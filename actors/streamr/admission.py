@@ -1,0 +1,104 @@
+"""Whether a message may be published, and what a client may do with a stream.
+
+What is granted to `anonymous` is granted to everybody here, as Streamr's public permissions are.
+"""
+
+from typing import Final
+
+from rillnode.actors.access import ANONYMOUS, Access, Verb
+from rillnode.actors.storage import StreamRecord
+from rillnode.actors.streamr.requests import (
+    FUTURE_TIMESTAMP,
+    PERMISSION_DENIED,
+    REQUEST_FAILED,
+    Publication,
+)
+from rillnode.codecs.errors import RequestError
+from rillnode.codecs.limits import STREAMR_FUTURE_SECONDS_MAX, STREAMR_ID_BYTES_MAX
+from rillnode.codecs.streamr.signing import Verdict, verify_message
+from rillnode.codecs.streamr.stream_message import (
+    EncryptionType,
+    MessageType,
+    SignatureType,
+    StreamMessage,
+)
+
+KEY_TYPES: Final = frozenset(
+    (
+        MessageType.GROUP_KEY_REQUEST,
+        MessageType.GROUP_KEY_RESPONSE,
+        MessageType.GROUP_KEY_ANNOUNCE,
+        MessageType.GROUP_KEY_ERROR_RESPONSE,
+    )
+)
+"""What belongs on key-exchange streams. A rotation is sent on the stream that it is about."""
+
+
+def may(access: Access, principal: str, verb: Verb, stream_id: str) -> bool:
+    """Whether a principal, or everybody, may do something with a stream."""
+    return access.allows(principal, verb, stream_id) or access.allows(ANONYMOUS, verb, stream_id)
+
+
+def may_resend(access: Access, principal: str, stream_id: str) -> bool:
+    """Whether a principal may have what a stream keeps."""
+    return may(access, principal, "pull", stream_id) or may(
+        access, principal, "subscribe", stream_id
+    )
+
+
+def ethereum_principal(address: str) -> str:
+    """The principal of an Ethereum address."""
+    return f"eth:{address.lower()}"
+
+
+def publisher_of(publication: Publication) -> str:
+    """Who publishes a message: its signer, or whoever the session is of."""
+    message = publication.message
+    if message.signature_type == SignatureType.NONE:
+        return publication.principal
+    return ethereum_principal(message.id.publisher_id)
+
+
+def check_permission(publication: Publication, access: Access) -> None:
+    """Check that its publisher may write to the stream; the signature is not looked at.
+
+    Raises:
+        RequestError: PERMISSION_DENIED, whether there is such a stream or not.
+    """
+    stream_id = publication.message.id.stream_id
+    if not may(access, publisher_of(publication), "push", stream_id):
+        raise RequestError(PERMISSION_DENIED, f"You are not allowed to publish to {stream_id}")
+
+
+def check_message(message: StreamMessage, now_ms: int) -> None:
+    """Check what does not depend on the stream: time, sizes and the signature where there is one.
+
+    Raises:
+        RequestError: FUTURE_TIMESTAMP, REQUEST_FAILED.
+    """
+    name = message.id
+    if name.timestamp > now_ms + STREAMR_FUTURE_SECONDS_MAX * 1_000:
+        text = f"Timestamps may be at most {STREAMR_FUTURE_SECONDS_MAX} seconds in the future"
+        raise RequestError(FUTURE_TIMESTAMP, text)
+    for part in (name.publisher_id, name.chain_id):
+        if len(part) > STREAMR_ID_BYTES_MAX:
+            text = f"Publisher and chain ids have at most {STREAMR_ID_BYTES_MAX} characters"
+            raise RequestError(REQUEST_FAILED, text)
+    if message.signature_type != SignatureType.NONE:
+        verdict = verify_message(message)
+        if verdict is not Verdict.VALID:
+            raise RequestError(REQUEST_FAILED, f"Signature validation failed: {verdict.value}")
+
+
+def check_rules(message: StreamMessage, record: StreamRecord) -> None:
+    """Check a message against what its stream asks for.
+
+    Raises:
+        RequestError: REQUEST_FAILED.
+    """
+    if message.message_type in KEY_TYPES:
+        raise RequestError(REQUEST_FAILED, "Key messages belong on key-exchange streams")
+    if record.require_signed and message.signature_type == SignatureType.NONE:
+        raise RequestError(REQUEST_FAILED, "This stream requires data to be signed")
+    if record.require_encrypted and message.encryption_type == EncryptionType.NONE:
+        raise RequestError(REQUEST_FAILED, "This stream requires data to be encrypted")

@@ -1,0 +1,359 @@
+"""The connection actor: one WebSocket of one of Streamr's clients.
+
+Requests are taken in the order in which they came. Publishing has no answer but an error; what
+follows on the same connection sees what was published before it. Nothing more is read from a client
+while much of what it has published is not durable yet, or much of what it is sent not taken.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from thespian.actors import ChildActorExited, PoisonMessage
+
+from rillnode.actors.peers.connection import Drain
+from rillnode.actors.ports import FramedLink, Link
+from rillnode.actors.streamr.admission import check_permission, may
+from rillnode.actors.streamr.context import StreamrContext
+from rillnode.actors.streamr.outlet import Outlet
+from rillnode.actors.streamr.requests import (
+    AUTHENTICATION_FAILED,
+    INVALID_REQUEST,
+    PERMISSION_DENIED,
+    REQUEST_FAILED,
+    Publication,
+    Publish,
+    Published,
+    ResendQuery,
+    Subscribe,
+    SubscribeFailed,
+    Unsubscribe,
+)
+from rillnode.actors.streamr.resend import spawn_resend
+from rillnode.actors.streamr.resend_answer import AnyResendRequest, ResendAnswer
+from rillnode.actors.streamr.resend_query import resend_query
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+from rillnode.codecs.errors import CodecError, RequestError
+from rillnode.codecs.limits import (
+    STORE_PENDING_HIGH_BYTES,
+    STREAMR_BACKLOG_HIGH_BYTES,
+    STREAMR_PUBLISHING_BYTES_MAX,
+    STREAMR_PUBLISHING_MESSAGES_MAX,
+    STREAMR_RESENDS_PER_LINK_MAX,
+    STREAMR_SUBSCRIPTIONS_PER_LINK_MAX,
+)
+from rillnode.codecs.streamr.control import decode_control
+from rillnode.codecs.streamr.control_messages import (
+    ControlMessage,
+    PublishRequest,
+    ResendFromRequest,
+    ResendLastRequest,
+    ResendRangeRequest,
+    ResendRequest,
+    SubscribeRequest,
+    UnsubscribeRequest,
+)
+from rillnode.codecs.streamr.key_exchange import is_key_stream
+from rillnode.codecs.streamr.stream_message import Layout, SignatureType
+
+logger = logging.getLogger("rillnode.actors.streamr.connection")
+
+SLICE_FRAMES: Final = 32
+"""Requests taken in one turn: so many signatures are verified in about 2 ms."""
+
+HOLD_SECONDS: Final = 0.005
+"""How often a held connection looks whether it may go on."""
+
+PartitionName = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Received:
+    frames: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _GoOn:
+    """Time to take more requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    reason: str
+
+
+class StreamrEvents:
+    """What the transport tells of one WebSocket, passed on to the actor that it makes."""
+
+    __slots__ = ("_cell", "_context", "_control_version", "_message_version")
+
+    def __init__(self, context: StreamrContext, control_version: int, message_version: int) -> None:
+        self._context = context
+        self._control_version = control_version
+        self._message_version = message_version
+        self._cell: Cell | None = None
+
+    def link_opened(self, link: FramedLink) -> None:
+        """Make the link's actor."""
+        outlet = Outlet(link, self._control_version, self._message_version)
+        self._cell = self._context.streams.system.spawn(
+            partial(StreamrConnection, self._context, link, outlet)
+        )
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        """Hand requests to the actor."""
+        self._post(_Received(messages))
+
+    def link_drained(self) -> None:
+        """The client took what was buffered; a held connection looks for itself."""
+
+    def link_closed(self, reason: str) -> None:
+        """The actor ends with its link."""
+        self._post(_Closed(reason))
+
+    def _post(self, message: object) -> None:
+        if self._cell is not None:
+            self._context.streams.system.post(self._cell, message)
+
+
+class StreamrConnection(Worker):
+    """One open WebSocket."""
+
+    mailbox_messages_max = 8_192
+    on_failure = "stop"
+
+    def __init__(self, context: StreamrContext, link: Link, outlet: Outlet) -> None:
+        self._context = context
+        self._link = link
+        self._outlet = outlet
+        self._frames: deque[bytes] = deque()
+        self._scheduled = False
+        self._draining = False
+        self._subscribed: set[PartitionName] = set()
+        self._resends: set[Cell] = set()
+        self._login: tuple[str, str] | None = None
+        # Messages handed on that are not durable yet, and those of this turn.
+        self._publishing = 0
+        self._publishing_bytes = 0
+        self._publications: dict[PartitionName, list[Publication]] = {}
+
+    def started(self) -> None:
+        """Be known as open."""
+        self._context.open.add(self.address)
+        logger.info("client_connected", extra={"remote": self._link.info.remote})
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take requests from the link, answers from relays, and the end of the link."""
+        match message:
+            case _Received(frames=frames):
+                # What comes in one turn is taken together.
+                self._frames.extend(frames)
+                self._soon()
+            case Published():
+                self._published(message)
+            case PoisonMessage(poisonMessage=Publish() as request):
+                error = RequestError(REQUEST_FAILED, "The node failed")
+                refused = [(publication, error) for publication in request.publications]
+                self._published(Published(request, refused))
+            case SubscribeFailed(request=request):
+                self._subscribed.discard((request.stream_id, request.partition))
+            case ChildActorExited():
+                self._resends.discard(message.childAddress)
+                self._soon()
+            case _GoOn():
+                self._scheduled = False
+                self._go_on()
+            case Drain():
+                self._draining = True
+                self._link.pause_reading()
+            case _Closed(reason=reason):
+                logger.info("client_gone", extra={"reason": reason})
+                self.system.exit(self.address)
+            case _:
+                pass
+
+    def stopped(self) -> None:
+        """Unsubscribe from everything; resends end as the connection's children."""
+        self._context.open.discard(self.address)
+        for stream_id, partition in self._subscribed:
+            unsubscribe = Unsubscribe(self._outlet, stream_id, partition, silent=True)
+            self.system.post(self._relay(stream_id, partition), unsubscribe)
+        self._link.close("connection ended")
+
+    # Taking requests -------------------------------------------------------------------------
+
+    def _soon(self) -> None:
+        if self._frames and not self._scheduled:
+            self._scheduled = True
+            self.system.post(self.address, _GoOn())
+
+    def _go_on(self) -> None:
+        """Take one slice of what was read, as far as nothing has to wait."""
+        frames = list(islice(self._frames, SLICE_FRAMES))
+        taken = 0
+        while taken < len(frames) and not self._held():
+            if not self._request(frames[taken]):
+                break
+            taken += 1
+        for _ in range(taken):
+            self._frames.popleft()
+        self._hand_on()
+        if not self._frames:
+            if not self._draining:
+                self._link.resume_reading()
+            return
+        self._link.pause_reading()
+        if taken == len(frames):
+            self._soon()
+        elif not (self._publishing or self._resends):
+            # Else the end of one of them is told.
+            self._scheduled = True
+            self.wake_after(HOLD_SECONDS, _GoOn())
+
+    def _held(self) -> bool:
+        return (
+            self._publishing >= STREAMR_PUBLISHING_MESSAGES_MAX
+            or self._publishing_bytes >= STREAMR_PUBLISHING_BYTES_MAX
+            or self._link.buffered_bytes > STREAMR_BACKLOG_HIGH_BYTES
+            or self._context.streams.store.pending_bytes > STORE_PENDING_HIGH_BYTES
+        )
+
+    def _request(self, frame: bytes) -> bool:
+        """Take one request; False where it has to wait for what came before it."""
+        try:
+            _, request = decode_control(frame)
+        except CodecError as error:
+            self._context.counters[error.code] += 1
+            self._refuse(RequestError(INVALID_REQUEST, str(error)), "", Layout.RELEASED)
+            return True
+        waits = not isinstance(request, PublishRequest)
+        if waits and (self._publishing or self._publications):
+            return False
+        if isinstance(request, _RESENDS) and len(self._resends) >= STREAMR_RESENDS_PER_LINK_MAX:
+            return False
+        try:
+            self._take(request)
+        except RequestError as error:
+            self._refuse(error, request.request_id, request.layout)
+        return True
+
+    def _take(self, request: ControlMessage) -> None:
+        """Carry out a request.
+
+        Raises:
+            RequestError: it is not carried out, and why.
+        """
+        match request:
+            case PublishRequest():
+                self._publish(request)
+            case SubscribeRequest():
+                self._subscribe(request)
+            case UnsubscribeRequest():
+                self._unsubscribe(request)
+            case ResendLastRequest() | ResendFromRequest() | ResendRangeRequest() | ResendRequest():
+                self._resend(request)
+            case _:
+                text = f"Messages of type {request.type} are no requests"
+                raise RequestError(INVALID_REQUEST, text)
+
+    def _principal(self, token: str | None, api_key: str | None = None) -> str:
+        sessions = self._context.sessions
+        try:
+            if token is None and api_key is not None:
+                token = self._log_in(api_key)
+            return sessions.principal_of(token)
+        except RequestError as error:
+            raise RequestError(AUTHENTICATION_FAILED, error.text) from None
+
+    def _log_in(self, api_key: str) -> str:
+        """The token of a key that requests carry themselves; one login for all that have it."""
+        if self._login is None or self._login[0] != api_key:
+            remote = self._link.info.remote
+            self._login = api_key, self._context.sessions.log_in_with_key(api_key, remote).text
+        return self._login[1]
+
+    def _relay(self, stream_id: str, partition: int) -> Cell:
+        if is_key_stream(stream_id):
+            return self._context.key_exchange
+        return self._context.relays.cell(stream_id, partition)
+
+    def _refuse(self, error: RequestError, request_id: str | None, layout: Layout) -> None:
+        self._context.counters[error.code] += 1
+        self._outlet.refuse(error, request_id, layout)
+
+    # Publishing ------------------------------------------------------------------------------
+
+    def _publish(self, request: PublishRequest) -> None:
+        message = request.message
+        principal = ""
+        if message.signature_type == SignatureType.NONE:
+            # The signature of a signed message says who publishes it, whatever the token.
+            principal = self._principal(request.session_token, request.api_key)
+        publication = Publication(
+            message, request.message_text, principal, request.request_id, request.layout
+        )
+        stream_id, partition = message.id.stream_id, message.id.partition
+        if not is_key_stream(stream_id):
+            check_permission(publication, self._context.streams.access)
+        self._publications.setdefault((stream_id, partition), []).append(publication)
+
+    def _hand_on(self) -> None:
+        """Hand what this turn has published to the relays."""
+        publications, self._publications = self._publications, {}
+        for (stream_id, partition), some in publications.items():
+            self._publishing += len(some)
+            self._publishing_bytes += _size(some)
+            self.send(self._relay(stream_id, partition), Publish(some))
+
+    def _published(self, done: Published) -> None:
+        self._publishing -= len(done.request.publications)
+        self._publishing_bytes -= _size(done.request.publications)
+        for publication, error in done.refused:
+            self._refuse(error, publication.request_id, publication.layout)
+        self._soon()
+
+    # Subscribing and resending ---------------------------------------------------------------
+
+    def _subscribe(self, request: SubscribeRequest) -> None:
+        stream_id, partition = request.stream_id, request.partition
+        principal = self._principal(request.session_token, request.api_key)
+        access = self._context.streams.access
+        if not is_key_stream(stream_id) and not may(access, principal, "subscribe", stream_id):
+            text = f"You are not allowed to subscribe to {stream_id}"
+            raise RequestError(PERMISSION_DENIED, text)
+        if len(self._subscribed) >= STREAMR_SUBSCRIPTIONS_PER_LINK_MAX:
+            raise RequestError(INVALID_REQUEST, "This connection has too many subscriptions")
+        self._subscribed.add((stream_id, partition))
+        subscribe = Subscribe(
+            self._outlet, stream_id, partition, request.request_id, request.layout
+        )
+        self.send(self._relay(stream_id, partition), subscribe)
+
+    def _unsubscribe(self, request: UnsubscribeRequest) -> None:
+        stream_id, partition = request.stream_id, request.partition
+        if (stream_id, partition) not in self._subscribed:
+            text = f"Not subscribed to stream {stream_id} partition {partition}!"
+            raise RequestError(INVALID_REQUEST, text)
+        self._subscribed.remove((stream_id, partition))
+        unsubscribe = Unsubscribe(
+            self._outlet, stream_id, partition, request.request_id, request.layout
+        )
+        self.send(self._relay(stream_id, partition), unsubscribe)
+
+    def _resend(self, request: AnyResendRequest) -> None:
+        token = None if isinstance(request, ResendRequest) else request.session_token
+        query: ResendQuery = resend_query(request, self._principal(token))
+        answer = ResendAnswer(self._outlet, request)
+        self._resends.add(spawn_resend(self._context, query, answer, parent=self.address))
+
+
+_RESENDS: Final = (ResendLastRequest, ResendFromRequest, ResendRangeRequest, ResendRequest)
+
+
+def _size(publications: Sequence[Publication]) -> int:
+    return sum(len(publication.text or b"") for publication in publications)

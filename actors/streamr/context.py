@@ -1,0 +1,67 @@
+"""What the actors that serve Streamr's clients share, and the table of their relays."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rillnode.actors.storage import StreamRecord
+from rillnode.actors.streamr.sessions import Sessions
+from rillnode.actors.streams.context import StreamContext, StreamRemoved
+from rillnode.actors.system import Cell
+from rillnode.codecs.streamr.ethereum import EthereumKey
+
+
+class Relays:
+    """The relay actors of a node, by stream and partition. All calls on the loop's thread."""
+
+    def __init__(self, make: Callable[[str, int], Cell]) -> None:
+        self._make = make
+        self._cells: dict[tuple[str, int], Cell] = {}
+
+    def cell(self, stream_id: str, partition: int) -> Cell:
+        """The relay of a partition, made where there is none.
+
+        Whether there is such a stream is for the relay to find out; who may do nothing with any
+        of its name must not get so far.
+        """
+        key = (stream_id, partition)
+        cell = self._cells.get(key)
+        if cell is None:
+            cell = self._cells[key] = self._make(stream_id, partition)
+        return cell
+
+    def forget(self, stream_id: str, partition: int) -> None:
+        """A relay ends: the next message for its partition goes to a new one."""
+        self._cells.pop((stream_id, partition), None)
+
+    def tell(self, change: StreamRecord | StreamRemoved) -> None:
+        """Tell the relays of a stream that its record is another now, or that it is no more."""
+        record = change.record if isinstance(change, StreamRemoved) else change
+        for partition in range(record.partitions):
+            cell = self._cells.get((record.name, partition))
+            if cell is not None:
+                cell.base.post(cell, change)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamrContext:
+    """The node's parts that Streamr's actors work with.
+
+    Attributes:
+        node_key: signs what other protocols' clients have pushed.
+        sessions: tells who holds a token.
+        relays: their table.
+        key_exchange: the actor of all key-exchange streams.
+        directory: the actor that keeps what Streamr's clients say of streams.
+        counters: what was dropped or refused, by reason.
+        open: the connections that there are.
+    """
+
+    streams: StreamContext
+    node_key: EthereumKey
+    sessions: Sessions
+    relays: Relays
+    key_exchange: Cell
+    directory: Cell
+    counters: Counter[str] = field(default_factory=Counter[str])
+    open: set[Cell] = field(default_factory=set[Cell])

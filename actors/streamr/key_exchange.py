@@ -1,0 +1,112 @@
+"""Key-exchange streams: routed to who is subscribed, never stored, open to all.
+
+There is one for every Ethereum address, without anybody having created it. Who may ask whom for
+keys, or send them, follows from the stream that the keys are for.
+"""
+
+from rillnode.actors.streamr.admission import check_message, ethereum_principal, may
+from rillnode.actors.streamr.context import StreamrContext
+from rillnode.actors.streamr.fanout import Fanout
+from rillnode.actors.streamr.requests import (
+    PERMISSION_DENIED,
+    REQUEST_FAILED,
+    Publication,
+    Publish,
+    Published,
+    Subscribe,
+    SubscribeFailed,
+    Unsubscribe,
+)
+from rillnode.actors.streamr.subscribing import subscribed, unsubscribed
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+from rillnode.codecs.errors import CodecError, RequestError
+from rillnode.codecs.streamr.key_exchange import (
+    KEY_STREAM_PREFIX,
+    DatedKeyRequest,
+    GroupKeyRequest,
+    GroupKeyRotate,
+    decode_key_content,
+)
+from rillnode.codecs.streamr.stream_message import SignatureType, StreamMessage
+
+
+class KeyExchangeActor(Worker):
+    """All key-exchange streams of a node."""
+
+    mailbox_messages_max = 16_384
+    on_failure = "resume"
+
+    def __init__(self, context: StreamrContext) -> None:
+        self._context = context
+        self._clients: dict[str, Fanout] = {}
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take what a relay takes."""
+        match message:
+            case Publish():
+                self._publish(message, sender)
+            case Subscribe():
+                self._subscribe(message, sender)
+            case Unsubscribe(stream_id=stream_id):
+                clients = self._clients.get(stream_id)
+                if clients is not None:
+                    clients.remove(message.outlet)
+                    if not clients:
+                        del self._clients[stream_id]
+                unsubscribed(message)
+            case _:
+                pass
+
+    def _subscribe(self, request: Subscribe, sender: Cell | None) -> None:
+        if request.partition != 0:
+            error = RequestError(REQUEST_FAILED, "Key-exchange streams have only partition 0")
+            request.outlet.refuse(error, request.request_id, request.layout)
+            if sender is not None:
+                self.send(sender, SubscribeFailed(request))
+            return
+        clients = self._clients.setdefault(request.stream_id, Fanout(self._context.counters))
+        clients.add(request.outlet, request.layout)
+        subscribed(request)
+
+    def _publish(self, request: Publish, sender: Cell | None) -> None:
+        refused: list[tuple[Publication, RequestError]] = []
+        for publication in request.publications:
+            message = publication.message
+            try:
+                self._check(message)
+            except RequestError as error:
+                refused.append((publication, error))
+                continue
+            clients = self._clients.get(message.id.stream_id)
+            if clients is not None:
+                clients.broadcast([message])
+        if sender is not None:
+            self.send(sender, Published(request, refused))
+
+    def _check(self, message: StreamMessage) -> None:
+        """Check that a key message is what it claims, and that its sides belong to the stream.
+
+        Raises:
+            RequestError: FUTURE_TIMESTAMP, REQUEST_FAILED, PERMISSION_DENIED.
+        """
+        if message.id.partition != 0:
+            raise RequestError(REQUEST_FAILED, "Key-exchange streams have only partition 0")
+        if message.signature_type == SignatureType.NONE:
+            raise RequestError(REQUEST_FAILED, "Key messages must be signed")
+        check_message(message, self._context.streams.clock.now_ms())
+        try:
+            content = decode_key_content(message.message_type, message.content)
+        except CodecError as error:
+            raise RequestError(REQUEST_FAILED, f"Not a key message: {error.text}") from None
+        if isinstance(content, GroupKeyRotate):
+            raise RequestError(REQUEST_FAILED, "A rotation is sent on the stream that it is about")
+        sender = ethereum_principal(message.id.publisher_id)
+        recipient = ethereum_principal(message.id.stream_id.removeprefix(KEY_STREAM_PREFIX))
+        asks = isinstance(content, GroupKeyRequest | DatedKeyRequest)
+        publisher, subscriber = (recipient, sender) if asks else (sender, recipient)
+        access, stream_id = self._context.streams.access, content.stream_id
+        if not may(access, publisher, "push", stream_id):
+            raise RequestError(PERMISSION_DENIED, f"{publisher} is no publisher of {stream_id}")
+        if not may(access, subscriber, "subscribe", stream_id):
+            raise RequestError(PERMISSION_DENIED, f"{subscriber} is no subscriber of {stream_id}")

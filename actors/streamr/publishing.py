@@ -1,0 +1,170 @@
+"""What clients publish to one partition: checked, appended, and answered when it is durable."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from rillnode.actors.storage import StreamRecord
+from rillnode.actors.streamr.admission import (
+    check_message,
+    check_permission,
+    check_rules,
+    publisher_of,
+)
+from rillnode.actors.streamr.context import StreamrContext
+from rillnode.actors.streamr.requests import REQUEST_FAILED, Publication, Publish, Published
+from rillnode.actors.streamr.stored import expiry_of
+from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
+from rillnode.actors.streams.resolving import stream_cell
+from rillnode.actors.system import Cell
+from rillnode.codecs.entries import EntryKind, split_items
+from rillnode.codecs.errors import CodecError, RequestError
+from rillnode.codecs.streamr.duplicates import ChainDuplicates
+from rillnode.codecs.streamr.message import stored_text
+from rillnode.codecs.streamr.sort_keys import published_keys
+
+logger = logging.getLogger("rillnode.actors.streamr.publishing")
+
+_UNNUMBERED_VERSION_MAX = 29
+"""Messages up to this version have no sequence and no chain: two of one millisecond look alike."""
+
+
+@dataclass(slots=True)
+class _Job:
+    """One Publish under way: parts of it are not durable yet."""
+
+    request: Publish
+    asker: Cell | None
+    refused: list[tuple[Publication, RequestError]]
+    parts: int = 0
+
+
+@dataclass(slots=True)
+class _Part:
+    """Some publications of a job that are appended together."""
+
+    job: _Job
+    publications: list[Publication] = field(default_factory=list[Publication])
+
+
+class Publishing:
+    """The messages of one partition on their way into its log.
+
+    Attributes:
+        in_flight: parts that are not durable yet.
+    """
+
+    def __init__(self, context: StreamrContext, stream_id: str, partition: int) -> None:
+        self._context = context
+        self._stream_id = stream_id
+        self._partition = partition
+        self._duplicates = ChainDuplicates()
+        self.in_flight = 0
+
+    def publish(
+        self, request: Publish, asker: Cell | None, record: StreamRecord, relay: Cell
+    ) -> None:
+        """Check messages and have them appended; `asker` is sent Published in the end.
+
+        Args:
+            request: the messages.
+            asker: who asked.
+            record: the stream.
+            relay: is sent what `appended` takes.
+        """
+        job = _Job(request, asker, [])
+        accepted: list[tuple[Publication, bytes]] = []
+        for publication in request.publications:
+            try:
+                text = self._admit(publication, record)
+            except RequestError as error:
+                job.refused.append((publication, error))
+            else:
+                if text is not None:
+                    accepted.append((publication, text))
+        for principal, run in groupby(accepted, key=lambda one: publisher_of(one[0])):
+            self._append(job, principal, list(run), relay)
+        if not job.parts:
+            self._answer(job)
+
+    def appended(self, done: EntriesAppended) -> bool:
+        """Take the end of an append; whether the stream turns out to be gone."""
+        self.in_flight -= 1
+        part = done.request.token
+        assert isinstance(part, _Part)
+        job, error = part.job, done.error
+        gone = False
+        if error is not None:
+            # They were not taken, so they may come again.
+            self._duplicates = ChainDuplicates()
+            refusal = RequestError(REQUEST_FAILED, error.text, retryable=error.retryable)
+            job.refused += [(publication, refusal) for publication in part.publications]
+            gone = error.code in ("stream.unknown", "stream.removed")
+        job.parts -= 1
+        if not job.parts:
+            self._answer(job)
+        return gone
+
+    def _admit(self, publication: Publication, record: StreamRecord) -> bytes | None:
+        """The text to be kept of a message; None for one that was there before.
+
+        Raises:
+            RequestError: it may not be published.
+        """
+        streams, message = self._context.streams, publication.message
+        check_permission(publication, streams.access)
+        check_rules(message, record)
+        check_message(message, streams.clock.now_ms())
+        if message.id.publisher_id.lower() == self._context.node_key.address.lower():
+            # It is in the log already: this node has made it of an entry there.
+            self._context.counters["own"] += 1
+            return None
+        if not self._is_fresh(publication):
+            self._context.counters["duplicate"] += 1
+            return None
+        try:
+            return stored_text(message, publication.text)
+        except CodecError as error:
+            raise RequestError(REQUEST_FAILED, error.text) from None
+
+    def _is_fresh(self, publication: Publication) -> bool:
+        message = publication.message
+        name, previous = message.id, message.previous
+        if not name.publisher_id or message.version <= _UNNUMBERED_VERSION_MAX:
+            return True
+        before = None if previous is None else (previous.timestamp, previous.sequence or 0)
+        number = (name.timestamp, name.sequence)
+        # An unsigned message may name anybody: it must not make another's messages look old.
+        publisher = f"{publisher_of(publication)} {name.publisher_id}"
+        try:
+            return self._duplicates.check(publisher, name.chain_id, before, number)
+        except CodecError as error:
+            logger.debug("misnumbered", extra={"stream": self._stream_id, "code": error.code})
+            return False
+
+    def _append(
+        self, job: _Job, principal: str, run: Sequence[tuple[Publication, bytes]], relay: Cell
+    ) -> None:
+        stream = stream_cell(self._context.streams, self._stream_id, self._partition)
+        start = 0
+        for items in split_items([text for _, text in run]):
+            publications = [publication for publication, _ in run[start : start + len(items)]]
+            start += len(items)
+            expiries = [expiry_of(publication.message) for publication in publications]
+            job.parts += 1
+            self.in_flight += 1
+            append = AppendEntries(
+                relay,
+                principal,
+                EntryKind.STREAMR,
+                items,
+                metas=expiries if any(expiries) else (),
+                keys=published_keys([publication.message.id for publication in publications]),
+                token=_Part(job, publications),
+            )
+            self._context.streams.system.post(stream, append)
+
+    def _answer(self, job: _Job) -> None:
+        if job.asker is not None:
+            self._context.streams.system.post(job.asker, Published(job.request, job.refused))

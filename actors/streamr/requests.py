@@ -1,0 +1,144 @@
+"""What is asked of a stream partition's relay and of a resend, and what they answer.
+
+A connection asks for its client, the REST interface for its own. Messages to a relay are posted
+with their sender, so that `system.ask(context.relays.cell(...), Publish(...))` returns a Published.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from rillnode.actors.streamr.outlet import Outlet
+from rillnode.codecs.errors import RequestError
+from rillnode.codecs.limits import STREAMR_INTEGER_MAX
+from rillnode.codecs.streamr.stream_message import Layout, MessageRef, StreamMessage
+
+NOT_FOUND: Final = "NOT_FOUND"
+PERMISSION_DENIED: Final = "PERMISSION_DENIED"
+AUTHENTICATION_FAILED: Final = "AUTHENTICATION_FAILED"
+FUTURE_TIMESTAMP: Final = "FUTURE_TIMESTAMP"
+INVALID_REQUEST: Final = "INVALID_REQUEST"
+REQUEST_FAILED: Final = "REQUEST_FAILED"
+RESEND_FAILED: Final = "RESEND_FAILED"
+"""Codes of error responses, as released nodes send them; also those of RequestErrors here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """One message to be published.
+
+    Attributes:
+        text: what it was decoded from, where it was a text.
+        principal: whose session token came with it. It counts for unsigned messages only.
+        request_id: the asker's own.
+        layout: likewise.
+    """
+
+    message: StreamMessage
+    text: bytes | None
+    principal: str
+    request_id: str | None = None
+    layout: Layout = Layout.RELEASED
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Publish messages of one stream partition, in order; answered by Published."""
+
+    publications: Sequence[Publication]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Everything of a Publish is durable, but for what was refused.
+
+    Attributes:
+        refused: what was not taken, each with the reason. Duplicates are dropped and not told of.
+    """
+
+    request: Publish
+    refused: Sequence[tuple[Publication, RequestError]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Let a client have every message from now on; the response is written to its outlet.
+
+    Who asks has made sure that the client may subscribe. Where there is no such stream, an error
+    is written instead, and the sender is sent a SubscribeFailed.
+    """
+
+    outlet: Outlet
+    stream_id: str
+    partition: int
+    request_id: str | None
+    layout: Layout = Layout.RELEASED
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeFailed:
+    """Nothing came of a Subscribe."""
+
+    request: Subscribe
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """Let a client have no more; the response is written to its outlet, if `silent` is not set."""
+
+    outlet: Outlet
+    stream_id: str
+    partition: int
+    request_id: str | None = None
+    layout: Layout = Layout.RELEASED
+    silent: bool = False
+
+
+# Resends -------------------------------------------------------------------------------------
+
+FIRST: Final = MessageRef(0, 0)
+LAST: Final = MessageRef(STREAMR_INTEGER_MAX, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResendQuery:
+    """Which messages of a partition: ascending by (timestamp, sequence), or by index.
+
+    Attributes:
+        principal: who asks.
+        last: only the newest so many; None: all.
+        from_ref: lower bound, included; a missing sequence is the first of its millisecond.
+        to_ref: upper bound, included; a missing sequence is the last of its millisecond.
+        publisher_id: only this publisher's, compared without case.
+        chain_id: only this chain's.
+        first_index: in place of references, positions in the log: from this one on.
+        last_index: up to this one, included; None: to the end.
+    """
+
+    stream_id: str
+    partition: int
+    principal: str
+    last: int | None = None
+    from_ref: MessageRef = FIRST
+    to_ref: MessageRef = LAST
+    publisher_id: str | None = None
+    chain_id: str | None = None
+    first_index: int | None = None
+    last_index: int | None = None
+
+
+class ResendSink(Protocol):
+    """Takes what a resend brings; all calls on the loop's thread."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes taken and not passed on yet: the resend waits while they are many."""
+        ...
+
+    def resent(self, messages: Sequence[StreamMessage]) -> None:
+        """The next messages, in order; at least one."""
+        ...
+
+    def finished(self, error: RequestError | None) -> None:
+        """Nothing follows: all was resent, or why not. Called once, unless the actor is ended."""
+        ...

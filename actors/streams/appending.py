@@ -1,0 +1,171 @@
+"""What a stream's actor has appended: checked, charged, submitted, and answered when durable."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rillnode.actors.delivery import Origin
+from rillnode.actors.storage import Append, StreamRecord
+from rillnode.actors.streams.answers import failed
+from rillnode.actors.streams.asked import Answers, NativeAppend, Pushes
+from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
+from rillnode.actors.system import Cell
+from rillnode.codecs import native
+from rillnode.codecs.entries import (
+    FLAG_META,
+    EntryKind,
+    check_body,
+    data_bytes,
+    pack_body,
+    split_items,
+)
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
+from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.ockam.stream import PushRequest
+
+logger = logging.getLogger("rillnode.actors.streams.stream")
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """The token of an AppendEntries; `owner` is the stream's."""
+
+    request: AppendEntries
+    owner: str
+
+
+Token = Pushes | NativeAppend | Inserted
+
+
+class Appends:
+    """The appends of one partition of one stream.
+
+    Attributes:
+        in_flight: submitted and not completed yet.
+    """
+
+    __slots__ = (
+        "_context",
+        "_log",
+        "_own_address",
+        "_owner",
+        "_received_at",
+        "_signed_only",
+        "_stream",
+        "in_flight",
+    )
+
+    def __init__(
+        self, context: StreamContext, stream: Cell, own_address: bytes, log: int, owner: str
+    ) -> None:
+        self._context = context
+        self._stream = stream
+        self._own_address = own_address
+        self._log = log
+        self._owner = owner
+        self._signed_only = False
+        self._received_at = 0
+        self.in_flight = 0
+
+    def update(self, record: StreamRecord) -> None:
+        """Take over what the stream's record says now."""
+        self._signed_only = record.require_signed
+
+    def pushes(self, origin: Origin, pushes: Sequence[tuple[Route, PushRequest]]) -> None:
+        """Append what was pushed, in blocks within the limits."""
+        start = 0
+        for items in split_items([request.data for _, request in pushes]):
+            waiting = pushes[start : start + len(items)]
+            token = Pushes(origin, waiting, self._owner)
+            self._submit(len(items), pack_body(items), token, origin.principal)
+            start += len(items)
+
+    def block(
+        self, origin: Origin, return_route: Route, request: native.AppendRequest, answers: Answers
+    ) -> None:
+        """Append a native client's block, or add to `answers` why not."""
+        try:
+            check_body(request.count, request.body)
+        except CodecError as error:
+            answers.append((return_route, failed(request.request_id, error)))
+            return
+        token = NativeAppend(origin, return_route, request.request_id, self._owner)
+        self._submit(request.count, request.body, token, origin.principal)
+
+    def inserted(self, request: AppendEntries) -> None:
+        """Append what another actor has sent."""
+        body = pack_body(request.items, request.metas or None)
+        token = Inserted(request, self._owner)
+        self._submit(len(request.items), body, token, request.principal)
+
+    def _submit(self, count: int, body: bytes | memoryview, token: Token, principal: str) -> None:
+        refusal = self._refusal(count, body, token, principal)
+        if refusal is not None:
+            _answer(self._context, self._own_address, token, -1, refusal)
+            return
+        # A clock that was set back must not make an order that the indexes do not have.
+        self._received_at = max(self._received_at, self._context.clock.now_ms())
+        if isinstance(token, Inserted):
+            kind, keys = token.request.kind, token.request.keys
+            records = token.request.records
+        else:
+            kind, keys = EntryKind.BYTES, self._context.pushed_keys(self._received_at, count)
+            records = ()
+        self.in_flight += 1
+        self._context.store.submit(
+            Append(
+                reply_to=self._stream,
+                token=token,
+                log=self._log,
+                kind=kind,
+                flags=_flags(token),
+                received_at=self._received_at,
+                count=count,
+                body=body,
+                keys=keys,
+                records=records,
+            )
+        )
+
+    def _refusal(
+        self, count: int, body: bytes | memoryview, token: Token, principal: str
+    ) -> RequestError | None:
+        if self._signed_only and not isinstance(token, Inserted):
+            return RequestError("stream.signed_only", "This stream takes signed messages only")
+        quotas = self._context.quotas
+        if not quotas.enabled:
+            return None
+        refusal = quotas.admit_push(self._owner, principal, data_bytes(count, body, _flags(token)))
+        if refusal is not None:
+            self._context.router.undelivered["over_quota"] += count
+            logger.info("over_quota", extra={"log": self._log, "code": refusal.code})
+        return refusal
+
+
+def settle(context: StreamContext, own_address: bytes, operation: Append) -> None:
+    """Charge and answer an append that the store has completed, whichever instance asked for it."""
+    asked: Token = operation.token
+    if context.quotas.enabled:
+        kept = operation.kept_bytes if operation.error is None else None
+        size = data_bytes(operation.count, operation.body, operation.flags)
+        context.quotas.appended(asked.owner, operation.log, size, kept)
+    _answer(context, own_address, asked, operation.first_index, operation.error)
+
+
+def _answer(
+    context: StreamContext,
+    own_address: bytes,
+    token: Token,
+    first_index: int,
+    error: RillnodeError | None,
+) -> None:
+    if isinstance(token, Inserted):
+        appended = EntriesAppended(token.request, first_index, error)
+        context.system.post(token.request.sender, appended)
+    else:
+        context.router.reply(token.origin, own_address, token.answers(first_index, error))
+
+
+def _flags(token: Token) -> int:
+    return FLAG_META if isinstance(token, Inserted) and token.request.metas else 0

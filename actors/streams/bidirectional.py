@@ -1,0 +1,221 @@
+"""The subscription service of bi-directional streams: makes consumers and publishers for peers.
+
+    stream_bidirectional            consume `stream_name` on this node; there is no answer
+    stream_bidirectional_publisher  make a publisher into `publisher_stream` whose answers go to
+                                    `consumer_stream`; answered from the publisher's address
+
+Asking again for the same gives the same: the subscriber's new connection takes the place of the
+old one. A subscription and a publisher go on for STREAM_SUBSCRIBER_AWAY_SECONDS_MAX after the
+connection that they were asked for through has ended, as released nodes ask through a connection
+of its own; neither outlives the node. What a consumer had not delivered by then is delivered after
+the next subscription, for the index is saved.
+
+A request that is malformed, not allowed or too much has no answer; it is counted and logged.
+
+Source: ockam-network/proposals, design 0009, bidirectional_worker; the Elixir nodes since 2021-05,
+whose examples have the service at `stream_subscribe`.
+"""
+
+import logging
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, NamedTuple
+
+from thespian.actors import ChildActorExited
+
+from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.return_routes import leads_out
+from rillnode.actors.streams.bidirectional_consumer import PREFIX, ConsumerActor, Renewed
+from rillnode.actors.streams.bidirectional_items import Subscription
+from rillnode.actors.streams.bidirectional_publisher import (
+    PublisherSettings,
+    ReturnPublishers,
+    spawn_publisher,
+)
+from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.streams.presence import Presence
+from rillnode.actors.system import Cell
+from rillnode.actors.tally import Tally
+from rillnode.actors.worker import Worker
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.limits import (
+    NAME_BYTES_MAX,
+    STREAM_PUBLISHERS_PER_PRINCIPAL_MAX,
+    STREAM_SUBSCRIPTIONS_PER_PRINCIPAL_MAX,
+)
+from rillnode.codecs.ockam.routing import WireMessage
+from rillnode.codecs.ockam.stream import (
+    BidirectionalPublisherRequest,
+    BidirectionalRequest,
+    decode_request,
+)
+
+logger = logging.getLogger("rillnode.actors.streams.bidirectional")
+
+ADDRESSES: Final = (b"stream_subscribe", b"stream_subscribe_service")
+
+DEFAULT_SUBSCRIPTION: Final = "default"
+
+PUBLISHER_ANSWER: Final = b"irrelevant"
+"""The answer's payload in released nodes; what counts is its return route."""
+
+
+class _Key(NamedTuple):
+    """What makes two requests the same."""
+
+    principal: str
+    streams: tuple[str, ...]
+    subscription_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A worker made for a peer."""
+
+    cell: Cell
+    address: bytes
+    presence: Presence
+
+
+@dataclass(slots=True)
+class _Workers:
+    """The workers of one kind, and how many each principal has."""
+
+    made: dict[_Key, _Made] = field(default_factory=dict[_Key, _Made])
+    _keys: dict[Cell, _Key] = field(default_factory=dict[Cell, _Key])
+    _principals: Tally[str] = field(default_factory=Tally[str])
+
+    def held_by(self, principal: str) -> int:
+        """How many a principal has."""
+        return self._principals[principal]
+
+    def add(self, key: _Key, made: _Made) -> None:
+        """Count a worker."""
+        self.made[key] = made
+        self._keys[made.cell] = key
+        self._principals[key.principal] += 1
+
+    def forget(self, cell: Cell) -> None:
+        """A worker of either kind has ended."""
+        key = self._keys.pop(cell, None)
+        if key is not None:
+            del self.made[key]
+            self._principals.drop(key.principal)
+
+
+class SubscriptionService(Worker):
+    """One per node, under the address `stream_subscribe`.
+
+    Args:
+        context: the node's parts.
+        index_service: saves the indexes of subscriptions.
+        services: addresses of workers that answer whatever they get, streams apart.
+    """
+
+    on_failure = "resume"
+
+    def __init__(
+        self, context: StreamContext, index_service: Cell, services: frozenset[bytes]
+    ) -> None:
+        self._context = context
+        self._index_service = index_service
+        self._services = services
+        self._consumers = _Workers()
+        self._publishers = _Workers()
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take requests and the ends of workers."""
+        match message:
+            case Delivery(origin=origin, messages=messages):
+                for wire in messages:
+                    self._request(origin, wire)
+            case ChildActorExited(childAddress=Cell() as cell):
+                self._consumers.forget(cell)
+                self._publishers.forget(cell)
+            case _:
+                pass
+
+    def _request(self, origin: Origin, wire: WireMessage) -> None:
+        if not leads_out(self._context.router, origin, wire.return_route):
+            self._refuse(origin, wire, "return_route")
+            return
+        try:
+            request = decode_request(wire.payload)
+        except CodecError as error:
+            self._refuse(origin, wire, error.code)
+            return
+        match request:
+            case BidirectionalRequest():
+                self._subscribe(origin, wire, request)
+            case BidirectionalPublisherRequest():
+                self._ensure_publisher(origin, wire, request)
+            case _:
+                self._refuse(origin, wire, "request.unknown")
+
+    def _subscribe(self, origin: Origin, wire: WireMessage, request: BidirectionalRequest) -> None:
+        context, principal, stream = self._context, origin.principal, request.stream_name
+        key = _Key(principal, (stream,), request.subscription_id or DEFAULT_SUBSCRIPTION)
+        made = self._consumers.made.get(key)
+        if made is not None:
+            made.presence.renew(origin, wire.return_route[0])
+            self.system.post(made.cell, Renewed())
+        elif not (
+            _are_names(*key.streams, key.subscription_id)
+            and context.access.allows(principal, "pull", stream)
+        ):
+            self._refuse(origin, wire, "not_allowed")
+        elif self._consumers.held_by(principal) >= STREAM_SUBSCRIPTIONS_PER_PRINCIPAL_MAX:
+            self._refuse(origin, wire, "too_many_subscriptions")
+        else:
+            address = PREFIX + context.entropy(8).hex().encode()
+            subscription = Subscription(
+                principal=principal,
+                stream=stream,
+                subscription_id=key.subscription_id,
+                presence=Presence(context.router, context.clock, origin, wire.return_route[0]),
+                publishers=ReturnPublishers(context, principal, stream),
+                services=self._services,
+            )
+            factory = partial(ConsumerActor, context, self._index_service, address, subscription)
+            cell = self.system.spawn(factory, parent=self.address)
+            self._consumers.add(key, _Made(cell, address, subscription.presence))
+
+    def _ensure_publisher(
+        self, origin: Origin, wire: WireMessage, request: BidirectionalPublisherRequest
+    ) -> None:
+        context, principal = self._context, origin.principal
+        streams = request.publisher_stream, request.consumer_stream
+        key = _Key(principal, streams, request.subscription_id or DEFAULT_SUBSCRIPTION)
+        made = self._publishers.made.get(key)
+        if made is not None:
+            made.presence.renew(origin, wire.return_route[0])
+        elif not (
+            _are_names(*streams, key.subscription_id)
+            and context.access.allows(principal, "push", request.publisher_stream)
+        ):
+            self._refuse(origin, wire, "not_allowed")
+            return
+        elif self._publishers.held_by(principal) >= STREAM_PUBLISHERS_PER_PRINCIPAL_MAX:
+            self._refuse(origin, wire, "too_many_publishers")
+            return
+        else:
+            presence = Presence(context.router, context.clock, origin, wire.return_route[0])
+            settings = PublisherSettings(
+                principal=principal,
+                publisher_stream=request.publisher_stream,
+                consumer_stream=request.consumer_stream,
+                create=True,
+                presence=presence,
+            )
+            address, cell = spawn_publisher(context, settings, self.address)
+            made = _Made(cell, address, presence)
+            self._publishers.add(key, made)
+        context.router.reply(origin, made.address, [(wire.return_route, PUBLISHER_ANSWER)])
+
+    def _refuse(self, origin: Origin, wire: WireMessage, reason: str) -> None:
+        logger.info("request_refused", extra={"service": "stream_subscribe", "reason": reason})
+        self._context.router.undeliverable("refused", Delivery(origin, [wire]))
+
+
+def _are_names(*names: str) -> bool:
+    return all(0 < len(name.encode()) <= NAME_BYTES_MAX for name in names)

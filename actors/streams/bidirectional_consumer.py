@@ -1,0 +1,340 @@
+"""Consumers of bi-directional streams: messages come out of a stream as out of a connection.
+
+A consumer reads its stream from the index that is saved under its subscription id. Each item's
+message goes to the worker that its onward route names; first in its return route stands a publisher
+into the item's return stream. The index is saved when the workers have handled the messages, so
+that each is delivered at least once, in order, whether or not anybody was there when it was pushed.
+
+The stream is read with the rights of the principal that subscribed, and publishers push with them.
+The messages have no rights but those of `anonymous`: nothing tells who put them into the stream,
+and who may push to it shall not act as its consumer.
+
+Source: ockam-network/proposals, design 0009, bidirectional_worker; the Elixir nodes since 2021-05,
+which deliver an item once, wherever it leads.
+"""
+
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from thespian.actors import ChildActorExited
+
+from rillnode.actors.access import ANONYMOUS, NODE_PRINCIPAL
+from rillnode.actors.delivery import Delivery, Handled, Origin
+from rillnode.actors.ports import TimerHandle
+from rillnode.actors.storage import SavedIndexKey
+from rillnode.actors.streams.bidirectional_items import ItemRouting, Subscription
+from rillnode.actors.streams.bidirectional_publisher import LOOK_SECONDS, RETRY_SECONDS
+from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.streams.index import Position
+from rillnode.actors.streams.index_service import AskPosition
+from rillnode.actors.streams.service import ADDRESSES
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+from rillnode.codecs import native
+from rillnode.codecs.entries import Block, items_of
+from rillnode.codecs.limits import (
+    FRAME_BYTES_MAX,
+    STREAM_SUBSCRIBER_AWAY_SECONDS_MAX,
+    U16_MESSAGE_BYTES_MAX,
+)
+from rillnode.codecs.ockam.routing import Route, WireMessage, local
+
+logger = logging.getLogger("rillnode.actors.streams.bidirectional_consumer")
+
+PREFIX: Final = b"STB_C_"
+"""Released nodes name consumers so."""
+
+CREDIT_BYTES: Final = 262_144
+"""Bytes of blocks that are read ahead."""
+
+SLICE_ITEMS: Final = 64
+"""Items delivered before their workers have handled them."""
+
+RESERVED_HIGH_BYTES: Final = 1_048_576
+"""Bytes that workers have not pushed or sent on yet, above which no further item is delivered."""
+
+ITEM_BYTES_MAX: Final = U16_MESSAGE_BYTES_MAX - 1_024
+"""What a worker's answer may take: with its routes it can still be pulled over u16 frames."""
+
+WAIT_SECONDS: Final = 1.0
+"""How long a consumer waits before it looks again whether an item can go on."""
+
+HOLD_SECONDS: Final = 0.005
+"""How often it looks whether what was sent on, or the subscriber's share of it, has been taken."""
+
+UNHANDLED_SECONDS: Final = 1.0
+"""How long it waits for a worker that may have ended before it handled its messages."""
+
+_REQUEST_ID: Final = 1
+"""Of all requests: their answers are told apart by what they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """The subscriber has come back."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """Time to find the stream again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _More:
+    """There is more to deliver, in another turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class _GoOn:
+    """Time to look again whether items can be delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Time to look whether the subscriber has stayed away."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """Marks what an instance asks of the index service."""
+
+    instance: "ConsumerActor"
+    loading: bool
+
+
+class ConsumerActor(Worker):
+    """One subscription; an instance that follows a failed one goes on from the saved index."""
+
+    mailbox_messages_max = 1_024
+    on_failure = "restart"
+
+    def __init__(
+        self,
+        context: StreamContext,
+        index_service: Cell,
+        own_address: bytes,
+        subscription: Subscription,
+    ) -> None:
+        self._context = context
+        self._index_service = index_service
+        self._own_address = own_address
+        self._subscription = subscription
+        self._routing = ItemRouting(context, own_address, subscription)
+        # The stream is opened with the subscriber's rights and, where it may pull, followed with
+        # the node's; each has its origin, by which its answers are known.
+        self._opening = Origin(subscription.principal, FRAME_BYTES_MAX, native=True)
+        self._following = Origin(NODE_PRINCIPAL, FRAME_BYTES_MAX, native=True)
+        self._items = Origin(ANONYMOUS, ITEM_BYTES_MAX, native=False)
+        self._stream = b""
+        self._source: Route = ()
+        self._timer: TimerHandle | None = None
+        self._blocks: deque[Block] = deque()
+        self._entries: deque[tuple[int, bytes]] = deque()
+        self._credit_due = 0
+        self._busy = False
+        self._next = 0
+        self._handled = 0
+        self._saved = 0
+        self._saving = False
+
+    def started(self) -> None:
+        """Take an address for the answers of the stream, and open it."""
+        self._context.router.register(self._own_address, self.address)
+        self._items.connection = self.address
+        self.wake_after(LOOK_SECONDS, _Look())
+        self._open()
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take entries, answers, and the ends of what was waited for."""
+        match message:
+            case Delivery(origin=origin, messages=messages) if origin is self._following:
+                for wire in messages:
+                    self._read(wire)
+            case Delivery(origin=origin, messages=messages) if origin is self._opening:
+                for wire in messages:
+                    self._opened(wire)
+            case Delivery():
+                self._context.router.undeliverable("refused", message)
+            case Position():
+                self._position(message)
+            case Handled() if not self._busy:
+                pass  # late, from a worker that was not waited for any longer
+            case Handled() | _GoOn():
+                self._go_on()
+            case Renewed() | _More():
+                self._deliver()
+            case _Open():
+                self._open()
+            case _Look():
+                self._look()
+            case ChildActorExited(childAddress=Cell() as cell):
+                self._subscription.publishers.forget(cell)
+            case _:
+                pass
+
+    def stopped(self) -> None:
+        """Give the address back; end what lives no longer than this instance."""
+        self._context.router.unregister(self._own_address)
+        for cell in (*self._following.attached, *self._items.attached):
+            self.system.exit(cell)
+
+    # The stream ------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Find the stream; a subscriber makes it at first, but not again after its removal."""
+        name = self._subscription.stream
+        if self._subscription.opened:
+            self._ask(self._opening, ADDRESSES[0], native.DescribeRequest(_REQUEST_ID, name))
+        else:
+            self._ask(self._opening, ADDRESSES[0], native.OpenRequest(_REQUEST_ID, name, 1))
+
+    def _ask(self, origin: Origin, address: bytes, request: native.Request) -> None:
+        own = (local(self._own_address),)
+        message = WireMessage((local(address),), own, native.encode(request))
+        self._context.router.route(origin, [message])
+
+    def _opened(self, wire: WireMessage) -> None:
+        match native.decode_response(wire.payload):
+            case native.StreamResponse(stream=info) if self._may_pull():
+                self._subscription.opened = True
+                self._stream = info.partitions[0].address
+                self._ask_index(None)
+            case native.Failure(retryable=True):
+                self.wake_after(RETRY_SECONDS, _Open())
+            case _:
+                self._end("refused")
+
+    def _may_pull(self) -> bool:
+        subscription = self._subscription
+        return self._context.access.allows(subscription.principal, "pull", subscription.stream)
+
+    def _ask_index(self, index: int | None) -> None:
+        subscription = self._subscription
+        key = SavedIndexKey(subscription.stream, 0, subscription.subscription_id)
+        token = _Index(self, loading=index is None)
+        self.system.post(self._index_service, AskPosition(key, self.address, index, token))
+
+    def _position(self, position: Position) -> None:
+        asked = position.token.token if isinstance(position.token, AskPosition) else None
+        if not isinstance(asked, _Index) or asked.instance is not self:
+            return
+        if not asked.loading:
+            self._saving = False
+            if position.error is None:
+                self._saved = max(self._saved, position.index or 0)
+                self._save()
+            else:
+                self._wait(RETRY_SECONDS)
+        elif position.error is not None:
+            self.wake_after(RETRY_SECONDS, _Open())
+        elif not self._following.attached:
+            self._next = self._handled = self._saved = position.index or 0
+            request = native.SubscribeRequest(_REQUEST_ID, self._next, CREDIT_BYTES)
+            self._ask(self._following, self._stream, request)
+
+    def _read(self, wire: WireMessage) -> None:
+        """Take entries; they wait here until they can be delivered."""
+        match native.decode_response(wire.payload):
+            case native.BlocksResponse() as response if self._may_pull():
+                self._source = wire.return_route
+                self._blocks.extend(native.blocks_of(response))
+                self._deliver()
+            case native.Failure(retryable=True):
+                self.wake_after(RETRY_SECONDS, _Open())
+            case _:
+                self._end("refused")
+
+    def _end(self, reason: str) -> None:
+        logger.info(
+            "subscription_ended", extra={"stream": self._subscription.stream, "reason": reason}
+        )
+        self.system.exit(self.address)
+
+    def _look(self) -> None:
+        if self._subscription.presence.away_seconds() > STREAM_SUBSCRIBER_AWAY_SECONDS_MAX:
+            self._end("subscriber_away")
+            return
+        if not self._following.attached:
+            # What followed the stream is gone, and so perhaps is the stream.
+            self._blocks.clear()
+            self._entries.clear()
+            self._credit_due = 0
+            self._open()
+        self.wake_after(LOOK_SECONDS, _Look())
+
+    # Delivering ------------------------------------------------------------------------------
+
+    def _deliver(self) -> None:
+        """Hand on what can go on now; the rest follows when that is handled."""
+        if self._busy:
+            return
+        congested = self._subscription.presence.congested
+        if congested or self._items.reserved_bytes > RESERVED_HIGH_BYTES:
+            self._wait(HOLD_SECONDS)
+            return
+        messages, waits = self._slice()
+        if messages:
+            self._busy = True
+            self._context.router.route(self._items, messages, tracked=True)
+            if self._items.unhandled:
+                self._wait(UNHANDLED_SECONDS)
+                return
+            self._busy = False
+        self._handled = self._next
+        self._save()
+        if waits:
+            self._wait(WAIT_SECONDS)
+            return
+        if self._credit_due:
+            request = native.CreditRequest(_REQUEST_ID, self._credit_due)
+            self._credit_due = 0
+            self._ask(self._following, self._source[0].value, request)
+        if self._blocks or self._entries:
+            self.system.post(self.address, _More())
+
+    def _slice(self) -> tuple[list[WireMessage], bool]:
+        """Take what can be handed on together, and tell whether the next entry has to wait."""
+        messages: list[WireMessage] = []
+        while len(messages) < SLICE_ITEMS and (self._entries or self._unpack()):
+            index, data = self._entries[0]
+            message = self._routing.message(data, self.address)
+            if message is not None:
+                message = self._routing.reachable(message, index)
+                if message is None:
+                    return messages, True
+                messages.append(message)
+            self._entries.popleft()
+            self._next = index + 1
+        return messages, False
+
+    def _unpack(self) -> bool:
+        """Take the next block's entries out of it, one block at a time; False: there is none."""
+        while self._blocks and not self._entries:
+            block = self._blocks.popleft()
+            self._credit_due += len(block.value)
+            indexed = enumerate(items_of(block.value), block.first_index)
+            self._entries.extend(entry for entry in indexed if entry[0] >= self._next)
+        return bool(self._entries)
+
+    def _go_on(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._busy = False
+        # What has not been handled by now never will be.
+        self._items.unhandled = 0
+        self._handled = self._next
+        self._save()
+        self._deliver()
+
+    def _wait(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.wake_after(seconds, _GoOn())
+
+    def _save(self) -> None:
+        if self._handled > self._saved and not self._saving:
+            self._saving = True
+            self._ask_index(self._handled)

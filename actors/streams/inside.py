@@ -1,0 +1,66 @@
+"""What other actors of the node ask of a stream's actor.
+
+They serve protocols whose clients do not speak in wire messages, and so have no routes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rillnode.actors.system import Cell
+from rillnode.codecs.entries import EntryKind
+from rillnode.codecs.errors import RillnodeError
+
+
+@dataclass(frozen=True, slots=True)
+class AppendEntries:
+    """Append entries as one block, all or none; `sender` is sent an EntriesAppended.
+
+    Who asks has made sure that `principal` may push them.
+
+    Attributes:
+        principal: to whom they are charged.
+        items: at most what makes one block, see `codecs.entries.split_items`.
+        metas: what is kept beside each item; empty: nothing.
+        keys: secondary keys, as an Append has them.
+        records: named values, as an Append has them.
+        token: the asker's own.
+    """
+
+    sender: Cell
+    principal: str
+    kind: EntryKind
+    items: Sequence[bytes]
+    metas: Sequence[bytes] = ()
+    keys: Sequence[tuple[bytes, int]] = ()
+    records: Sequence[tuple[str, bytes | None]] = ()
+    token: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesAppended:
+    """The entries are durable, the first at `first_index`; or nothing of them is, and why."""
+
+    request: AppendEntries
+    first_index: int
+    error: RillnodeError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Tell `follower` whenever the log has grown, until it sends `Unsubscribed`.
+
+    It is sent `Following` first: what is in the log then it must look for itself.
+    """
+
+    follower: Cell
+
+
+class Following:
+    """Answers Follow."""
+
+
+FOLLOWING: Final = Following()
+
+
+Inside = AppendEntries | Follow

@@ -1,0 +1,63 @@
+"""The way to a stream's actor: who may take it, and the actor that its first message makes."""
+
+import logging
+from functools import lru_cache, partial
+from typing import Final
+
+from rillnode.actors.access import Access
+from rillnode.actors.delivery import Origin
+from rillnode.actors.router import Admits, Resolve
+from rillnode.actors.streams.context import (
+    StreamContext,
+    parse_stream_address,
+    stream_address,
+)
+from rillnode.actors.streams.service import ADDRESSES
+from rillnode.actors.streams.stream import StreamActor
+from rillnode.actors.system import Cell
+
+logger = logging.getLogger("rillnode.actors.streams.resolving")
+
+_PARSED_MAX: Final = 4_096
+"""Addresses that a guard remembers the names of: taking one apart costs more than the look-up."""
+
+
+def stream_resolver(context: StreamContext, parent: Cell) -> Resolve:
+    """Make the actors of streams when the first message for their address comes."""
+
+    def resolve(address: bytes, _: Origin) -> Cell | None:
+        parsed = parse_stream_address(address)
+        if parsed is None:
+            return None
+        return context.system.spawn(partial(StreamActor, context, address, *parsed), parent=parent)
+
+    return resolve
+
+
+def stream_guard(access: Access) -> Admits:
+    """Keep out who may do nothing with a stream of an address's name."""
+    parse = lru_cache(_PARSED_MAX)(parse_stream_address)
+
+    def admits(address: bytes, origin: Origin) -> bool:
+        if access.sees_all(origin.principal):
+            return True
+        name = (parse(address) or ("",))[0]
+        if name and access.verbs(origin.principal, name):
+            return True
+        logger.info("refused", extra={"principal": origin.principal, "stream": name[:64]})
+        return False
+
+    return admits
+
+
+def stream_cell(context: StreamContext, name: str, partition: int) -> Cell:
+    """The actor of a stream's partition, made where there is none, for who has no route to it."""
+    address = stream_address(name, partition)
+    cell = context.router.lookup(address)
+    if cell is None:
+        parent = context.router.lookup(ADDRESSES[0])
+        cell = context.system.spawn(
+            partial(StreamActor, context, address, name, partition), parent=parent
+        )
+        context.router.register(address, cell)
+    return cell

@@ -1,0 +1,158 @@
+"""W3: fan-out of one publisher's messages to WebSocket subscribers, and publishing alone."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from benchmarks.figures import Sink
+from benchmarks.generator import run
+from benchmarks.jobs import Endpoint, FanoutJob, Result
+from benchmarks.processes import Process, free_port
+from benchmarks.servers import RILLNODE
+from benchmarks.workloads import Settings
+
+_KIB: Final = 1_024
+_WINDOW: Final = 16
+_PACED_DELIVERIES: Final = 20_000
+_BUSY: Final = 0.9
+"""Part of a core above which the load generator does not keep up."""
+
+_SIGNED_PER_SECOND: Final = 20_000
+"""How many signed messages are made beforehand; far more than one core can verify."""
+
+Start = Callable[[Path], AbstractContextManager[Endpoint]]
+
+
+@contextmanager
+def _rillnode(directory: Path) -> Generator[Endpoint]:
+    """A node that lets everybody in, with everything else as it comes."""
+    home, ports_file = directory / "node", directory / "ports.json"
+    rillnode = (sys.executable, "-m", "rillnode")
+    subprocess.run([*rillnode, "init", str(home)], check=True, capture_output=True)
+    listen = ("noise.listen=127.0.0.1:0", "streamr.listen=127.0.0.1:0", "http.enabled=false")
+    command = [*rillnode, "run", "-c", str(home / "node.toml"), "--dev"]
+    command += ["--ports-file", str(ports_file)]
+    command += [word for one in listen for word in ("--set", one)]
+    with Process(command, directory / "node.log") as process:
+        while not ports_file.exists():
+            process.check_starting("ports file")
+        address = json.loads(ports_file.read_text())["streamr"]
+        yield Endpoint(
+            kind="fanout",
+            port=int(address.rpartition(":")[2]),
+            pid=process.pid,
+            key_file=str(home / "data" / "admin.key"),
+        )
+
+
+@contextmanager
+def _bare(directory: Path, *, command: Sequence[str]) -> Generator[Endpoint]:
+    port = free_port()
+    with Process([*command, str(port)], directory / "server.log") as process:
+        process.wait_for_port(port)
+        yield Endpoint(kind="fanout", port=port, pid=process.pid)
+
+
+_PYTHON: Final = (sys.executable, "-m", "benchmarks.fanout_servers")
+_SERVERS: Final[dict[str, Start]] = {
+    RILLNODE: _rillnode,
+    "bare picows": partial(_bare, command=(*_PYTHON, "picows")),
+    "bare aiohttp": partial(_bare, command=(*_PYTHON, "aiohttp")),
+    "bare ws on Node": partial(_bare, command=("node", "benchmarks/fanout_ws.js")),
+}
+
+
+def fan_out(settings: Settings, sink: Sink) -> None:
+    """W3: each round starts every server anew, as W1 does."""
+    seconds = 1.0 if settings.quick else 3.0
+    names = _available(settings, sink)
+    for turn in range(settings.rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            for subscribers in (100,) if settings.quick else (100, 1_000):
+                for workload, rate in (
+                    ("closed loop", 0.0),
+                    ("20,000/s", _PACED_DELIVERIES / subscribers),
+                ):
+                    with _server(name, settings) as endpoint:
+                        job = FanoutJob(
+                            endpoint=endpoint,
+                            subscribers=subscribers,
+                            message_bytes=_KIB,
+                            window=_WINDOW,
+                            rate=rate,
+                            seconds=seconds,
+                        )
+                        _add(sink, f"{subscribers:,} subscribers, {workload}", name, run(job))
+    for signed in (False, True):
+        if RILLNODE in names:
+            _publish(settings, sink, seconds, signed=signed)
+
+
+def _publish(settings: Settings, sink: Sink, seconds: float, *, signed: bool) -> None:
+    """Messages that one publisher has stored and broadcast to one subscriber."""
+    for _ in range(settings.rounds):
+        with _server(RILLNODE, settings) as endpoint:
+            job = FanoutJob(
+                endpoint=endpoint,
+                subscribers=1,
+                message_bytes=_KIB,
+                window=256,
+                rate=0.0,
+                seconds=seconds,
+                signed=int(_SIGNED_PER_SECOND * seconds * 1.5) if signed else 0,
+            )
+            workload = "published, signatures verified" if signed else "published, unsigned"
+            _add(sink, workload, RILLNODE, run(job))
+
+
+def _add(sink: Sink, workload: str, name: str, result: Result) -> None:
+    sink.add("w3", workload, name, result)
+    if result["deliveries_per_second"] * result["client_cpu_us"] > _BUSY * 1e6:
+        limit = "the load generator was the limit, so the server could do more: see server cpu us"
+        sink.note(f"w3: {workload}, {name}: {limit}")
+
+
+def _available(settings: Settings, sink: Sink) -> list[str]:
+    found: list[str] = []
+    for name in _SERVERS:
+        if settings.systems and not any(part in name for part in settings.systems):
+            continue
+        reason = _missing(name)
+        if reason:
+            sink.note(f"without {name}: {reason}")
+        else:
+            found.append(name)
+    return found
+
+
+def _missing(name: str) -> str:
+    """Why a server cannot be started here; "" where it can."""
+    if name == "bare picows" and find_spec("picows") is None:
+        return "there is no picows: run pip install --group bench"
+    if name == "bare ws on Node":
+        if shutil.which("node") is None:
+            return "there is no node: run benchmarks/install-peers.sh"
+        asked = subprocess.run(["node", "-e", "require('ws')"], capture_output=True, env=os.environ)
+        if asked.returncode:
+            return "node finds no ws: run benchmarks/install-peers.sh, or set NODE_PATH"
+    return ""
+
+
+@contextmanager
+def _server(name: str, settings: Settings) -> Generator[Endpoint]:
+    """A server with an empty directory, which is removed afterwards."""
+    directory = settings.directory / name.replace(" ", "-")
+    directory.mkdir()
+    try:
+        with _SERVERS[name](directory) as endpoint:
+            yield endpoint
+    finally:
+        shutil.rmtree(directory)

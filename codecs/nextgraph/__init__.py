@@ -1,0 +1,1 @@
+"""NextGraph: the client protocol between verifiers and brokers, its blocks, commits and events."""

@@ -1,0 +1,118 @@
+"""Blocks: the sealed pieces that objects, and so commits and files, are stored and sent in.
+
+    Block        = V0 { commit_header_key: optional<SymKey>, content: BlockContent }
+    BlockContent = V0 { commit_header: union, children: list<BlockId>, encrypted_content: data }
+
+A block's id is the BLAKE3 of its content: whoever keeps a block can check it without any key, and
+the same content under the same convergence key is the same block. The key of a commit's header
+travels beside the content and is not covered by the id.
+
+The sealed part is a chunk: data, or the keys of the children. Its key is the keyed BLAKE3 of the
+chunk under the store's convergence key, and so is used for one plaintext only: the nonce is 0.
+
+Source: nextgraph-rs 9ea23f60, engine/repo/src/block.rs and object.rs.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from blake3 import blake3
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+
+from rillnode.codecs.bare import Codec, Tags
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.nextgraph.types import V0, BlockId, ObjectId, ObjectRef, SymmetricKey
+
+_ZERO_NONCE: Final = bytes(12)
+
+
+@dataclass(slots=True)
+class HeaderId:
+    """A commit header that is an object of its own."""
+
+    id: ObjectId
+
+
+@dataclass(slots=True)
+class RandomAccess:
+    """Stands where a commit's header would, in blocks of files that are read in parts."""
+
+
+CommitHeaderObject = Annotated[HeaderId | bytes | RandomAccess | None, Tags(0, 1, 3, 2)]
+"""Where a commit's header is: elsewhere, sealed within (bytes), or there is none."""
+
+
+@dataclass(slots=True)
+class BlockContent:
+    """What a block's id covers."""
+
+    commit_header: CommitHeaderObject
+    children: list[BlockId]
+    encrypted_content: bytes
+
+
+@dataclass(slots=True)
+class Block:
+    """A block; the key opens the commit header that it holds or names."""
+
+    commit_header_key: SymmetricKey | None
+    content: Annotated[BlockContent, V0]
+
+
+@dataclass(slots=True)
+class InternalNode:
+    """A chunk of a tree: the keys of the children, in their order."""
+
+    keys: list[SymmetricKey] = field(repr=False)
+
+
+Chunk = Annotated[InternalNode | bytes, Tags(0, 1)]
+"""What is sealed in a block: keys, or data."""
+
+BLOCK: Final[Codec[Block]] = Codec(Annotated[Block, V0])
+
+_CONTENT: Final[Codec[BlockContent]] = Codec(Annotated[BlockContent, V0])
+_CHUNK: Final[Codec[InternalNode | bytes]] = Codec(Chunk)
+
+
+def block_id(block: Block) -> bytes:
+    """The block's id: 32 bytes."""
+    return blake3(_CONTENT.encode(block.content)).digest()
+
+
+def seal_chunk(chunk: InternalNode | bytes, convergence_key: bytes) -> tuple[bytes, bytes]:
+    """Encrypt a chunk; return the ciphertext and its key."""
+    plaintext = _CHUNK.encode(chunk)
+    key = blake3(plaintext, key=convergence_key).digest()
+    return chacha20(key, _ZERO_NONCE, plaintext), key
+
+
+def open_chunk(encrypted_content: bytes, key: bytes) -> InternalNode | bytes:
+    """Decrypt a chunk.
+
+    Raises:
+        CodecError: the key is not the chunk's, or the chunk is malformed.
+    """
+    return _CHUNK.decode(chacha20(key, _ZERO_NONCE, encrypted_content))
+
+
+def open_block(block: Block, reference: ObjectRef) -> InternalNode | bytes:
+    """Decrypt the block that was asked for.
+
+    Raises:
+        CodecError: `block.id`, it is another one; `block.children`, a node without a key for each
+            child, or data with children; or as `open_chunk`.
+    """
+    if block_id(block) != reference.id:
+        raise CodecError("block.id", "the block is not the one of this id")
+    chunk = open_chunk(block.content.encrypted_content, reference.key)
+    keys = len(chunk.keys) if isinstance(chunk, InternalNode) else 0
+    if keys != len(block.content.children):
+        raise CodecError("block.children", "the block has not one key for each child")
+    return chunk
+
+
+def chacha20(key: bytes, nonce: bytes, data: bytes) -> bytes:
+    """ChaCha20 of RFC 8439 from block counter 0 on, with a nonce of 12 bytes; its own inverse."""
+    return Cipher(ChaCha20(key, bytes(4) + nonce), mode=None).encryptor().update(data)

@@ -1,0 +1,53 @@
+"""The client protocol's one message, in both directions.
+
+Requests and their answers carry the same id. Events are forwarded without being asked for, on the
+overlay that they were published on. The last two kinds are of the development version of 2026-04:
+a client published by then ends the connection when it gets an `InboxReceive`.
+
+Source: the Client Protocol's specification; nextgraph-rs 9ea23f60, engine/net/src/types.rs.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated
+
+from rillnode.codecs.nextgraph.blocks import Block
+from rillnode.codecs.nextgraph.events import Event
+from rillnode.codecs.nextgraph.inbox import InboxMessage
+from rillnode.codecs.nextgraph.requests import ClientRequest
+from rillnode.codecs.nextgraph.responses import ClientResponse
+from rillnode.codecs.nextgraph.types import V0, OverlayId
+
+
+@dataclass(slots=True)
+class InboxReceive:
+    """A message from an inbox: as it came, or asked for from the queue."""
+
+    msg: InboxMessage
+    from_queue: bool
+
+
+class ClientEvent(IntEnum):
+    """What a client says without expecting a response."""
+
+    INBOX_POP_REQUEST = 0
+
+
+ClientContent = (
+    Annotated[ClientRequest, V0]
+    | Annotated[ClientResponse, V0]
+    | Annotated[Event, V0]
+    | Annotated[Block, V0]
+    | InboxReceive
+    | ClientEvent
+)
+"""What is said; `Event` and `Block` are forwarded ones."""
+
+
+@dataclass(slots=True)
+class ClientMessage:
+    """A message about an overlay; `padding` hides its length and is otherwise ignored."""
+
+    overlay: OverlayId
+    content: ClientContent
+    padding: bytes = b""

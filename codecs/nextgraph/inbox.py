@@ -1,0 +1,66 @@
+"""Inbox messages: sealed letters from one store's owner to another's.
+
+They are of the development version of 2026-04, not of the clients published by then.
+
+Source: nextgraph-rs 9ea23f60, engine/net/src/types.rs.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from rillnode.codecs.bare import U32, Codec
+from rillnode.codecs.keys import verify
+from rillnode.codecs.nextgraph.blocks import Block
+from rillnode.codecs.nextgraph.bootstrap import BrokerServerType
+from rillnode.codecs.nextgraph.types import V0, OverlayId, PublicKey, Signature
+
+
+@dataclass(slots=True)
+class InboxBody:
+    """What the sender may sign; `msg` is a sealed box to the inbox's key in X25519 form."""
+
+    to_overlay: OverlayId
+    to_inbox: PublicKey
+    from_overlay: OverlayId | None
+    from_inbox: PublicKey | None
+    msg: bytes
+
+
+@dataclass(slots=True)
+class InboxMessage:
+    """A letter, and blocks that go with it; anonymous without a signature."""
+
+    body: InboxBody
+    sig: Signature | None
+    blocks: list[Annotated[Block, V0]]
+
+
+@dataclass(slots=True)
+class LocatedServers:
+    """Where a broker is."""
+
+    servers: list[BrokerServerType]
+    version: U32
+
+
+@dataclass(slots=True)
+class LocatedBroker:
+    """A broker, and where it says that it is."""
+
+    content: LocatedServers
+    peer_id: PublicKey
+    sig: Signature | None
+
+
+Locator = Annotated[list[LocatedBroker], V0]
+"""Brokers that a message may be for."""
+
+_BODY: Final[Codec[InboxBody]] = Codec(InboxBody)
+
+
+def inbox_signature_holds(message: InboxMessage) -> bool:
+    """Whether a message is anonymous, or signed with the key of the inbox that it is from."""
+    body = message.body
+    if message.sig is None or body.from_inbox is None:
+        return message.sig is None and body.from_inbox is None
+    return verify(body.from_inbox, _BODY.encode(body), message.sig)

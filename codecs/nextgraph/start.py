@@ -1,0 +1,215 @@
+"""What is said before a connection belongs to one of the protocols: probes, greetings, proofs.
+
+Source: nextgraph-rs 9ea23f60, engine/net/src/types.rs; every message but those for relays and core
+brokers was seen from real clients.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated, Final
+
+from rillnode.codecs.bare import U16, U64, Codec, Length, Tags
+from rillnode.codecs.keys import Identity, verify
+from rillnode.codecs.nextgraph.admin import AdminRequest
+from rillnode.codecs.nextgraph.external import ExtRequest
+from rillnode.codecs.nextgraph.types import V0, BindAddress, PublicKey, Signature
+
+PROBE_MAGIC: Final = b"NG"
+PROBE_RESPONSE_MAGIC: Final = b"YXNK"
+CODE_BYTES: Final = 32
+
+
+@dataclass(slots=True)
+class Probe:
+    """Ask whether a broker is there."""
+
+    magic: Annotated[bytes, Length(2)] = PROBE_MAGIC
+
+
+@dataclass(slots=True)
+class ProbeResponse:
+    """A broker is there; it may say which, to who may discover it."""
+
+    magic: bytes
+    peer_id: PublicKey | None
+
+
+@dataclass(slots=True)
+class Relay:
+    """Ask to be relayed to a broker."""
+
+    address: BindAddress
+
+
+@dataclass(slots=True)
+class RelayResponse:
+    """Whether a peer is relayed."""
+
+    magic: bytes
+    result: U16
+
+
+@dataclass(slots=True)
+class Tunnel:
+    """Ask a broker to take a peer that is relayed to it."""
+
+    magic: bytes
+    remote_addr: BindAddress
+
+
+@dataclass(slots=True)
+class TunnelResponse:
+    """Whether a broker takes a relayed peer."""
+
+    magic: bytes
+    result: U16
+
+
+@dataclass(slots=True)
+class Noise:
+    """A handshake message of Noise; after the handshake, anything, sealed."""
+
+    data: bytes
+
+
+@dataclass(slots=True)
+class ClientHello:
+    """A client's start: the handshake's third message, or none within one process."""
+
+    noise: Annotated[Annotated[Noise, V0] | None, Tags(0, 1)]
+
+
+@dataclass(slots=True)
+class CoreHello:
+    """A core broker's start."""
+
+    noise: Annotated[Noise, V0]
+    payload: bytes
+
+
+class ClientType(IntEnum):
+    """What kind of program a client is."""
+
+    WEB = 0
+    NATIVE_IOS = 1
+    NATIVE_ANDROID = 2
+    NATIVE_MAC_OS = 3
+    NATIVE_LINUX = 4
+    NATIVE_WIN = 5
+    NATIVE_SERVICE = 6
+    NODE_SERVICE = 7
+    VERIFIER = 8
+    VERIFIER_LOCAL = 9
+    BOX = 10
+    STICK = 11
+    WALLET_MASTER = 12
+    CLIENT_BROKER = 13
+    CLI = 14
+
+
+@dataclass(slots=True)
+class ClientInfo:
+    """What a client says about itself; `details` is JSON, the timestamps are of commits' kind."""
+
+    client_type: ClientType
+    details: str
+    version: str
+    timestamp_install: U64
+    timestamp_updated: U64
+
+
+@dataclass(slots=True)
+class AppHello:
+    """An app's start, whose verifier the broker would run: the handshake's third message."""
+
+    noise: Annotated[Noise, V0]
+    user: PublicKey | None
+    info: Annotated[ClientInfo, V0]
+
+
+@dataclass(slots=True)
+class AppResponse:
+    """Whether an app is admitted; `result` is a `results.ProtocolCode`."""
+
+    result: U16
+
+
+@dataclass(slots=True)
+class Start:
+    """The first words of a protocol."""
+
+    content: (
+        ClientHello
+        | Annotated[ExtRequest, V0]
+        | CoreHello
+        | Annotated[AdminRequest, V0]
+        | AppHello
+        | AppResponse
+    )
+
+
+@dataclass(slots=True)
+class ServerHello:
+    """A broker's greeting; the nonce is to be signed."""
+
+    nonce: bytes
+
+
+@dataclass(slots=True)
+class Registration:
+    """A wish to be registered, with the code of an invitation or without."""
+
+    code: Annotated[bytes, Length(CODE_BYTES)] | None
+
+
+@dataclass(slots=True)
+class ClientAuthContent:
+    """What a client proves.
+
+    Attributes:
+        user: who it speaks for.
+        client: the client's own key, of the user's wallet; not that of the connection.
+        info: what it is.
+        registration: None says that the user is known.
+        nonce: the broker's.
+    """
+
+    user: PublicKey
+    client: PublicKey
+    info: ClientInfo
+    registration: Registration | None
+    nonce: bytes
+
+
+@dataclass(slots=True)
+class ClientAuth:
+    """The proof, signed with the user's and with the client's key."""
+
+    content: ClientAuthContent
+    sig: Signature
+    client_sig: Signature
+
+
+@dataclass(slots=True)
+class AuthResult:
+    """Whether a client is admitted; `result` is a `results.ProtocolCode`."""
+
+    result: U16
+    metadata: bytes = b""
+
+
+_AUTH: Final[Codec[ClientAuthContent]] = Codec(ClientAuthContent)
+
+
+def sign_client_auth(content: ClientAuthContent, user: Identity, client: Identity) -> ClientAuth:
+    """Sign with the keys that the content names."""
+    signed = _AUTH.encode(content)
+    return ClientAuth(content, user.sign(signed), client.sign(signed))
+
+
+def client_auth_holds(auth: ClientAuth) -> bool:
+    """Whether both signatures hold; the nonce is the caller's to compare."""
+    signed = _AUTH.encode(auth.content)
+    return verify(auth.content.user, signed, auth.sig) and verify(
+        auth.content.client, signed, auth.client_sig
+    )

@@ -1,0 +1,150 @@
+"""Types that every part of the protocol shares: digests, keys, peers, overlays, addresses.
+
+NextGraph writes BARE with serde: an enum is a union, and what the Rust code calls `X::V0(..)` is a
+union of one member, here `Annotated[X, V0]`, which costs a byte on the wire and nothing in Python.
+Likewise digests, keys and signatures are plain bytes here, and a tag and these bytes on the wire.
+Keys of the X25519 kind have a tag in the Rust code, but no message carries one: they are refused.
+
+Messages are plain dataclasses for speed; nothing changes one after it was made. Ids of peers and
+overlays are frozen, since tables are kept by them.
+
+Source: nextgraph-rs 9ea23f60, engine/repo/src/types.rs and engine/net/src/types.rs.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from rillnode.codecs.bare import U16, Length, Tags
+
+KEY_BYTES: Final = 32
+DIGEST_BYTES: Final = 32
+SIGNATURE_BYTES: Final = 64
+
+V0: Final = Tags(0)
+"""Marks the only version that there is of a type."""
+
+Digest = Annotated[bytes, Length(DIGEST_BYTES), Tags(0)]
+"""BLAKE3, 32 bytes."""
+
+BlockId = Digest
+ObjectId = Digest
+RepoHash = Digest
+
+SymmetricKey = Annotated[bytes, Length(KEY_BYTES), Tags(0)]
+"""ChaCha20, 32 bytes; also the secrets of invitations."""
+
+PublicKey = Annotated[bytes, Length(KEY_BYTES), Tags(0)]
+"""Ed25519, 32 bytes: topics, users, repos, clients, brokers."""
+
+Signature = Annotated[bytes, Length(SIGNATURE_BYTES), Tags(0)]
+"""Ed25519, 64 bytes."""
+
+TAG: Final = b"\x00"
+"""What stands before a digest or key on the wire, and in most of what is hashed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectPeer:
+    """A broker."""
+
+    key: PublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedPeer:
+    """A client that speaks through its broker."""
+
+    key: PublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class ObfuscatedPeer:
+    """A client whose key its broker hides."""
+
+    digest: Digest
+
+
+PeerId = DirectPeer | ForwardedPeer | ObfuscatedPeer
+
+
+@dataclass(frozen=True, slots=True)
+class OuterOverlay:
+    """The overlay of those who read; its id is without a tag."""
+
+    id: Annotated[bytes, Length(DIGEST_BYTES)]
+
+
+@dataclass(frozen=True, slots=True)
+class InnerOverlay:
+    """The overlay of those who write; its id is without a tag."""
+
+    id: Annotated[bytes, Length(DIGEST_BYTES)]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalOverlay:
+    """The overlay of all."""
+
+
+OverlayId = OuterOverlay | InnerOverlay | GlobalOverlay
+
+NIL_OVERLAY: Final = OuterOverlay(bytes(DIGEST_BYTES))
+"""Stands where a message concerns no overlay: in responses, and wallet and inbox requests."""
+
+
+@dataclass(slots=True)
+class ReadOnlyAccess:
+    """The repo is read on its outer overlay."""
+
+    overlay: OverlayId
+
+
+@dataclass(slots=True)
+class ReadWriteAccess:
+    """The repo is written on its inner overlay, and read by others on the outer one."""
+
+    inner: OverlayId
+    outer: OverlayId
+
+
+@dataclass(slots=True)
+class WriteOnlyAccess:
+    """The repo is written on its inner overlay, and has no outer one."""
+
+    overlay: OverlayId
+
+
+OverlayAccess = ReadOnlyAccess | ReadWriteAccess | WriteOnlyAccess
+
+
+@dataclass(slots=True)
+class ObjectRef:
+    """An object or block, and the key that opens it; also called a read cap."""
+
+    id: ObjectId
+    key: SymmetricKey
+
+
+@dataclass(frozen=True, slots=True)
+class IPv4:
+    """Four bytes."""
+
+    address: Annotated[bytes, Length(4)]
+
+
+@dataclass(frozen=True, slots=True)
+class IPv6:
+    """Sixteen bytes."""
+
+    address: Annotated[bytes, Length(16)]
+
+
+IP = IPv4 | IPv6
+
+
+@dataclass(frozen=True, slots=True)
+class BindAddress:
+    """Where a server listens."""
+
+    port: U16
+    ip: IP

@@ -1,0 +1,1 @@
+"""Streamr: control, message and network layers, signatures, encryption and key exchange."""

@@ -1,0 +1,41 @@
+"""`rillnode apikey`: keys that Streamr clients log in with; shown once and kept nowhere."""
+
+import argparse
+import os
+from base64 import urlsafe_b64encode
+from typing import Final
+
+from rillnode.actors.streamr.sessions import API_KEY, hash_of
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import Commands, UsageError, add_noun, add_verb
+from rillnode.node.cli.terminal import Terminal
+from rillnode.node.config.rules import NAME
+
+_KEY_BYTES: Final = 32
+"""Random bytes of a key: nobody finds it by trying, so that its hash need not be slow."""
+
+
+def add(commands: Commands) -> None:
+    """Add the noun and its verb."""
+    verbs = add_noun(commands, "apikey", "API keys of Streamr clients: make one")
+    parser = add_verb(
+        verbs, "new", new,
+        summary="make an API key and show it, this once",
+        usage="NAME [options]",
+        text="Put name and hash into a [[streamr.apikey]] table of node.toml, and name the "
+        "principal in a [[grant]]. To take a key back, remove its table and start the node anew.",
+        examples=["rillnode apikey new dashboard"],
+    )  # fmt: skip
+    parser.add_argument("name", metavar="NAME", help="who is to hold the key")
+
+
+def new(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Make an API key."""
+    if not NAME.fullmatch(args.name):
+        text = "NAME has 1 to 64 letters, digits, dots, dashes and underscores"
+        raise UsageError(args.command, text)
+    key = urlsafe_b64encode(os.urandom(_KEY_BYTES)).decode().rstrip("=")
+    terminal.record(
+        {"name": args.name, "key": key, "hash": hash_of(key), "principal": API_KEY + args.name}
+    )
+    return Exit.OK

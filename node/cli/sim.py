@@ -1,0 +1,194 @@
+"""`rillnode sim`: many nodes in one process, on a clock and a network that a seed decides."""
+
+import argparse
+import csv
+import logging
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import Commands, add_noun, add_verb, whole_number
+from rillnode.node.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rillnode.node.simulation.model import Propagation
+    from rillnode.node.simulation.run import Result
+    from rillnode.node.simulation.scenario import Scenario
+
+SEEDS_MAX: Final = 10_000_000
+
+
+def add(commands: Commands) -> None:
+    """Add the noun and its verbs."""
+    verbs = add_noun(commands, "sim", "simulate many nodes")
+    parser = add_verb(
+        verbs, "run", run,
+        summary="run a scenario",
+        usage="SCENARIO.toml [options]",
+        text="The same scenario and seed give the same run, to the last event, and trace_hash.\n"
+        "Every run is held to the rules of delivery and durability; when one is broken, the exit\n"
+        "code is 1, and the list of faults is shortened for as long as the rule still breaks.",
+        examples=[
+            "rillnode sim run configs/sim-power-cut.toml --seed 7",
+            "rillnode sim run configs/sim-churn.toml --seeds 0..99",
+            "rillnode sim run configs/sim-partition.toml --seed 7 --html report.html",
+        ],
+    )  # fmt: skip
+    parser.add_argument("scenario", metavar="SCENARIO.toml", type=Path, help="what is simulated")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seed", type=whole_number, default=0, metavar="N", help="default: 0")
+    which.add_argument("--seeds", type=seeds, metavar="A..B", help="all seeds from A to B")
+    parser.add_argument(
+        "--faults",
+        type=fault_numbers,
+        metavar="LIST",
+        help="only these faults: 0,3 or none",
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the figures of each seed")
+    parser.add_argument(
+        "--no-shrink", action="store_true", help="do not shorten the list of faults"
+    )
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Run a scenario with one seed or many."""
+    from rillnode.node.simulation.scenario import load_scenario
+
+    scenario = load_scenario(args.scenario)
+    chosen: Sequence[int] = args.seeds or (args.seed,)
+    if scenario.mode == "model":
+        return _run_model(scenario, chosen, args, terminal)
+    # Only now a whole node is imported, which other verbs and model mode do without.
+    from rillnode.node.simulation.figures import document, summary
+
+    documents: list[dict[str, Any]] = []
+    for seed in _progress(chosen, terminal):
+        with _quiet_nodes(args.verbose):
+            result = _run_one(scenario, seed, args)
+        documents.append(document(scenario, args.scenario, result))
+        if args.html is not None and (seed == chosen[0] or result.violations):
+            _write_report(args.html, scenario, result, documents[-1])
+    _write_csv(args.csv, documents)
+    terminal.record(documents[0] if args.seeds is None else summary(scenario, documents))
+    failed = [one for one in documents if one["violations"]]
+    for one in failed:
+        terminal.error(f"rillnode: seed {one['seed']}: {one['violations'][0]['text']}")
+        terminal.error(f"  next: {one['repeat']}")
+    return Exit.FAILED if failed else Exit.OK
+
+
+def _run_model(
+    scenario: "Scenario", chosen: Sequence[int], args: argparse.Namespace, terminal: Terminal
+) -> int:
+    from rillnode.node.simulation.model import model_document, model_summary, propagate
+
+    documents: list[dict[str, Any]] = []
+    first: Propagation | None = None
+    for seed in _progress(chosen, terminal):
+        found = propagate(scenario, seed)
+        documents.append(model_document(found))
+        first = first or found
+    if args.html is not None and first is not None:
+        from rillnode.node.simulation.model_report import model_report
+
+        _write(args.html, model_report(first, documents))
+    _write_csv(args.csv, documents)
+    terminal.record(documents[0] if args.seeds is None else model_summary(documents))
+    return Exit.OK
+
+
+def _run_one(scenario: "Scenario", seed: int, args: argparse.Namespace) -> "Result":
+    from rillnode.node.simulation.run import Run
+    from rillnode.node.simulation.shrink import shrink
+
+    result = Run(scenario, seed, only=args.faults).run()
+    return shrink(scenario, result) if result.violations and not args.no_shrink else result
+
+
+@contextmanager
+def _quiet_nodes(verbose: bool) -> Generator[None]:
+    """Nodes are meant to suffer here; what they say of it is for who looks for it."""
+    logger = logging.getLogger("rillnode")
+    level = logger.level
+    if not verbose:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _progress(chosen: Sequence[int], terminal: Terminal) -> Iterator[int]:
+    """The seeds one by one, with a bar for people who wait for many."""
+    if len(chosen) == 1 or terminal.quiet or not terminal.err.isatty():
+        yield from chosen
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(file=terminal.err, _environ=terminal.environ)
+    yield from track(chosen, "seeds", console=console, transient=True)
+
+
+def _write_report(
+    path: Path, scenario: "Scenario", result: "Result", document: dict[str, Any]
+) -> None:
+    from rillnode.node.simulation.report import html_report
+
+    _write(path, html_report(scenario, result, document))
+
+
+def _write_csv(path: Path | None, documents: Sequence[dict[str, Any]]) -> None:
+    """One line for each seed: every figure that is a number or a text."""
+    if path is None:
+        return
+    rows = [dict(_flat("", document)) for document in documents]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns, restval="")
+            writer.writeheader()
+            writer.writerows(rows)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _flat(prefix: str, table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(f"{prefix}{name}.", cast(dict[str, Any], value))
+        elif not isinstance(value, list):
+            yield prefix + name, value
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> Exception:
+    return ConfigError("sim.output", f"{path}: cannot be written: {error.strerror or error}")
+
+
+def seeds(text: str) -> range:
+    """An argument that is a range of seeds, both ends included."""
+    first, dots, last = text.partition("..")
+    numbers = [int(part) if part.isascii() and part.isdigit() else -1 for part in (first, last)]
+    if not dots or min(numbers) < 0 or numbers[1] < numbers[0]:
+        raise argparse.ArgumentTypeError(f"expected seeds from A to B, such as 0..99, not {text!r}")
+    if numbers[1] - numbers[0] >= SEEDS_MAX:
+        raise argparse.ArgumentTypeError(f"expected at most {SEEDS_MAX:,} seeds")
+    return range(numbers[0], numbers[1] + 1)
+
+
+def fault_numbers(text: str) -> tuple[int, ...]:
+    """An argument that lists faults by number."""
+    if text == "none":
+        return ()
+    return tuple(whole_number(part) for part in text.split(","))

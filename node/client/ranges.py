@@ -1,0 +1,188 @@
+"""The client of Spark applications that read or write streams without a sink on the node.
+
+It has the grants of its own key: `pull` to read, `push` and, for new streams, `create` to write.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final, Protocol
+
+from rillnode.actors.spark_sink import literal_prefix
+from rillnode.codecs import native
+from rillnode.codecs.entries import Block
+from rillnode.codecs.errors import ConfigError, RequestError
+from rillnode.codecs.keys import Identity
+from rillnode.node.client.blocking import LoopThread
+from rillnode.node.client.client import noise_connect
+from rillnode.node.client.producer import Producer
+from rillnode.node.client.session import Session
+from rillnode.node.client.stream import describe
+from rillnode.node.keyfiles import read_key
+
+REQUEST_SECONDS: Final = 120.0
+KEY_VARIABLE: Final = "RILLNODE_KEY"
+
+
+class StreamsOptions(Protocol):
+    """How to reach streams; see `rillnode.node.pipeline.ranges.ClientOptions`."""
+
+    @property
+    def url(self) -> str:
+        """`noise://host:port`."""
+        ...
+
+    @property
+    def node_identity(self) -> str:
+        """The node's identity, hex."""
+        ...
+
+    @property
+    def key_file(self) -> str:
+        """File of the client's key; "": the key is in the environment."""
+        ...
+
+    @property
+    def patterns(self) -> Sequence[str]:
+        """Patterns of stream names."""
+        ...
+
+    @property
+    def consumer(self) -> str:
+        """Name under which positions are saved; "": they are not."""
+        ...
+
+
+class StreamsClient:
+    """A blocking connection to a node's streams; satisfies `RangeClient` and `PushClient`."""
+
+    def __init__(
+        self, session: Session, loop: LoopThread, patterns: Sequence[str], consumer: str
+    ) -> None:
+        self._session = session
+        self._loop = loop
+        self._patterns = patterns
+        self._consumer = consumer
+        self._addresses: dict[str, list[bytes]] = {}
+
+    def ends(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """First index kept and next index of each partition of the streams that match."""
+        ends: dict[tuple[str, int], tuple[int, int]] = {}
+        prefix, after = literal_prefix(self._patterns), ""
+        while True:
+            response = self._ask(
+                b"stream", native.ListRequest(self._session.next_id(), prefix, after)
+            )
+            if not isinstance(response, native.ListResponse):
+                raise _unexpected()
+            for info in response.streams:
+                if not any(fnmatchcase(info.name, pattern) for pattern in self._patterns):
+                    continue
+                self._addresses[info.name] = [part.address for part in info.partitions]
+                for part in info.partitions:
+                    ends[info.name, part.partition] = (part.first_index, part.next_index)
+            after = response.next_after
+            if not after:
+                return ends
+
+    def read(
+        self, stream: str, partition: int, index: int, until: int, bytes_max: int
+    ) -> tuple[int, list[Block]]:
+        """First index kept, and whole blocks that cover the range from `index` on."""
+        response = self._ask(
+            self._address(stream, partition),
+            native.ReadRequest(self._session.next_id(), index, until - index, bytes_max),
+        )
+        if not isinstance(response, native.BlocksResponse):
+            raise _unexpected()
+        blocks = [block for block in native.blocks_of(response) if block.first_index < until]
+        return response.first_index, blocks
+
+    def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Save the consumer's positions; they are durable when this returns."""
+        if not self._consumer:
+            return
+        for (stream, partition), index in positions.items():
+            self._ask(
+                b"stream_index",
+                native.SaveIndexRequest(
+                    self._session.next_id(), self._consumer, stream, partition, index
+                ),
+            )
+
+    def report(self, progress: Mapping[str, object]) -> None:
+        """Nobody asks for the progress of an application that is not the node's own."""
+
+    def open(self, stream: str, partitions: int) -> None:
+        """Make sure that a stream has so many partitions at least; create it where it is not."""
+        response = self._ask(
+            b"stream", native.OpenRequest(self._session.next_id(), stream, partitions)
+        )
+        if not isinstance(response, native.StreamResponse):
+            raise _unexpected()
+        self._addresses[stream] = [part.address for part in response.stream.partitions]
+
+    def push(self, stream: str, partition: int, items: Sequence[bytes]) -> None:
+        """Push entries, in order; they are durable when this returns."""
+        address = self._address(stream, partition)
+
+        async def push_all() -> None:
+            await Producer(self._session, address).push_all(items)
+
+        self._loop.run(push_all())
+
+    def close(self) -> None:
+        """End the link."""
+        self._loop.run(self._session.close(timeout_seconds=5))
+        self._loop.stop()
+
+    def _address(self, stream: str, partition: int) -> bytes:
+        addresses = self._addresses.get(stream, [])
+        if partition >= len(addresses):
+            info = self._loop.run(describe(self._session, stream))
+            addresses = self._addresses[stream] = [part.address for part in info.partitions]
+        if partition >= len(addresses):
+            raise RequestError(
+                "stream.partition",
+                f"stream {stream} has partitions 0 to {len(addresses) - 1}, not {partition}",
+            )
+        return addresses[partition]
+
+    def _ask(self, address: bytes, request: native.Request) -> native.Response:
+        return self._loop.run(self._session.request(address, request, seconds=REQUEST_SECONDS))
+
+
+def streams_client(options: StreamsOptions) -> StreamsClient:
+    """Connect to a node's streams.
+
+    Raises:
+        TransportError: the node is not reached; HandshakeError: it refuses the key.
+        ConfigError: the address or the key cannot be used.
+    """
+    identity = _identity(options.key_file)
+    session = Session(noise_connect(options.url, identity, options.node_identity), reconnect=False)
+    loop = LoopThread()
+    try:
+        loop.run(session.open())
+    except BaseException:
+        loop.stop()
+        raise
+    return StreamsClient(session, loop, options.patterns, options.consumer)
+
+
+def _identity(key_file: str) -> Identity:
+    if key_file:
+        return read_key(Path(key_file))
+    key = os.environ.get(KEY_VARIABLE)
+    if key is None:
+        raise ConfigError(
+            "client.key",
+            f"{KEY_VARIABLE} is not in the environment of this process; with Spark, set it for "
+            f"executors too: spark.executorEnv.{KEY_VARIABLE}, or name a key file",
+        )
+    return Identity.from_hex(key.strip())
+
+
+def _unexpected() -> RequestError:
+    return RequestError("client.answer", "the node gave another kind of answer")

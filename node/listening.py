@@ -1,0 +1,58 @@
+"""The listeners whose links carry wire messages, bound as the configuration says."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from rillnode.actors.peers.connection import ConnectionEvents, PeerContext
+from rillnode.codecs.noise import NoiseLink
+from rillnode.codecs.ockam.dialects import EitherDialect
+from rillnode.node.config.tables import NoiseListener, OckamListener
+from rillnode.transports.clock import Clock
+from rillnode.transports.links import NOISE_LIMITS, OCKAM_LIMITS
+from rillnode.transports.tcp import TcpListener, listen
+
+
+async def listen_noise(
+    table: NoiseListener, peers: PeerContext, clock: Clock, codec: Callable[[], NoiseLink]
+) -> TcpListener:
+    """Bind rillnode's own listener; `codec` makes that of each link.
+
+    Raises:
+        TransportError: the address cannot be bound.
+    """
+    return await listen(
+        *table.address,
+        codec_factory=codec,
+        events_factory=lambda: ConnectionEvents(peers, prefix=b"NX_H_"),
+        transport_name="noise",
+        clock=clock,
+        limits=replace(
+            NOISE_LIMITS,
+            handshake_seconds=table.handshake_seconds_max,
+            idle_ping_seconds=table.idle_ping_seconds,
+            idle_close_seconds=table.idle_close_seconds,
+            connections_max=table.connections_max,
+            connections_per_address_max=table.connections_per_address_max,
+        ),
+    )
+
+
+async def listen_ockam(table: OckamListener, peers: PeerContext, clock: Clock) -> TcpListener:
+    """Bind the listener for Ockam's peers.
+
+    Raises:
+        TransportError: the address cannot be bound.
+    """
+    return await listen(
+        *table.address,
+        codec_factory=EitherDialect,
+        events_factory=lambda: ConnectionEvents(peers, prefix=b"TCP_H_", strict=table.strict),
+        transport_name="ockam",
+        clock=clock,
+        limits=replace(
+            OCKAM_LIMITS,
+            idle_close_seconds=table.idle_close_seconds or None,
+            connections_max=table.connections_max,
+            connections_per_address_max=table.connections_per_address_max,
+        ),
+    )

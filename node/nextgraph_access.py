@@ -1,0 +1,81 @@
+"""Who may speak to the NextGraph listener at all: by address, `Host` and `Origin`.
+
+A broker on loopback is for the programs and pages of its own machine. A page from elsewhere that
+runs in a browser there can reach loopback too, and is told by its origin, or, where its name was
+made to lead here, by the name that it believes to speak to.
+"""
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from rillnode.node.config.tables import NextgraphListener
+
+_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What a request tells of its sender.
+
+    Attributes:
+        remote: the address that it comes from.
+        host: its `Host`.
+        origin: its `Origin`, if it has one.
+        forwarded: whether a proxy has passed it on.
+    """
+
+    remote: str
+    host: str
+    origin: str | None
+    forwarded: bool
+
+
+def admits(table: NextgraphListener, caller: Caller) -> bool:
+    """Whether the broker listens to a request."""
+    name = _host_of(f"//{caller.host}")
+    public = None if table.public_name is None else _host_of(f"//{table.public_name}")
+    if table.address.loopback:
+        if not _is_loopback(caller.remote):
+            return False
+        if public is None and caller.forwarded:
+            return False
+        if name not in _LOCAL and (public is None or name != public):
+            return False
+    origin = caller.origin
+    if origin is None or origin in table.origins:
+        return True
+    if not origin.startswith(("http://", "https://")):
+        return False
+    place = _host_of(origin)
+    if table.address.loopback:
+        return place in _LOCAL or (public is not None and place == public)
+    return place is not None and place == (public or name)
+
+
+def may_bootstrap(table: NextgraphListener, caller: Caller) -> bool:
+    """Whether an admitted caller is told how to connect: neighbours, or all of a public broker."""
+    return table.public_name is not None or _is_near(caller.remote)
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def _is_loopback(remote: str) -> bool:
+    try:
+        return ip_address(remote).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_near(remote: str) -> bool:
+    try:
+        address = ip_address(remote)
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_private

@@ -1,0 +1,183 @@
+"""A node's peers: who they are, how they are dialled, and who may send to them."""
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from fnmatch import translate
+from functools import partial
+from typing import Any, Final
+
+from rillnode.actors.access import Access
+from rillnode.actors.delivery import Origin
+from rillnode.actors.peers.connection import PeerContext
+from rillnode.actors.peers.dialling import PeerActor, PeerSettings, PeerStatus, StopPeer
+from rillnode.actors.ports import Clock, Dialer
+from rillnode.actors.system import Cell
+from rillnode.codecs.framing import LinkCodec
+from rillnode.codecs.keys import Identity
+from rillnode.codecs.noise import NoiseLink
+from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.codecs.ockam.dialects import dialling_codec
+from rillnode.codecs.ockam.routing import TCP
+from rillnode.node.config import Config, ListenAddress, PeerTable, parse_address
+from rillnode.transports.dialer import TcpDialer
+from rillnode.transports.links import NOISE_LIMITS, OCKAM_LIMITS
+
+ADDRESS_PREFIX: Final = b"peer/"
+"""Begins the local address of each configured peer; its name follows."""
+
+_HOST: Final = re.compile(r"[A-Za-z0-9_.-]{1,253}|[0-9A-Fa-f:.]{2,45}")
+
+
+class Peers:
+    """The peers of one node, and the other TCP addresses that administrators send to.
+
+    A message whose first hop is the TCP address of a configured peer, or `peer/<name>`, goes to
+    that peer. Any other TCP address is dialled for principals that administer, and is unknown for
+    all others: nobody else makes the node reach out to addresses of his choice.
+    """
+
+    def __init__(self, config: Config, identity: Identity) -> None:
+        self._config = config
+        self._identity = identity
+        self._cells: dict[ListenAddress, Cell] = {}
+        self._statuses: dict[str, PeerStatus] = {}
+        self._dialers: list[TcpDialer] = []
+        self._stopped = False
+
+    def start(self, context: PeerContext, clock: Clock) -> None:
+        """Spawn an actor for each configured peer, and take TCP addresses as first hops."""
+        self._context = context
+        self._access = context.access
+        self._noise, self._ockam = self._dialers = self._make_dialers(clock)
+        for table in self._config.peers:
+            self._spawn_configured(table)
+        context.router.register_transport(TCP, self._resolve)
+
+    def stop(self) -> None:
+        """Dial no more; open links stay, and answers still come over them."""
+        self._stopped = True
+        for cell in self._cells.values():
+            self._context.system.post(cell, StopPeer())
+
+    async def close(self) -> None:
+        """Close all dialled links and wait for them."""
+        for dialer in self._dialers:
+            await dialer.close("the node is stopping")
+
+    def statuses(self) -> dict[str, dict[str, Any]]:
+        """Each peer's state, for people; addresses without a name stand for themselves."""
+        return {name: asdict(status) for name, status in self._statuses.items()}
+
+    def _make_dialers(self, clock: Clock) -> list[TcpDialer]:
+        noise, table = self._config.noise, self._config.dialling
+        limits = {
+            "noise": replace(
+                NOISE_LIMITS,
+                handshake_seconds=noise.handshake_seconds_max,
+                idle_ping_seconds=noise.idle_ping_seconds,
+                idle_close_seconds=noise.idle_close_seconds,
+                connections_max=table.links_max,
+            ),
+            "ockam": replace(
+                OCKAM_LIMITS,
+                unused_close_seconds=table.unused_close_seconds,
+                connections_max=table.links_max,
+            ),
+        }
+        return [
+            TcpDialer(
+                transport_name=name,
+                clock=clock,
+                limits=one,
+                connect_seconds=table.connect_seconds_max,
+            )
+            for name, one in limits.items()
+        ]
+
+    def _spawn_configured(self, table: PeerTable) -> None:
+        identity = table.identity
+        if identity is None:
+            dialer, prefix, speaks = self._ockam, b"TCP_C_", f"ockam/{table.dialect}"
+            make_codec: Callable[[], LinkCodec] = partial(dialling_codec, table.dialect)
+        else:
+            dialer, prefix, speaks = self._noise, b"NX_C_", "noise"
+            make_codec = partial(self._noise_codec, identity)
+        settings = PeerSettings(
+            name=table.name,
+            prefix=prefix,
+            dial=_dialling(dialer, table.address, make_codec),
+            kept=identity is not None,
+            may_use=_permission(table, self._access),
+        )
+        cell = self._spawn(table.address, settings, speaks)
+        self._context.router.register(ADDRESS_PREFIX + table.name.encode(), cell)
+
+    def _noise_codec(self, node_identity: str) -> NoiseLink:
+        return NoiseLink.initiator(
+            self._identity,
+            node_identity=node_identity,
+            ephemeral=self._context.entropy(DH_BYTES),
+        )
+
+    def _resolve(self, value: bytes, origin: Origin) -> Cell | None:
+        """The peer at a TCP address; a new one where the origin administers."""
+        address = tcp_address(value)
+        if address is None:
+            return None
+        cell = self._cells.get(address)
+        if (
+            cell is not None
+            or self._stopped
+            or len(self._cells) >= self._config.dialling.links_max
+            or not self._access.administers(origin.principal)
+        ):
+            return cell
+        settings = PeerSettings(
+            name=str(address),
+            prefix=b"TCP_C_",
+            dial=_dialling(self._ockam, address, partial(dialling_codec, "u16")),
+            kept=False,
+            may_use=self._access.administers,
+            on_end=partial(self._forget, address),
+        )
+        return self._spawn(address, settings, "ockam/u16")
+
+    def _spawn(self, address: ListenAddress, settings: PeerSettings, speaks: str) -> Cell:
+        status = self._statuses[settings.name] = PeerStatus(str(address), speaks)
+        cell = self._context.system.spawn(
+            partial(PeerActor, self._context, settings, status), name=settings.name
+        )
+        self._cells[address] = cell
+        return cell
+
+    def _forget(self, address: ListenAddress) -> None:
+        del self._cells[address], self._statuses[str(address)]
+
+
+def _dialling(
+    dialer: TcpDialer, address: ListenAddress, make_codec: Callable[[], LinkCodec]
+) -> Dialer:
+    return lambda events, on_failure: dialer.dial(*address, make_codec(), events, on_failure)
+
+
+def _permission(table: PeerTable, access: Access) -> Callable[[str], bool]:
+    """Whether a principal may send to a peer."""
+    who = table.who if table.who is not None else ("*",) if table.ockam else ()
+    patterns = [re.compile(translate(one)) for one in who]
+
+    def may_use(principal: str) -> bool:
+        return any(one.match(principal) for one in patterns) or access.administers(principal)
+
+    return may_use
+
+
+def tcp_address(value: bytes) -> ListenAddress | None:
+    """Read the value of a TCP address, `host:port`; None where nothing can be dialled there."""
+    try:
+        address = parse_address(value.decode("ascii"))
+    except ValueError:
+        return None
+    if address.port == 0 or not _HOST.fullmatch(address.host):
+        return None
+    return ListenAddress(address.host.lower(), address.port)

@@ -1,0 +1,33 @@
+"""How a job that a node has started learns that it is to stop."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Final
+
+DRAIN_SECONDS: Final = 25.0
+"""How long a stop waits for the running batch; below what a stopping node waits for its jobs."""
+
+
+def stop_on_signals(stop: threading.Event) -> None:
+    """Set `stop` at SIGTERM and SIGINT."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+
+
+def watch_stdin(stop: threading.Event) -> None:
+    """Set `stop` when standard input ends, which the node holds, in a thread.
+
+    Whatever hangs then must not outlive the node for long: all of the job's processes are killed.
+    """
+    threading.Thread(target=_watch_stdin, args=(stop,), daemon=True).start()
+
+
+def _watch_stdin(stop: threading.Event) -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        continue
+    stop.set()
+    time.sleep(2 * DRAIN_SECONDS)
+    os.killpg(0, signal.SIGKILL)

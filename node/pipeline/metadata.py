@@ -1,0 +1,126 @@
+"""What an entry's protocol says beside the data: the metadata columns of the bronze schema.
+
+Nothing is checked but the form: an entry whose bytes are not what their kind promises has no
+metadata and keeps its bytes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from rillnode.codecs.entries import EntryKind
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.nextgraph.events import EVENT
+from rillnode.codecs.nextgraph.types import DirectPeer, ForwardedPeer
+from rillnode.codecs.streamr.message import EncryptionType, decode_message
+from rillnode.node.pipeline.tables import BRONZE_SCHEMA
+
+_INT64_MAX: Final = 2**63 - 1
+_TIME_MS_MAX: Final = 253_402_300_799_999
+"""Last millisecond of the year 9999: readers such as pandas have no later time."""
+
+
+class Metadata(NamedTuple):
+    """Columns of the bronze schema; times in milliseconds since 1970.
+
+    Attributes:
+        publisher: an Ethereum address in lower case, or a NextGraph peer's key, hex.
+        chain: Streamr's message chain, NextGraph's topic (hex).
+        sig: the publisher's signature.
+        enc: how the content is encrypted: none, rsa, aes, new_key_and_aes.
+    """
+
+    ts: int | None = None
+    publisher: str | None = None
+    chain: str | None = None
+    seq: int | None = None
+    prev_ts: int | None = None
+    prev_seq: int | None = None
+    sig: bytes | None = None
+    enc: str | None = None
+
+
+NO_METADATA: Final = Metadata()
+_TIMES: Final = frozenset({"ts", "prev_ts"})
+
+
+def read_metadata(kind: int, data: bytes) -> Metadata:
+    """The metadata of one entry; none where it does not have its protocol's form."""
+    reader = _READERS.get(kind)
+    if reader is None:
+        return NO_METADATA
+    try:
+        return reader(data)
+    except CodecError:
+        return NO_METADATA
+
+
+def metadata_arrays(rows: Iterable[Metadata]) -> Mapping[str, pa.Array]:
+    """Columns of the bronze schema, by name."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(Metadata._fields)
+    arrays: dict[str, pa.Array] = {}
+    for name, values in zip(Metadata._fields, columns, strict=True):
+        kind = BRONZE_SCHEMA.field(name).type
+        if name in _TIMES:
+            micros = [None if value is None else value * 1000 for value in values]
+            arrays[name] = pa.array(micros, pa.int64()).cast(kind)
+        else:
+            arrays[name] = pa.array(values, kind)
+    return arrays
+
+
+def _streamr(data: bytes) -> Metadata:
+    message = decode_message(data)
+    name, previous = message.id, message.previous
+    return Metadata(
+        ts=_within(name.timestamp, _TIME_MS_MAX),
+        publisher=name.publisher_id.lower(),
+        chain=name.chain_id,
+        seq=_within(name.sequence, _INT64_MAX),
+        prev_ts=None if previous is None else _within(previous.timestamp, _TIME_MS_MAX),
+        prev_seq=None if previous is None else _within(previous.sequence, _INT64_MAX),
+        sig=_signature(message.signature),
+        enc=_encryption(message.encryption_type),
+    )
+
+
+def _nextgraph(data: bytes) -> Metadata:
+    event = EVENT.decode(data)
+    content = event.content
+    match content.publisher:
+        case DirectPeer() | ForwardedPeer() as peer:
+            publisher = peer.key.hex()
+        case peer:
+            publisher = peer.digest.hex()
+    return Metadata(
+        publisher=publisher,
+        chain=content.topic.hex(),
+        seq=_within(content.seq, _INT64_MAX),
+        sig=event.peer_sig,
+    )
+
+
+_READERS: Final[Mapping[int, Callable[[bytes], Metadata]]] = {
+    EntryKind.STREAMR: _streamr,
+    EntryKind.NEXTGRAPH: _nextgraph,
+}
+
+
+def _within(value: int | None, most: int) -> int | None:
+    """A number that the column can hold; others are left out."""
+    return value if value is not None and abs(value) <= most else None
+
+
+def _signature(text: str | None) -> bytes | None:
+    try:
+        return None if text is None else bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        return None
+
+
+def _encryption(number: int) -> str:
+    try:
+        return EncryptionType(number).name.lower()
+    except ValueError:
+        return str(number)

@@ -1,0 +1,278 @@
+"""The query that makes silver of bronze: the Spark format `rillnode-silver`, for both its ends.
+
+    start_silver(session, bronze="data/tables", table="data/silver", ...)
+
+The reader follows bronze's log; its tasks read the files that were added and decode them, so that
+Spark gets rows of silver. Spark removes duplicates, with what it remembers of each event in RocksDB
+for `duplicate_seconds`. The writer commits a batch in one transaction that also says how far it has
+come in bronze: a query without a checkpoint goes on from there, so that a deleted checkpoint
+neither skips nor repeats rows. It only forgets which events it has seen.
+
+Time as duplicates are looked for is when rows were committed to bronze. It never goes back, so that
+no row ever comes too late and is dropped: neither those of a stream that is read from its beginning
+beside others that are read at their end, nor those of a publisher whose clock is wrong.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import Transaction
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.pipeline.checkpoint import batch_offset
+from rillnode.node.pipeline.decoding import decode_rows
+from rillnode.node.pipeline.delta import DeltaStreamWriter, FilesWritten, writer_locations
+from rillnode.node.pipeline.delta_log import (
+    LogFile,
+    Position,
+    TableLog,
+    open_table,
+    saved_position,
+)
+from rillnode.node.pipeline.offsets import TASK_ROWS_MIN
+from rillnode.node.pipeline.parquet import filesystem, write_files
+from rillnode.node.pipeline.silver_table import SILVER_STRUCT
+
+FORMAT: Final = "rillnode-silver"
+SETTINGS: Final = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Every partition of a shuffle has a store of its own, whose commit each batch waits for: with
+    # Spark's 200 a small batch takes minutes. A checkpoint keeps the number it was begun with.
+    "spark.sql.shuffle.partitions": "2",
+}
+"""What remembers events lies on disk, and a batch saves only what it has changed."""
+
+_READ_ROWS: Final = 4_096
+_EVENT: Final = ("stream", "partition", "event_id")
+_ORDER: Final = [("stream", "ascending"), ("partition", "ascending"), ("index", "ascending")]
+
+
+@dataclass(frozen=True)
+class SilverOptions:
+    """Options of the reader, checked.
+
+    Attributes:
+        bronze: the table that is read.
+        target: the table that is written, which says where to go on from.
+        rows_max: rows per micro-batch, about.
+        tasks_max: tasks per micro-batch that is large enough for them.
+        drain_file: while this file exists no new micro-batch begins.
+    """
+
+    bronze: str
+    target: str
+    rows_max: int
+    tasks_max: int
+    drain_file: Path
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> "SilverOptions":
+        """Read a data source's options.
+
+        Raises:
+            ConfigError: one is missing.
+        """
+        try:
+            return cls(
+                bronze=options["path"],
+                target=options["target"],
+                rows_max=int(options["maxRowsPerTrigger"]),
+                tasks_max=int(options["minPartitions"]),
+                drain_file=Path(options["drainFile"]),
+            )
+        except (KeyError, ValueError) as error:
+            text = f"format {FORMAT}: option missing or wrong: {error}"
+            raise ConfigError("spark.option", text) from None
+
+
+@dataclass(frozen=True)
+class FilesPartition(InputPartition):
+    """One task's work: files of bronze, and when their batch counts as committed."""
+
+    files: tuple[str, ...]
+    landed_at_ms: int
+
+
+class Silver(DataSource):
+    """Format `rillnode-silver`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Name for `format(...)`."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The silver schema; it is fixed."""
+        return SILVER_STRUCT
+
+    def streamReader(self, schema: StructType) -> "SilverReader":
+        """A reader that decodes what is added to bronze."""
+        return SilverReader(SilverOptions.from_options(self.options))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "SilverWriter":
+        """The writer of the silver table."""
+        table, checkpoint = writer_locations(FORMAT, self.options, overwrite=overwrite)
+        return SilverWriter(table, checkpoint, schema.json())
+
+
+class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches along bronze's log; tasks read and decode its files."""
+
+    def __init__(self, options: SilverOptions) -> None:
+        self._options = options
+        self._log: TableLog | None = None
+        self._version_max: int | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint starts: where the silver table says it ends."""
+        bronze = self._bronze().open()
+        table = "" if bronze is None else str(bronze.metadata().id)
+        return saved_position(open_table(self._options.target), table).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """As many rows as the options say."""
+        return ReadMaxRows(self._options.rows_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take what bronze has now as the query's end."""
+        bronze = self._bronze().open()
+        self._version_max = -1 if bronze is None else bronze.version()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the next micro-batch ends; `start` where there is nothing for one."""
+        begin = Position.from_json(start)
+        if self._options.drain_file.exists():
+            return start
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return self._bronze().plan(begin, rows_max, self._version_max).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of one micro-batch."""
+        until = Position.from_json(end)
+        bronze = self._bronze()
+        files = bronze.files_between(Position.from_json(start), until)
+        return [
+            FilesPartition(tuple(bronze.uris(task)), until.time_ms)
+            for task in share_files(files, self._options.tasks_max)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Rows of one task."""
+        task = cast("FilesPartition", partition)
+        for uri in task.files:
+            for rows in read_file(uri):
+                yield decode_rows(rows, task.landed_at_ms)
+
+    def _bronze(self) -> TableLog:
+        if self._log is None:
+            self._log = TableLog(self._options.bronze)
+        return self._log
+
+
+class SilverWriter(DeltaStreamWriter):
+    """Writes rows in the order of their streams; its transactions tell the position in bronze."""
+
+    # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
+    def write(  # type: ignore[override]
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> FilesWritten:
+        """Write one task's rows to files, sorted: looking for duplicates has mixed them."""
+        batches = [batch for batch in iterator if batch.num_rows]
+        if not batches:
+            return FilesWritten(())
+        rows = pa.Table.from_batches(batches).sort_by(_ORDER)
+        return FilesWritten(tuple(write_files(self._table, rows.to_batches())))
+
+    def positions(self, batch_id: int) -> list[Transaction]:
+        """The position in bronze that the batch ends at."""
+        return Position.from_json(batch_offset(self._checkpoint, batch_id)).transactions()
+
+
+def start_silver(
+    session: SparkSession,
+    *,
+    bronze: str,
+    table: str,
+    checkpoint: str,
+    drain_file: Path,
+    rows_max: int,
+    duplicate_seconds: float,
+    trigger: Mapping[str, Any],
+) -> StreamingQuery:
+    """Start the query.
+
+    Args:
+        session: a session with this format and SETTINGS.
+        bronze: the bronze table.
+        table: the silver table.
+        checkpoint: the query's checkpoint.
+        drain_file: while this file exists no new micro-batch begins.
+        rows_max: rows per micro-batch, about; at least one file of bronze.
+        duplicate_seconds: how long an event is remembered; one that comes again is left out.
+        trigger: arguments of `DataStreamWriter.trigger`.
+    """
+    rows = (
+        session.readStream.format(FORMAT)
+        .option("target", table)
+        .option("maxRowsPerTrigger", rows_max)
+        .option("minPartitions", session.sparkContext.defaultParallelism)
+        .option("drainFile", str(drain_file))
+        .load(bronze)
+    )
+    # Two messages under one id are no duplicates if they say different things: both are kept.
+    said = f.xxhash64(f.coalesce(f.col("content").cast("binary"), "data"))
+    once = (
+        rows.withColumn("_said", said)
+        .withWatermark("landed_at", f"{round(1_000 * duplicate_seconds)} milliseconds")
+        .dropDuplicatesWithinWatermark([*_EVENT, "_said"])
+        .drop("_said")
+    )
+    writer = once.writeStream.format(FORMAT).queryName("silver")
+    return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start(table)
+
+
+def share_files(files: list[LogFile], tasks_max: int) -> list[list[LogFile]]:
+    """Share files out among tasks in order, none for fewer rows than a task is worth."""
+    total = sum(max(1, file.rows) for file in files)
+    count = max(1, min(tasks_max, -(-total // TASK_ROWS_MIN)))
+    tasks: list[list[LogFile]] = [[] for _ in range(count)]
+    before = 0
+    for file in files:
+        tasks[min(count - 1, before * count // total)].append(file)
+        before += max(1, file.rows)
+    return [task for task in tasks if task]
+
+
+def read_file(uri: str) -> Iterator[pa.RecordBatch]:
+    """The rows of one file of a table.
+
+    Raises:
+        StoreError: it was removed, long after its rows had moved to another.
+    """
+    system, path = filesystem(uri)
+    try:
+        with pq.ParquetFile(path, filesystem=system) as parquet:
+            yield from parquet.iter_batches(batch_size=_READ_ROWS)
+    except FileNotFoundError:
+        raise StoreError(
+            "spark.log",
+            f"{uri} was merged and removed before it was read: the query was stopped for too "
+            "long. `rillnode pipeline replay` makes what depends on the table anew",
+        ) from None

@@ -1,0 +1,344 @@
+"""The clients of a simulation: real clients of nodes that note what they do and what they see.
+
+Each runs in a process of its own. When that is killed, the next one begins as a new program would:
+with what it had saved on a node, and nothing else.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from rillnode.actors.streams.subscription import CHUNK_BYTES
+from rillnode.codecs.entries import Entry
+from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.node.client.client import Client
+from rillnode.node.client.stream import Stream
+from rillnode.node.client.subscription import CREDIT_BYTES
+from rillnode.node.simulation.history import History, Log, Push
+from rillnode.node.simulation.world import Machine, World
+
+MARKER: Final = b"rill-simulated "
+"""Begins each payload, so that it is recognised where it must not be seen."""
+
+AGAIN_SECONDS: Final = 0.5
+"""Pause of an application after a failure that it can do nothing about."""
+
+SLOW_SECONDS: Final = 1.0
+"""What a slow reader takes over each batch."""
+
+CALL_SECONDS: Final = 5.0
+
+WINDOW_BYTES_MAX: Final = CREDIT_BYTES + CHUNK_BYTES + 65_536
+"""What may wait for a subscriber: its credit, the chunk that exceeds it, and small messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What is the same for all clients of a run."""
+
+    world: World
+    history: History
+    partitions: int
+    seconds: float
+
+
+def payload_of(producer: str, number: int, size: int) -> bytes:
+    """One entry's bytes: who pushes it, its number, and filling that depends on both."""
+    head = MARKER + f"{producer} {number} ".encode()
+    filling = Random(f"{producer} {number}").randbytes(max(0, size - len(head)))
+    return (head + filling)[: max(size, len(head))]
+
+
+class Program:
+    """One client program, on a machine of its own.
+
+    Attributes:
+        machine: where it runs.
+        node: the node that it talks to.
+        done: whether all that it has to push is confirmed.
+    """
+
+    def __init__(self, share: Share, machine: Machine, node: str) -> None:
+        self.share = share
+        self.machine = machine
+        self.node = node
+        self.done = False
+        self.stopping = False
+        self.name = machine.name
+        self._lives = 0
+        self._random = share.world.network.random(f"deeds of {machine.name}")
+
+    @property
+    def life(self) -> str:
+        """The program's name and how often it was started: no two lives push the same."""
+        return f"{self.name}.{self._lives}"
+
+    @property
+    def stream_name(self) -> str:
+        """The node's stream."""
+        return f"events-{self.node}"
+
+    def start(self) -> "asyncio.Task[None]":
+        """Begin, in the process that runs on the machine now."""
+        self._lives += 1
+        return self.machine.loop.create_task(self._run())
+
+    async def live(self, client: Client, stream: Stream) -> None:
+        """Do what such a client does; returns when there is nothing left to do."""
+        raise NotImplementedError
+
+    async def _run(self) -> None:
+        history = self.share.history
+        while not self.stopping:
+            client: Client | None = None
+            try:
+                client = await self.share.world.client(self.machine, self.node)
+                stream = await client.stream(self.stream_name, partitions=self.share.partitions)
+                await self.live(client, stream)
+                await client.close()
+                return
+            except RillnodeError as error:
+                history.note(self.name, "failed", error.code)
+            if client is not None:
+                await client.close()
+            await asyncio.sleep(AGAIN_SECONDS)
+
+
+class Producer(Program):
+    """Pushes its entries, spread over the time, each again until it is confirmed."""
+
+    def __init__(
+        self, share: Share, machine: Machine, node: str, *, entries: int, window: int, size: int
+    ) -> None:
+        super().__init__(share, machine, node)
+        self._entries = entries
+        self._size = size
+        self._window = window
+        self._left = deque(range(entries))
+
+    async def live(self, client: Client, stream: Stream) -> None:
+        """Push what has not been pushed.
+
+        A program that was killed does not know what became of what was not confirmed; the next
+        one goes on behind it.
+        """
+        window, loop = asyncio.Semaphore(self._window), self.machine.loop
+        tasks: list[asyncio.Task[None]] = []
+        while self._left:
+            number = self._left.popleft()
+            due = self.share.seconds * number / self._entries
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            await window.acquire()
+            tasks = [task for task in tasks if not task.done() or task.exception()]
+            tasks.append(loop.create_task(self._push(stream, number, window)))
+        await asyncio.gather(*tasks)
+        self.done = True
+
+    async def _push(self, stream: Stream, number: int, window: asyncio.Semaphore) -> None:
+        history = self.share.history
+        partition = number % self.share.partitions
+        payload = payload_of(self.life, number, self._size)
+        push = history.pushes.get(payload)
+        if push is None:
+            log = (self.stream_name, partition)
+            push = Push(self.life, number, log, history.now())
+            history.pushed(payload, push)
+        try:
+            while True:
+                push.attempts += 1
+                try:
+                    index = await stream.push(payload, partition=partition)
+                except RequestError as error:
+                    history.note(self.name, "refused", f"{number} {error.code}")
+                    await asyncio.sleep(AGAIN_SECONDS)
+                else:
+                    break
+        except RillnodeError:  # the session has ended: the next one pushes it again
+            self._left.appendleft(number)
+            raise
+        finally:
+            window.release()
+        history.confirmed(payload, index)
+
+
+class Follower(Program):
+    """Subscribes from the first entry and expects each once, in order, whatever happens.
+
+    Attributes:
+        reached: the next index that it expects, by partition.
+    """
+
+    slow = False
+
+    def __init__(self, share: Share, machine: Machine, node: str) -> None:
+        super().__init__(share, machine, node)
+        self.reached: dict[int, int] = {}
+        self._taken_bytes = 0
+
+    async def live(self, client: Client, stream: Stream) -> None:
+        """Follow for ever."""
+        self.reached = {}
+        self._taken_bytes = 0
+        before = self.share.history.bytes_received[self.name]
+        async with aclosing(stream.batches()) as batches:
+            async for batch in batches:
+                self.check_order(batch)
+                if self.slow:
+                    await asyncio.sleep(SLOW_SECONDS)
+                    self._taken_bytes += sum(len(entry.data) for entry in batch)
+                    self._check_window(self.share.history.bytes_received[self.name] - before)
+
+    def check_order(self, batch: Iterable[Entry]) -> None:
+        """Note entries, which must be the next ones."""
+        history = self.share.history
+        for entry in batch:
+            log = (self.stream_name, entry.partition)
+            expected = self.reached.get(entry.partition, 0)
+            if entry.index != expected and self.stream_name not in history.lost:
+                rule = "subscription-gap" if entry.index > expected else "subscription-duplicate"
+                text = f"{self.name} expected {expected} of {log[0]}/{log[1]}, got {entry.index}"
+                history.broken(rule, text)
+            self.reached[entry.partition] = entry.index + 1
+            history.read(self.life, log, entry.index, bytes(entry.data))
+
+    def _check_window(self, received: int) -> None:
+        """A slow subscriber costs its window: no more may be on its way, or wait for it."""
+        waiting = received - self._taken_bytes
+        # Sealing, framing and what was sent again over another link add a tenth at most.
+        if waiting > WINDOW_BYTES_MAX + received // 10:
+            self.share.history.broken(
+                "window-exceeded", f"{self.name}: {waiting:,} bytes wait for a slow reader"
+            )
+
+
+class SlowReader(Follower):
+    """A follower that takes one batch a second."""
+
+    slow = True
+
+
+class Consumer(Program):
+    """Subscribes from its saved position, takes some entries, ends, and comes again."""
+
+    def __init__(self, share: Share, machine: Machine, node: str) -> None:
+        super().__init__(share, machine, node)
+        self._saved = 0
+        self._processed = 0
+
+    async def live(self, client: Client, stream: Stream) -> None:
+        """Consume in short sessions."""
+        history, log = self.share.history, (self.stream_name, 0)
+        while not self.stopping:
+            saved = await client.get_index(self.name, self.stream_name) or 0
+            history.note(self.name, "saved", str(saved))
+            if self.stream_name not in history.lost:
+                if saved < self._saved:
+                    text = f"{self.name} of {log[0]}: {self._saved} was saved, then {saved}"
+                    history.broken("saved-index-lost", text)
+                if saved > self._processed:
+                    text = f"{self.name} of {log[0]}: {saved} after {self._processed} entries"
+                    history.broken("saved-index-ahead", text)
+            self._saved = saved
+            wanted = self._random.randrange(1, 40)
+            try:
+                async with asyncio.timeout(self._random.uniform(1.0, 5.0)):
+                    await self._session(stream, saved, wanted)
+            except TimeoutError:
+                history.note(self.name, "session over")
+
+    async def _session(self, stream: Stream, expected: int, wanted: int) -> None:
+        history, log = self.share.history, (self.stream_name, 0)
+        consuming = stream.consume(self.name, partitions=(0,), save_seconds=0.5)
+        async with aclosing(consuming) as entries:
+            async for entry in entries:
+                if entry.index != expected and self.stream_name not in history.lost:
+                    text = f"{self.name} expected {expected} of {log[0]}/0, got {entry.index}"
+                    history.broken("consumer-seam", text)
+                expected = entry.index + 1
+                history.saw(self.name, log, entry.index, bytes(entry.data))
+                self._processed = max(self._processed, expected)
+                wanted -= 1
+                if wanted < 0:
+                    return
+
+
+class Reader(Program):
+    """Pulls ranges anywhere: each must be whole, or end at the end of the log."""
+
+    async def live(self, client: Client, stream: Stream) -> None:
+        """Pull now and then."""
+        history, random = self.share.history, self._random
+        while not self.stopping:
+            await asyncio.sleep(random.uniform(0.2, 1.5))
+            log = (self.stream_name, random.randrange(self.share.partitions))
+            end = history.confirmed_end(log)
+            index, limit = random.randrange(end + 5), random.randrange(1, 50)
+            entries = await stream.pull(index, limit, partition=log[1])
+            history.note(self.name, "pull", f"{log[1]} {index} {limit} {len(entries)}")
+            pulled = [(entry.index, bytes(entry.data)) for entry in entries]
+            check_pulled(history, self.name, log, index, limit, end, pulled)
+
+
+def check_pulled(
+    history: History,
+    who: str,
+    log: Log,
+    index: int,
+    limit: int,
+    end: int,
+    pulled: Sequence[tuple[int, bytes]],
+) -> None:
+    """Check what a pull of `limit` entries from `index` on has brought.
+
+    Args:
+        history: of the run.
+        who: has pulled.
+        log: from where.
+        index: first index that was asked for.
+        limit: entries that were asked for.
+        end: index up to which entries were known to be committed when it was asked.
+        pulled: what came.
+    """
+    if log[0] in history.lost:
+        return
+    found = [one for one, _ in pulled]
+    if found != list(range(index, index + len(found))) or len(found) > limit:
+        history.broken("pull-gap", f"{who} pulled {index}+{limit}, got {found}")
+    if index + len(found) < min(end, index + limit):
+        history.broken("pull-short", f"{who} pulled {index}+{limit} of {end}, got {len(found)}")
+    for one, payload in pulled:
+        history.saw(who, log, one, payload)
+
+
+class RouteCaller(Program):
+    """Sends messages along a route through a peer of its node, and expects what it has sent.
+
+    Attributes:
+        answered_at: when the last answer came.
+    """
+
+    def __init__(self, share: Share, machine: Machine, node: str, *, through: str) -> None:
+        super().__init__(share, machine, node)
+        self.answered_at = 0.0
+        self._route = "echo" if through == node else f"peer/{through};echo"
+
+    async def live(self, client: Client, stream: Stream) -> None:
+        """Call now and then."""
+        history, number = self.share.history, 0
+        while not self.stopping:
+            await asyncio.sleep(self._random.uniform(0.5, 1.5))
+            number += 1
+            sent = payload_of(self.name, number, 64)
+            try:
+                answer = await client.ask(self._route, sent, timeout_seconds=CALL_SECONDS)
+            except RillnodeError as error:
+                history.note(self.name, "unanswered", error.code)
+                continue
+            self.answered_at = history.now()
+            history.note(self.name, "answer", str(number))
+            if answer.payload != sent:
+                history.broken("route-answer", f"{self.name} got another answer than it asked for")

@@ -1,0 +1,35 @@
+"""A simulated machine's clock: virtual time, told wrongly where a fault says so."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from rillnode.node.simulation.loop import ProcessLoop
+
+EPOCH_MS: Final = 1_767_225_600_000
+"""Wall time when a run begins: 2026-01-01T00:00:00Z."""
+
+
+class MachineClock:
+    """The clock of one host; satisfies `Clock`.
+
+    Attributes:
+        loop: that of the process that runs now.
+        ahead_ms: how much its wall time is ahead of true time.
+    """
+
+    def __init__(self, loop: ProcessLoop) -> None:
+        self.loop = loop
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, as this machine believes."""
+        return EPOCH_MS + self.ahead_ms + int(self.loop.time() * 1_000)
+
+    def monotonic(self) -> float:
+        """Virtual seconds; a clock that is set does not change them."""
+        return self.loop.time()
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        """Call back in the process that runs now."""
+        return self.loop.call_later(seconds, callback)

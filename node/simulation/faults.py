@@ -1,0 +1,195 @@
+"""Faults: which a seed draws, and how each begins and ends.
+
+    kill              a node's process is killed; its machine tells who was connected
+    power_cut         a node's machine loses power: unsynced writes may be lost or torn, and
+                      nobody is told
+    pause             a node's process stands still, as one that is stopped
+    lost_disk         a node loses power and comes back with an empty disk
+    clock_jump        a node's wall clock is set wrongly by up to an hour
+    partition         a host is cut off from all others
+    one_way           what a host sends is lost; what is sent to it arrives
+    clog              nothing gets through between two hosts
+    disk_full         a node's disk takes no more
+    disk_failing      the next syncs of a node's disk fail
+    disk_slow         a node's disk takes 200 times as long
+    bit_flip          the next blocks that a node reads from its disk have a wrong checksum
+    corrupt_record    a bit of what is sent between two hosts flips
+    replayed_record   what is sent between two hosts comes twice
+    kill_client       a client's process is killed, and starts again with what it saved on a node
+
+Whether a fault is drawn or left out changes no other, so that a list of faults can be shortened.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from rillnode.node.simulation.disk import SLOW_FACTOR
+from rillnode.node.simulation.history import History
+from rillnode.node.simulation.scenario import FaultKind, FaultTable, Scenario
+from rillnode.node.simulation.world import Machine, NodeMachine, World
+
+SECONDS_MAX: Final = 8.0
+"""How long a drawn fault lasts at most."""
+
+CLOCK_MS_MAX: Final = 3_600_000
+
+Undo = Callable[[], None]
+Restart = Callable[[Machine], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault of one run.
+
+    Attributes:
+        number: its place in the run's whole list; names it in `--faults`.
+        kind: what goes wrong.
+        at: when it begins, virtual seconds.
+        seconds: how long it lasts.
+        host: whom it strikes.
+        other: the other end, for what happens between two hosts.
+        strength: from 0 to 1, for what can be more or less bad.
+    """
+
+    number: int
+    kind: FaultKind
+    at: float
+    seconds: float
+    host: str
+    other: str
+    strength: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.number}: {self.kind} of {self.host} at {self.at:.2f} for {self.seconds:.2f} s"
+        )
+
+
+def draw_faults(
+    scenario: Scenario, seed: object, nodes: Sequence[str], clients: Sequence[tuple[str, str]]
+) -> list[Fault]:
+    """Draw a run's faults.
+
+    Args:
+        scenario: what is asked for.
+        seed: of the run.
+        nodes: names of all nodes.
+        clients: names of all clients, each with that of its node.
+    """
+    wanted: list[tuple[FaultKind, FaultTable | None]] = [
+        (table.kind, table) for table in scenario.fault for _ in range(table.count)
+    ]
+    kinds = Random(f"{seed} kinds of faults")
+    drawn = scenario.random_faults
+    for _ in range(drawn.count):
+        wanted.append((kinds.choice(drawn.kinds), None))
+    found: list[Fault] = []
+    for number, (kind, table) in enumerate(wanted):
+        random = Random(f"{seed} fault {number}")
+        at, seconds = random.uniform(0, scenario.seconds), random.uniform(0.1, SECONDS_MAX)
+        struck = table.nodes if table is not None else ()
+        near = [one for one in clients if not struck or one[1] in struck] or clients
+        client, node = random.choice(near) if near else (random.choice(nodes),) * 2
+        host, other = random.choice(nodes), random.choice(nodes)
+        strength = random.random()
+        if table is not None:
+            at = at if table.at_seconds is None else table.at_seconds
+            seconds = seconds if table.seconds is None else table.seconds
+            host = table.nodes[number % len(table.nodes)] if table.nodes else host
+        if kind == "kill_client":
+            host = client
+        elif kind in _BETWEEN:
+            # Where something is said: between a client and its node, or the other way round.
+            host, other = (client, node) if strength < 0.5 else (node, client)
+        found.append(Fault(number, kind, at, seconds, host, other, strength))
+    return found
+
+
+_BETWEEN: Final = ("clog", "corrupt_record", "replayed_record")
+
+
+class Injector:
+    """Begins and ends faults in a world."""
+
+    def __init__(self, world: World, history: History, restart: Restart) -> None:
+        self._world = world
+        self._history = history
+        self._restart = restart
+        self._active: dict[Fault, Undo] = {}
+
+    def begin(self, fault: Fault) -> None:
+        """Let a fault happen; nothing happens where its host is dead already."""
+        machine = self._world.machines[fault.host]
+        if not machine.runs:
+            return
+        self._history.note(fault.host, "fault", fault.kind)
+        undo = self._do(fault, machine)
+        if undo is not None:
+            self._active[fault] = undo
+
+    def end(self, fault: Fault) -> None:
+        """Undo a fault; harmless when it never began or is over."""
+        undo = self._active.pop(fault, None)
+        if undo is not None:
+            self._history.note(fault.host, "fault over", fault.kind)
+            undo()
+
+    def heal(self) -> None:
+        """Undo all that lasts."""
+        for fault in tuple(self._active):
+            self.end(fault)
+
+    def _do(self, fault: Fault, machine: Machine) -> Undo | None:
+        match fault.kind:
+            case "kill" | "kill_client":
+                machine.end()
+                return lambda: self._restart(machine)
+            case "power_cut" | "lost_disk":
+                machine.end(power=True)
+                if fault.kind == "lost_disk" and isinstance(machine, NodeMachine):
+                    machine.disk.replace()
+                    self._history.lost[f"events-{machine.name}"] = None
+                return lambda: self._restart(machine)
+            case "pause":
+                loop = machine.loop
+                loop.pause()
+                return loop.resume
+            case "clock_jump":
+                before = machine.clock.ahead_ms
+                machine.clock.ahead_ms += int((2 * fault.strength - 1) * CLOCK_MS_MAX)
+                return lambda: setattr(machine.clock, "ahead_ms", before)
+            case "partition" | "one_way" | "clog":
+                return self._cut(fault)
+            case "corrupt_record" | "replayed_record":
+                how = fault.kind.removesuffix("_record")
+                how = "corrupted" if how == "corrupt" else how
+                self._world.network.harm(fault.host, fault.other, how)
+                return None
+            case _:
+                assert isinstance(machine, NodeMachine)
+                return self._harm_disk(fault, machine)
+
+    def _cut(self, fault: Fault) -> Undo:
+        network = self._world.network
+        others = [fault.other] if fault.kind == "clog" else list(network.hosts)
+        ways = [(fault.host, other) for other in others if other != fault.host]
+        if fault.kind != "one_way":
+            ways += [(target, source) for source, target in ways]
+        network.block(ways)
+        return lambda: network.unblock(ways)
+
+    def _harm_disk(self, fault: Fault, machine: NodeMachine) -> Undo:
+        disk = machine.disk
+        match fault.kind:
+            case "disk_full":
+                disk.store.faults.capacity_bytes = disk.store.durable_bytes
+            case "disk_failing":
+                disk.store.faults.failing_syncs = 1 + int(3 * fault.strength)
+                disk.store.faults.surviving = int(4 * fault.strength)
+            case "disk_slow":
+                disk.store.slow = SLOW_FACTOR
+            case _:
+                disk.store.bad_reads = 1 + int(10 * fault.strength)
+        return disk.repair

@@ -1,0 +1,172 @@
+"""What happened in a run: its events, their hash, and the rules that were broken.
+
+The hash covers decoded events only (who did what when, and how large it was), never sealed bytes,
+and is the same in every run of a seed.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+from rillnode.node.simulation.pipes import Pipe
+
+EVENTS_KEPT_MAX: Final = 20_000
+"""Events kept for the report; all are hashed."""
+
+VIOLATIONS_KEPT_MAX: Final = 100
+
+Log = tuple[str, int]
+"""A stream's name and a partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that was broken.
+
+    Attributes:
+        rule: short name of the rule.
+        at: virtual seconds.
+        text: what happened, for people.
+    """
+
+    rule: str
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, for the time line."""
+
+    at: float
+    who: str
+    what: str
+    text: str
+
+
+@dataclass(slots=True)
+class Push:
+    """One entry that a producer pushes, until it is confirmed.
+
+    Attributes:
+        producer: who.
+        number: its place among the producer's entries.
+        log: where it goes.
+        pushed_at: when it was first tried.
+        attempts: how often the application tried; the client may have sent each again by itself.
+        index: where it stands, once confirmed.
+        confirmed_at: when the producer knew.
+    """
+
+    producer: str
+    number: int
+    log: Log
+    pushed_at: float
+    attempts: int = 0
+    index: int | None = None
+    confirmed_at: float = 0.0
+
+
+@dataclass
+class History:
+    """Everything that clients did and saw in one run.
+
+    Attributes:
+        now: virtual time.
+        pushes: by payload.
+        logs: what anybody has ever seen at each index.
+        lost: streams whose disk was lost: nothing is promised of them.
+        first_seen: when each entry reached each follower, by payload and follower.
+        bytes_received: by host.
+    """
+
+    now: Callable[[], float]
+    pushes: dict[bytes, Push] = field(default_factory=dict[bytes, Push])
+    logs: dict[Log, dict[int, bytes]] = field(default_factory=dict[Log, dict[int, bytes]])
+    lost: dict[str, None] = field(default_factory=dict[str, None])
+    first_seen: dict[bytes, dict[str, float]] = field(default_factory=dict[bytes, dict[str, float]])
+    bytes_received: Counter[str] = field(default_factory=Counter[str])
+    violations: list[Violation] = field(default_factory=list[Violation])
+    events: list[Event] = field(default_factory=list[Event])
+    events_count: int = 0
+
+    def __post_init__(self) -> None:
+        self._hash = blake2b(digest_size=16)
+
+    # Deeds are hashed under these words; to change one changes every trace hash.
+
+    def note(self, who: str, what: str, text: str = "") -> None:
+        """Note an event."""
+        at = self.now()
+        self.events_count += 1
+        self._hash.update(f"{at:.9f} {who} {what} {text}\n".encode())
+        if len(self.events) < EVENTS_KEPT_MAX:
+            self.events.append(Event(at, who, what, text))
+
+    @property
+    def trace_hash(self) -> str:
+        """Stands for all events so far, and their order."""
+        return self._hash.hexdigest()
+
+    def broken(self, rule: str, text: str) -> None:
+        """Note that a rule was broken."""
+        self.note("checker", rule, text)
+        if len(self.violations) < VIOLATIONS_KEPT_MAX:
+            self.violations.append(Violation(rule, self.now(), text))
+
+    # Producers -------------------------------------------------------------------------------
+
+    def pushed(self, payload: bytes, push: Push) -> None:
+        """A producer begins to push an entry."""
+        self.pushes[payload] = push
+        self.note(push.producer, "push", f"{push.log[0]}/{push.log[1]} {push.number}")
+
+    def confirmed(self, payload: bytes, index: int) -> None:
+        """A producer was told that its entry is durable, at an index."""
+        push = self.pushes[payload]
+        push.index, push.confirmed_at = index, self.now()
+        self.note(push.producer, "confirm", f"{push.log[0]}/{push.log[1]} {push.number} {index}")
+        self.saw(push.producer, push.log, index, payload)
+
+    def confirmed_end(self, log: Log) -> int:
+        """The index after the last that anybody has seen."""
+        return max(self.logs.get(log, {-1: b""})) + 1
+
+    # Readers ---------------------------------------------------------------------------------
+
+    def saw(self, who: str, log: Log, index: int, payload: bytes) -> None:
+        """Somebody saw an entry: nobody may ever have seen another one there."""
+        if log[0] in self.lost:
+            return
+        known = self.logs.setdefault(log, {}).setdefault(index, payload)
+        if known != payload:
+            self.broken(
+                "index-reassigned",
+                f"{log[0]}/{log[1]} {index}: {who} saw {_short(payload)}, "
+                f"where {_short(known)} was before",
+            )
+        if payload not in self.pushes:
+            self.broken("unknown-entry", f"{log[0]}/{log[1]} {index}: {_short(payload)}")
+
+    def read(self, who: str, log: Log, index: int, payload: bytes) -> None:
+        """A follower got an entry."""
+        self.saw(who, log, index, payload)
+        self.first_seen.setdefault(payload, {}).setdefault(who, self.now())
+
+    # The network -----------------------------------------------------------------------------
+
+    def sent(self, pipe: Pipe, data: bytes) -> None:
+        """A process has sent bytes."""
+
+    def delivered(self, pipe: Pipe, data: bytes) -> None:
+        """Bytes have arrived."""
+        self.bytes_received[pipe.target] += len(data)
+        self.events_count += 1
+        at = self.now()
+        self._hash.update(f"{at:.9f} {pipe.source}>{pipe.target} {len(data)}\n".encode())
+
+
+def _short(payload: bytes) -> str:
+    return payload[:48].decode(errors="backslashreplace")

@@ -1,0 +1,135 @@
+"""The rules that every run is held to, checked when all faults are over.
+
+What can be seen at once is checked where it is seen: by clients (`clients.py`: subscriptions and
+pulls without gap or duplicate, saved positions that never go back, a slow reader's window), by the
+history (an index never means two entries) and on the wire (`wire.py`). Here is what needs the end:
+each node's whole logs, read after the last fault.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from rillnode.node.simulation.history import History, Log, Push
+
+RULES: Mapping[str, str] = {
+    "index-reassigned": "an index means one entry, for everybody and for ever",
+    "log-dense": "the indexes of a log begin at 0 and have no gap",
+    "confirm-lost": "what was confirmed at an index stands there, whatever has crashed since",
+    "unknown-entry": "a log holds what was pushed and nothing else",
+    "too-many-copies": "an entry is stored once for each time that it was sent, never more",
+    "copies-merged": "entries are not deduplicated: each confirm has an index of its own",
+    "producer-order": "entries of one producer stand in the order in which it pushed them",
+    "seen-lost": "what any reader has seen stays",
+    "pull-gap": "a pull returns what was asked for from the first index on, without gap",
+    "pull-short": "a pull returns all that is committed, up to its limit",
+    "subscription-gap": "a subscription misses nothing, across every reconnection",
+    "subscription-duplicate": "a subscription brings each entry once, across every reconnection",
+    "consumer-seam": "a consumer goes on exactly where its saved position is",
+    "saved-index-lost": "a saved position never goes back",
+    "saved-index-ahead": "a saved position is never past what was processed",
+    "window-exceeded": "a slow subscriber costs its window and no more",
+    "route-answer": "what comes back along a route is what was sent",
+    "plain-data": "no byte of data is on a wire in clear",
+    "nonce-reuse": "no key and nonce seal two records",
+    "no-progress": "when all faults are over, every client gets everything in time",
+    "unhandled-error": "no callback and no actor fails",
+}
+"""Each rule's name, and what it demands."""
+
+LogContents = Mapping[Log, Sequence[tuple[int, bytes]]]
+
+
+def check_logs(history: History, logs: LogContents, dials: Mapping[str, int]) -> None:
+    """Compare whole logs, read at the end, with all that clients were told and saw.
+
+    Args:
+        history: what they were told and saw.
+        logs: the entries of each log.
+        dials: how often each client has dialled its node: on each new link it sends again what
+            was not answered.
+    """
+    for log, entries in logs.items():
+        if log[0] in history.lost:
+            continue
+        indexes = [index for index, _ in entries]
+        if indexes != list(range(len(indexes))):
+            history.broken("log-dense", f"{log[0]}/{log[1]} holds {_ranges(indexes)}")
+        for index, payload in entries:
+            history.saw("the end", log, index, payload)
+        _check_seen(history, log, dict(entries))
+    _check_copies(history, logs, dials)
+    _check_order(history)
+
+
+def _check_seen(history: History, log: Log, found: Mapping[int, bytes]) -> None:
+    confirmed = {
+        push.index: push
+        for push in history.pushes.values()
+        if push.log == log and push.index is not None
+    }
+    for index in sorted(set(history.logs.get(log, ())) | set(confirmed)):
+        if index in found:
+            continue
+        push = confirmed.get(index)
+        if push is None:
+            history.broken("seen-lost", f"{log[0]}/{log[1]} {index} was seen, and is gone")
+        else:
+            text = (
+                f"{log[0]}/{log[1]} {index} was confirmed at {push.confirmed_at:.3f}, and is gone"
+            )
+            history.broken("confirm-lost", text)
+
+
+def _check_copies(history: History, logs: LogContents, dials: Mapping[str, int]) -> None:
+    """Each confirm has an index of its own; that an entry stands twice needs that it was resent."""
+    owners: dict[tuple[Log, int], Push] = {}
+    for push in history.pushes.values():
+        if push.index is None or push.log[0] in history.lost:
+            continue
+        other = owners.setdefault((push.log, push.index), push)
+        if other is not push:
+            text = f"{push.producer} {push.number} and {other.producer} {other.number}"
+            history.broken("copies-merged", f"{text} were both confirmed at {push.index}")
+    copies: dict[bytes, int] = {}
+    for log, entries in logs.items():
+        if log[0] not in history.lost:
+            for _, payload in entries:
+                copies[payload] = copies.get(payload, 0) + 1
+    for payload, count in copies.items():
+        source = history.pushes.get(payload)
+        if source is None:
+            continue
+        sent = source.attempts + dials.get(source.producer.partition(".")[0], 1) - 1
+        if count > sent:
+            text = (
+                f"{source.producer} {source.number} stands {count} times, sent at most {sent} times"
+            )
+            history.broken("too-many-copies", text)
+
+
+def _check_order(history: History) -> None:
+    """Pushes that succeeded at once were confirmed in their order."""
+    last: dict[tuple[str, Log], tuple[int, int]] = {}
+    pushes = (one for one in history.pushes.values() if one.attempts == 1)
+    for push in sorted(pushes, key=lambda one: one.number):
+        if push.index is None or push.log[0] in history.lost:
+            continue
+        key = (push.producer, push.log)
+        number, index = last.get(key, (-1, -1))
+        if push.index <= index:
+            text = f"{push.producer}: {number} stands at {index}, {push.number} at {push.index}"
+            history.broken("producer-order", text)
+        last[key] = (push.number, push.index)
+
+
+def _ranges(indexes: Sequence[int]) -> str:
+    """Indexes as people read them: 0-4, 7-9."""
+    parts: list[str] = []
+    start = previous = None
+    for index in [*indexes, None]:
+        if previous is not None and index != previous + 1:
+            parts.append(f"{start}-{previous}")
+            start = index
+        if previous is None:
+            start = index
+        previous = index
+    return ", ".join(parts) or "nothing"

@@ -1,0 +1,311 @@
+"""Virtual time: one scheduler, and an event loop for each simulated process.
+
+Nothing waits: when no callback is ready, time jumps to the next timer. Callbacks run in the order
+in which they became ready, timers in the order of their times and then of their making, so that a
+run depends on nothing but its seed.
+
+A process has an event loop of its own, which is what its code finds by
+`asyncio.get_running_loop()`. Through it alone it reaches the network, and with it a process is
+paused or killed: a dead process's callbacks never run again.
+"""
+
+import asyncio
+import contextvars
+import gc
+import heapq
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import contextmanager
+from enum import Enum
+from itertools import count
+from typing import Any, Final, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+EVENTS_MAX: Final = 200_000_000
+"""Callbacks in one run: what needs more does not end."""
+
+
+class SimulationStuck(Exception):
+    """Nothing is left to happen, and what is waited for has not happened."""
+
+
+class Life(Enum):
+    """What the scheduler does with a process's callbacks: run, keep or drop them."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    DEAD = "dead"
+
+
+class Scheduler:
+    """Virtual time and everything that is to happen.
+
+    Attributes:
+        now: seconds since the run began.
+        handled: callbacks run so far.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.handled = 0
+        self._ready: deque[tuple[ProcessLoop, asyncio.Handle]] = deque()
+        self._timers: list[tuple[float, int, ProcessLoop, asyncio.Handle]] = []
+        self._order = count()
+
+    def ready(self, loop: "ProcessLoop", handle: asyncio.Handle) -> None:
+        """Run a callback after those that are ready already."""
+        self._ready.append((loop, handle))
+
+    def at(self, when: float, loop: "ProcessLoop", handle: asyncio.Handle) -> None:
+        """Run a callback at a time, which may be past."""
+        heapq.heappush(self._timers, (when, next(self._order), loop, handle))
+
+    def run_until(self, done: "asyncio.Future[Any]") -> None:
+        """Let things happen until `done` is.
+
+        Raises:
+            SimulationStuck: that never comes.
+        """
+        ready = self._ready
+        running: ProcessLoop | None = None
+        last = self.handled + EVENTS_MAX
+        try:
+            while not done.done():
+                if not ready:
+                    self._advance()
+                    continue
+                loop, handle = ready.popleft()
+                if loop.life is not Life.RUNNING:
+                    loop.keep(handle)
+                elif not handle.cancelled():
+                    if loop is not running:
+                        running = loop
+                        asyncio._set_running_loop(loop)
+                    self.handled += 1
+                    handle._run()  # pyright: ignore[reportPrivateUsage]
+                    if self.handled > last:
+                        raise SimulationStuck(f"more than {EVENTS_MAX:,} callbacks")
+        finally:
+            asyncio._set_running_loop(None)
+
+    def _advance(self) -> None:
+        """Let time jump to the next timer, and make ready all that are due then."""
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][3].cancelled():
+            heapq.heappop(timers)
+        if not timers:
+            raise SimulationStuck("nothing is left to happen")
+        self.now = max(self.now, timers[0][0])
+        while timers and timers[0][0] <= self.now:
+            _, _, loop, handle = heapq.heappop(timers)
+            ready.append((loop, handle))
+
+
+class ProcessLoop(asyncio.BaseEventLoop):
+    """The event loop of one simulated process.
+
+    It has what nodes and clients use of a loop; the network's part is added by `network.py`.
+    Executors work inline: what they are given is done when `run_in_executor` returns. It never
+    runs by itself: the scheduler runs its callbacks.
+
+    Attributes:
+        name: of the process, for people.
+        life: whether its callbacks run.
+        errors: what its callbacks have raised.
+        sockets: its open connections.
+    """
+
+    def __init__(self, scheduler: Scheduler, name: str) -> None:
+        self.name = name
+        self.sockets: dict[asyncio.Transport, None] = {}
+        self.life = Life.RUNNING
+        self.errors: list[dict[str, Any]] = []
+        self._scheduler = scheduler
+        self._kept: list[asyncio.Handle] = []
+        # A task that is waited for by nobody must not be collected as garbage.
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._failed: list[asyncio.Task[Any]] = []
+
+    def __repr__(self) -> str:
+        return f"<ProcessLoop {self.name} {self.life.value}>"
+
+    # A process's life ------------------------------------------------------------------------
+
+    def keep(self, handle: asyncio.Handle) -> None:
+        """Take a callback that cannot run now."""
+        if self.life is Life.PAUSED:
+            self._kept.append(handle)
+
+    def pause(self) -> None:
+        """Stand still until `resume`, as a process that is stopped or collects garbage."""
+        if self.life is Life.RUNNING:
+            self.life = Life.PAUSED
+
+    def resume(self) -> None:
+        """Go on with all that has become ready meanwhile."""
+        if self.life is Life.PAUSED:
+            self.life = Life.RUNNING
+            kept, self._kept = self._kept, []
+            for handle in kept:
+                self._scheduler.ready(self, handle)
+
+    def kill(self) -> None:
+        """Never run anything again."""
+        self.life = Life.DEAD
+        self._kept.clear()
+
+    def close(self) -> None:
+        """Take apart the tasks of a process that is dead, so that they leave no complaints."""
+        self.life = Life.DEAD
+        tasks, self._tasks = self._tasks, {}
+        for task in tasks:
+            coroutine = task.get_coro()
+            assert isinstance(coroutine, Coroutine)
+            try:
+                coroutine.close()
+            except (RuntimeError, ValueError):  # it awaits in a `finally`, or is running
+                continue
+
+    # Time and callbacks ----------------------------------------------------------------------
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self._scheduler.now
+
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """Run a callback at this very time, after those that are ready already."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._scheduler.ready(self, handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """`call_soon`: there are no other threads."""
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run a callback after virtual seconds."""
+        return self.call_at(self._scheduler.now + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run a callback at a virtual time."""
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._scheduler.at(when, self, handle)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Nothing to do: the scheduler passes over cancelled timers."""
+
+    # Futures and tasks -----------------------------------------------------------------------
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        """Make a future of this process."""
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: contextvars.Context | None = None,
+        **_: object,
+    ) -> "asyncio.Task[T]":
+        """Run a coroutine in this process."""
+        assert isinstance(coro, Coroutine)
+        label = None if name is None else str(name)
+        task = asyncio.Task(coro, loop=self, name=label, context=context)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.pop(task, None)
+        if _unseen(task):
+            self._failed.append(task)
+
+    def unseen_failures(self) -> list[str]:
+        """Why tasks have failed that nobody waited for."""
+        return [repr(task.exception()) for task in self._failed if _unseen(task)]
+
+    def run_in_executor(
+        self, executor: object, func: Callable[[*Ts], T], *args: *Ts
+    ) -> "asyncio.Future[T]":
+        """Call a function now; the future has its result."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    # What asyncio asks of a loop ----------------------------------------------------------------
+
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return self.life is Life.RUNNING
+
+    def is_closed(self) -> bool:
+        """Whether the process is dead."""
+        return self.life is Life.DEAD
+
+    def get_debug(self) -> bool:
+        """Never: it costs time and changes nothing."""
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Note what a callback has raised; a dead process raises nothing."""
+        if self.life is not Life.DEAD:
+            self.errors.append(context)
+
+
+def _unseen(task: "asyncio.Task[Any]") -> bool:
+    """Whether a task has failed and nobody has asked why; what asyncio itself goes by."""
+    return bool(getattr(task, "_log_traceback", False))
+
+
+@contextmanager
+def deterministic_interpreter() -> Generator[None]:
+    """Keep the interpreter from running code at times of its own.
+
+    The garbage collector would end dropped tasks and generators when it happens to run; what is
+    dropped while a process runs is ended by that process, as on a loop of asyncio's own.
+    """
+
+    def finalize(generator: "AsyncGenerator[Any, Any]") -> None:
+        loop = asyncio._get_running_loop()
+        if loop is not None and not loop.is_closed():
+            loop.create_task(generator.aclose())
+
+    collects, hooks = gc.isenabled(), sys.get_asyncgen_hooks()
+    gc.disable()
+    sys.set_asyncgen_hooks(finalizer=finalize)
+    try:
+        yield
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+        if collects:
+            gc.enable()

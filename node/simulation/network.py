@@ -1,0 +1,347 @@
+"""The simulated network: hosts, what is between them, and what goes wrong there.
+
+Hosts are found by name, as `n0`. Each pipe of each connection draws its delays from a source of
+its own, so that what happens on one says nothing about another.
+"""
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any, Final, Protocol
+
+from rillnode.node.simulation.loop import Life, ProcessLoop, Scheduler
+from rillnode.node.simulation.pipes import Pipe, Sign, StreamTransport
+from rillnode.node.simulation.scenario import NetworkTable
+
+FREE_PORT_MIN: Final = 49_152
+RESEND_SECONDS: Final = 0.2
+"""After which TCP sends a lost segment again at first; doubled each time."""
+RESEND_SECONDS_MAX: Final = 10.0
+RESENDS_MAX: Final = 16
+SYN_SECONDS: Final = 1.0
+"""After which TCP asks again for a connection at first; doubled each time."""
+
+Factory = Callable[[], asyncio.BaseProtocol]
+
+
+class Latency(Protocol):
+    """How far hosts are from each other."""
+
+    def seconds(self, source: int, target: int, /) -> float:
+        """The delay of a message, one way."""
+        ...
+
+
+class Watcher(Protocol):
+    """Sees all that processes hand to the network, and all that comes out of it."""
+
+    def sent(self, pipe: Pipe, data: bytes) -> None:
+        """A process has sent bytes."""
+        ...
+
+    def delivered(self, pipe: Pipe, data: bytes) -> None:
+        """Bytes have arrived."""
+        ...
+
+
+class Host:
+    """A machine: its process comes and goes, its name stays.
+
+    Attributes:
+        number: place in the latency model.
+        loop: the process's event loop; that of the last one, where none runs.
+        up: whether the machine has power.
+        listeners: what accepts connections, by port.
+        free_at: when what it has sent is on the wire, for the bandwidth.
+    """
+
+    def __init__(self, network: "Network", name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+        self.up = True
+        self.listeners: dict[int, Factory] = {}
+        self.free_at = 0.0
+        self.lives = 0
+        self._network = network
+        self.loop: HostLoop
+
+    def boot(self) -> "HostLoop":
+        """Begin a process."""
+        self.lives += 1
+        self.up = True
+        self.loop = HostLoop(self._network, self)
+        self._network.release(self.name)
+        return self.loop
+
+    def end(self, *, power: bool) -> None:
+        """End the process: killed, or with the whole machine."""
+        self.loop.kill()
+        self.listeners.clear()
+        for transport in tuple(self.loop.sockets):
+            assert isinstance(transport, StreamTransport)
+            transport.die(tell=not power)
+        self.up = not power
+
+    @property
+    def runs(self) -> bool:
+        """Whether a process runs, or is paused."""
+        return self.up and self.loop.life is not Life.DEAD
+
+
+class HostLoop(ProcessLoop):
+    """A process's event loop, with the network that its host is in."""
+
+    def __init__(self, network: "Network", host: Host) -> None:
+        super().__init__(network.scheduler, host.name)
+        self._network = network
+        self._host = host
+
+    async def create_connection(self, *args: Any, **_: Any) -> tuple[asyncio.Transport, Any]:
+        """Connect to another host: protocol factory, name, port.
+
+        Raises:
+            OSError: there is no such host, or nothing listens.
+        """
+        protocol_factory, host, port = args
+        return await self._network.connect(self._host, protocol_factory, host, port)
+
+    async def create_server(self, *args: Any, **_: Any) -> asyncio.Server:
+        """Accept connections to a port of this host: protocol factory, any name, port.
+
+        Raises:
+            OSError: the port is in use.
+        """
+        protocol_factory, host, port = args
+        listeners = self._host.listeners
+        if port in listeners:
+            raise OSError(98, "Address already in use")
+        while not port or port in listeners:
+            port = max(FREE_PORT_MIN, *listeners, 0) + 1
+        listeners[port] = protocol_factory
+        return _Server(listeners, host, port)
+
+
+class _Name:
+    """What a listener asks of a bound socket."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._name = (host, port)
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._name
+
+
+class _Server(asyncio.Server):
+    """A bound port."""
+
+    def __init__(self, listeners: dict[int, Factory], host: str, port: int) -> None:
+        self._listeners = listeners
+        self._port = port
+        self._name = _Name(host, port)
+
+    @property
+    def sockets(self) -> Any:
+        return (self._name,)
+
+    def close(self) -> None:
+        self._listeners.pop(self._port, None)
+
+
+class Network:
+    """All hosts and the ways between them.
+
+    Attributes:
+        watchers: who sees what is sent and what arrives.
+        counts: segments, and what became of them.
+        bytes_sent: by host.
+        dials: connections that each host has asked for.
+        unread_bytes_max: the most that one direction of a connection held, buffers included.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, seed: object, latency: Latency, table: NetworkTable
+    ) -> None:
+        self.scheduler = scheduler
+        self.hosts: dict[str, Host] = {}
+        self.watchers: list[Watcher] = []
+        self.counts: Counter[str] = Counter()
+        self.bytes_sent: Counter[str] = Counter()
+        self.dials: Counter[str] = Counter()
+        self.unread_bytes_max = 0
+        self.processing_seconds = 0.0
+        self._seed = seed
+        self._latency = latency
+        self._table = table
+        self._jitter_seconds = table.jitter_ms / 1_000
+        self._byte_seconds = 8e-6 / table.bandwidth_mbit if table.bandwidth_mbit else 0.0
+        self._loop = ProcessLoop(scheduler, "network")
+        self._connections: Counter[tuple[str, str]] = Counter()
+        self._blocks: Counter[tuple[str, str]] = Counter()
+        self._stalled: dict[Pipe, None] = {}
+        self._harm: dict[tuple[str, str], list[str]] = {}
+
+    def add_host(self, name: str, number: int) -> Host:
+        """Add a machine, without a process."""
+        host = self.hosts[name] = Host(self, name, number)
+        return host
+
+    def random(self, purpose: str) -> Random:
+        """A source of chance of its own for each purpose."""
+        return Random(f"{self._seed} {purpose}")
+
+    def close(self) -> None:
+        """Carry nothing more."""
+        self._loop.close()
+
+    # Faults ----------------------------------------------------------------------------------
+
+    def block(self, ways: Iterable[tuple[str, str]]) -> None:
+        """Let nothing through from the first to the second of each pair, until `unblock`."""
+        self._blocks.update(ways)
+
+    def unblock(self, ways: Iterable[tuple[str, str]]) -> None:
+        """Undo one `block`; what was stopped is sent again soon."""
+        self._blocks.subtract(ways)
+        self._blocks += Counter[tuple[str, str]]()
+        self._release(lambda pipe: not self.blocked_way(pipe.source, pipe.target))
+
+    def release(self, name: str) -> None:
+        """A host is up: what was sent to it arrives after all, or is refused."""
+        self._release(lambda pipe: pipe.target == name)
+
+    def harm(self, source: str, target: str, how: str) -> None:
+        """Have the next segment of an open connection `corrupted` or `replayed`."""
+        self._harm.setdefault((source, target), []).append(how)
+
+    def blocked_way(self, source: str, target: str) -> bool:
+        """Whether nothing gets through."""
+        return (source, target) in self._blocks or not self.hosts[target].up
+
+    def _release(self, which: Callable[[Pipe], bool]) -> None:
+        for pipe in [one for one in self._stalled if which(one)]:
+            del self._stalled[pipe]
+            late = self._way_seconds(pipe) + pipe.random.random() * RESEND_SECONDS
+            self._loop.call_later(late, pipe.unblocked)
+
+    # What pipes ask --------------------------------------------------------------------------
+
+    def arrival(self, pipe: Pipe, size: int) -> float:
+        """When a segment that is sent now arrives."""
+        table, random, now = self._table, pipe.random, self.scheduler.now
+        delay = self._way_seconds(pipe)
+        self.counts["segments"] += 1
+        if self._jitter_seconds:
+            delay += random.expovariate(1.0 / self._jitter_seconds)
+        if table.loss:
+            resend = max(RESEND_SECONDS, 2 * delay)
+            for _ in range(RESENDS_MAX):
+                if random.random() >= table.loss:
+                    break
+                self.counts["lost"] += 1
+                delay += resend
+                resend = min(2 * resend, RESEND_SECONDS_MAX)
+        if table.reorder and random.random() < table.reorder:
+            self.counts["overtaken"] += 1
+            delay *= 1 + random.random()
+        if table.duplicate and random.random() < table.duplicate:
+            self.counts["doubled"] += 1
+        if self._byte_seconds:
+            host = self.hosts[pipe.source]
+            host.free_at = max(host.free_at, now) + size * self._byte_seconds
+            delay += host.free_at - now
+        return now + delay
+
+    def carry(self, pipe: Pipe, when: float, arrive: Callable[[], object]) -> None:
+        """Call `arrive` then, whoever lives or not."""
+        self._loop.call_at(when, arrive)
+
+    def blocked(self, pipe: Pipe) -> bool:
+        """Whether nothing gets through now; the pipe goes on when that is over."""
+        if not self.blocked_way(pipe.source, pipe.target):
+            return False
+        self.counts["stopped"] += 1
+        self._stalled[pipe] = None
+        return True
+
+    def sent(self, pipe: Pipe, data: bytes) -> None:
+        """A process has handed over bytes."""
+        self.bytes_sent[pipe.source] += len(data)
+        held = pipe.unread_bytes + pipe.sender.get_write_buffer_size()
+        if held > self.unread_bytes_max:
+            self.unread_bytes_max = held
+        for watcher in self.watchers:
+            watcher.sent(pipe, data)
+
+    def delivered(self, pipe: Pipe, data: bytes) -> bytes:
+        """Bytes arrive, as they are or harmed."""
+        for watcher in self.watchers:
+            watcher.delivered(pipe, data)
+        way = (pipe.source, pipe.target)
+        if way not in self._harm or not pipe.last:
+            return data
+        how = self._harm[way].pop(0)
+        if not self._harm[way]:
+            del self._harm[way]
+        self.counts[how] += 1
+        if how == "replayed":
+            return data + pipe.last
+        place = pipe.random.randrange(len(data))
+        flipped = data[place] ^ 1 << pipe.random.randrange(8)
+        return data[:place] + bytes((flipped,)) + data[place + 1 :]
+
+    def _way_seconds(self, pipe: Pipe) -> float:
+        source, target = self.hosts[pipe.source], self.hosts[pipe.target]
+        return self._latency.seconds(source.number, target.number) + self.processing_seconds
+
+    # Connecting ------------------------------------------------------------------------------
+
+    async def connect(
+        self, source: Host, factory: Factory, name: str, port: int
+    ) -> tuple[asyncio.Transport, Any]:
+        """Open a connection; asks again for as long as the caller waits.
+
+        Raises:
+            OSError: there is no such host, or nothing listens.
+        """
+        target = self.hosts.get(name)
+        if target is None:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        self.dials[source.name] += 1
+        out = self._pipe(source, target, dialling=True)
+        near = StreamTransport(source.loop, out, (name, port))
+        out.sender = near
+        opened = near.open_when_answered(factory)
+        self._knock(near, out, port, SYN_SECONDS)
+        await opened
+        return near, near.get_protocol()
+
+    def _pipe(self, source: Host, target: Host, *, dialling: bool) -> Pipe:
+        way = (source.name, target.name)
+        self._connections[way] += 1
+        random = self.random(f"{way[0]}>{way[1]} {self._connections[way]}")
+        return Pipe(self, *way, dialling=dialling, random=random)
+
+    def _knock(self, near: StreamTransport, out: Pipe, port: int, again: float) -> None:
+        """Ask for a connection, again after `again` seconds where the way is blocked."""
+        self._loop.call_at(self.arrival(out, 0), self._knocked, near, out, port, again)
+
+    def _knocked(self, near: StreamTransport, out: Pipe, port: int, again: float) -> None:
+        if not near.opening:
+            return
+        if self.blocked_way(out.source, out.target):
+            self._loop.call_later(again, self._knock, near, out, port, 2 * again)
+            return
+        source, target = self.hosts[out.source], self.hosts[out.target]
+        factory = target.listeners.get(port)
+        if factory is None:
+            self._loop.call_later(self._way_seconds(out), near.sign_arrived, Sign.RESET)
+            return
+        back = self._pipe(target, source, dialling=False)
+        far = StreamTransport(target.loop, back, (source.name, FREE_PORT_MIN))
+        back.sender, back.receiver = far, near
+        out.receiver = far
+        near.peer, far.peer = far, near
+        back.send(Sign.OPEN)
+        target.loop.call_soon(far.open, factory)

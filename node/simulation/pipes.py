@@ -1,0 +1,320 @@
+"""Simulated TCP connections: bytes in order, late, within a window, or cut off.
+
+A connection is two pipes. What is written becomes segments, which the network delays; a segment
+that is lost, overtaken or doubled on the way shows as delay only, as TCP sees to. Where the way is
+blocked, segments wait and are sent again when it is open.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from random import Random
+from typing import Final, Protocol
+
+from rillnode.node.simulation.loop import ProcessLoop
+
+SEGMENT_BYTES: Final = 65_536
+"""What travels and is read at once; asyncio reads 256 KiB at most."""
+
+WINDOW_BYTES: Final = 262_144
+"""Bytes of one direction that were sent and not read: both sockets' buffers."""
+
+
+class Sign(Enum):
+    """What travels beside bytes."""
+
+    OPEN = "open"
+    END = "end"
+    RESET = "reset"
+
+
+Item = bytes | Sign
+
+
+class Carrier(Protocol):
+    """The part of a network that a pipe needs."""
+
+    def arrival(self, pipe: "Pipe", size: int) -> float:
+        """When a segment that is sent now arrives."""
+        ...
+
+    def carry(self, pipe: "Pipe", when: float, arrive: Callable[[], object]) -> None:
+        """Call `arrive` then, whoever lives or not."""
+        ...
+
+    def blocked(self, pipe: "Pipe") -> bool:
+        """Whether nothing gets through now; the pipe is told by `Pipe.unblocked`."""
+        ...
+
+    def sent(self, pipe: "Pipe", data: bytes) -> None:
+        """A process has handed over bytes."""
+        ...
+
+    def delivered(self, pipe: "Pipe", data: bytes) -> bytes:
+        """Bytes arrive; what of them the receiver is to see."""
+        ...
+
+
+class Pipe:
+    """One direction of a connection.
+
+    Attributes:
+        source: name of the host that sends.
+        target: name of the host that receives.
+        dialling: whether the source is the side that has dialled.
+        random: decides what happens to its segments, apart from all other pipes.
+        last: the bytes that were delivered last, for who replays them.
+    """
+
+    sender: "StreamTransport"
+    receiver: "StreamTransport"
+
+    def __init__(
+        self, carrier: Carrier, source: str, target: str, *, dialling: bool, random: Random
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.dialling = dialling
+        self.random = random
+        self.last = b""
+        self._carrier = carrier
+        self._items: deque[tuple[float, Item]] = deque()
+        self._under_way = False
+        self.unread_bytes = 0
+
+    def send(self, item: Item) -> None:
+        """Send what has room in the window."""
+        size = 0
+        if isinstance(item, bytes):
+            size = len(item)
+            self.unread_bytes += size
+            self._carrier.sent(self, item)
+        self._items.append((self._carrier.arrival(self, size), item))
+        self._go_on()
+
+    def unblocked(self) -> None:
+        """Send again what was stopped."""
+        self._under_way = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._items and not self._under_way:
+            self._under_way = True
+            self._carrier.carry(self, self._items[0][0], self._arrive)
+
+    def _arrive(self) -> None:
+        if self._carrier.blocked(self):
+            return
+        self._under_way = False
+        item = self._items.popleft()[1]
+        if isinstance(item, bytes):
+            seen = self._carrier.delivered(self, item)
+            self.last = item
+            self.receiver.segment_arrived(seen, len(item))
+        else:
+            self.receiver.sign_arrived(item)
+        self._go_on()
+
+
+class StreamTransport(asyncio.Transport):
+    """One end of a connection, as a protocol sees it; its calls are on its process's loop."""
+
+    _protocol: asyncio.Protocol
+
+    def __init__(self, loop: ProcessLoop, out: Pipe, address: tuple[str, int]) -> None:
+        super().__init__({"peername": address})
+        self.loop = loop
+        self.peer: StreamTransport
+        self._out = out
+        self._buffer: deque[bytes] = deque()
+        self._buffered = 0
+        self._high, self._low = 65_536, 16_384
+        self._writing_paused = False
+        self._reading_paused = False
+        self._arrived: deque[tuple[bytes | Sign, int]] = deque()
+        self._closing = False
+        self._gone = False
+        self._opened: asyncio.Future[None] | None = None
+        self._factory: Callable[[], asyncio.BaseProtocol]
+        loop.sockets[self] = None
+
+    # Opening ---------------------------------------------------------------------------------
+
+    def open(self, factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.BaseProtocol:
+        """Make the protocol and let it begin."""
+        protocol = factory()
+        assert isinstance(protocol, asyncio.Protocol)
+        self._protocol = protocol
+        protocol.connection_made(self)
+        return protocol
+
+    def open_when_answered(
+        self, factory: Callable[[], asyncio.BaseProtocol]
+    ) -> "asyncio.Future[None]":
+        """Open when the other side says so; the future fails when it refuses."""
+        self._factory = factory
+        self._opened = self.loop.create_future()
+        return self._opened
+
+    @property
+    def opening(self) -> bool:
+        """Whether the other side has not answered, and still may."""
+        return not self._gone and self._opened is not None and not self._opened.done()
+
+    # What the protocol calls -------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes, or keep them while the window is full."""
+        if self._closing or self._gone or not data:
+            return
+        whole = bytes(data)
+        for at in range(0, len(whole), SEGMENT_BYTES):
+            self._buffer.append(whole[at : at + SEGMENT_BYTES])
+        self._buffered += len(whole)
+        self._push()
+        if self._buffered > self._high and not self._writing_paused:
+            self._writing_paused = True
+            self._protocol.pause_writing()
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """The protocol, once open."""
+        return self._protocol
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that did not fit in the window."""
+        return self._buffered
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set the marks at which the protocol is told."""
+        self._high = 65_536 if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def pause_reading(self) -> None:
+        """Take nothing more; idempotent."""
+        self._reading_paused = True
+
+    def resume_reading(self) -> None:
+        """Read on; idempotent."""
+        if self._reading_paused:
+            self._reading_paused = False
+            if self._arrived:
+                self.loop.call_soon(self._read)
+
+    def is_closing(self) -> bool:
+        """Whether it is closing or gone."""
+        return self._closing or self._gone
+
+    def close(self) -> None:
+        """Close once the buffer is empty."""
+        if not self._closing and not self._gone:
+            self._closing = True
+            self._push()
+
+    def abort(self) -> None:
+        """Close now; what is buffered is lost."""
+        self._end(None, tell=Sign.RESET)
+
+    # What pipes call -----------------------------------------------------------------------------
+
+    def segment_arrived(self, data: bytes, size: int) -> None:
+        """Take a segment of `size` bytes, of which the receiver sees `data`."""
+        if self._gone:
+            self._out.send(Sign.RESET)
+            return
+        self._arrived.append((data, size))
+        if len(self._arrived) == 1 and not self._reading_paused:
+            self.loop.call_soon(self._read)
+
+    def sign_arrived(self, sign: Sign) -> None:
+        """Take what is not bytes."""
+        match sign:
+            case Sign.OPEN:
+                self.loop.call_soon(self._answered)
+            case Sign.END:
+                self._arrived.append((sign, 0))
+                self.loop.call_soon(self._read)
+            case Sign.RESET:
+                self.loop.call_soon(self.reset)
+
+    def reset(self) -> None:
+        """The other side knows nothing of this connection."""
+        if self.opening and self._opened is not None:
+            self._opened.set_exception(ConnectionRefusedError("nothing listens there"))
+            self._forget()
+        else:
+            self._end(ConnectionResetError("reset by the peer"), tell=None)
+
+    def die(self, *, tell: bool) -> None:
+        """The process is no more; its operating system tells the other side, if it lives."""
+        if self._gone:
+            return
+        tell = tell and not self.opening
+        self._gone = True
+        if tell:
+            self._out.send(Sign.RESET)
+
+    # Inside --------------------------------------------------------------------------------------
+
+    def _answered(self) -> None:
+        if self._opened is None or self._opened.done():  # given up meanwhile
+            self._forget()
+            self._out.send(Sign.RESET)
+            return
+        self.open(self._factory)
+        self._opened.set_result(None)
+
+    def _push(self) -> None:
+        out, buffer = self._out, self._buffer
+        while buffer and out.unread_bytes < WINDOW_BYTES:
+            segment = buffer.popleft()
+            self._buffered -= len(segment)
+            out.send(segment)
+        if self._writing_paused and self._buffered <= self._low:
+            self._writing_paused = False
+            self.loop.call_soon(self._resume_writing)
+        if self._closing and not buffer:
+            self._end(None, tell=Sign.END)
+
+    def _resume_writing(self) -> None:
+        if not self._gone:
+            self._protocol.resume_writing()
+
+    def _read(self) -> None:
+        if not self._arrived or self._reading_paused or self._gone:
+            return
+        item, size = self._arrived.popleft()
+        if isinstance(item, Sign):
+            if not self._protocol.eof_received():
+                self.close()
+            return
+        self.peer.taken(size)
+        if item:
+            self._protocol.data_received(item)
+        if self._arrived:
+            self.loop.call_soon(self._read)
+
+    def taken(self, size: int) -> None:
+        """The other side has read; there is room in the window."""
+        self._out.unread_bytes -= size
+        if self._buffer and not self._gone:
+            self.loop.call_soon(self._push_more)
+
+    def _push_more(self) -> None:
+        if not self._gone:
+            self._push()
+
+    def _end(self, error: Exception | None, *, tell: Sign | None) -> None:
+        if self._gone:
+            return
+        self._forget()
+        self._buffer.clear()
+        self._buffered = 0
+        self._arrived.clear()
+        if tell is not None:
+            self._out.send(tell)
+        self.loop.call_soon(self._protocol.connection_lost, error)
+
+    def _forget(self) -> None:
+        self._gone = True
+        self.loop.sockets.pop(self, None)

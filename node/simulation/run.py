@@ -1,0 +1,324 @@
+"""One run of a scenario: real nodes and clients, faults, then peace, then the account."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from random import Random
+from typing import Final
+
+from rillnode.node.simulation.clients import (
+    Consumer,
+    Follower,
+    Producer,
+    Program,
+    Reader,
+    RouteCaller,
+    Share,
+    SlowReader,
+)
+from rillnode.node.simulation.faults import Fault, Injector, draw_faults
+from rillnode.node.simulation.history import Event, History, Log, Violation
+from rillnode.node.simulation.invariants import check_logs
+from rillnode.node.simulation.latency import make_latency
+from rillnode.node.simulation.loop import SimulationStuck
+from rillnode.node.simulation.ockam_clients import OckamUser
+from rillnode.node.simulation.scenario import Scenario
+from rillnode.node.simulation.wire import WireAudit
+from rillnode.node.simulation.world import Machine, NodeMachine, World
+
+LOOK_SECONDS: Final = 0.25
+"""How often it is looked whether all clients have got what they must, in virtual time."""
+
+READ_ENTRIES: Final = 1_000
+
+
+@dataclass(slots=True)
+class Result:
+    """What one run was.
+
+    Attributes:
+        seed: of the run.
+        trace_hash: the same for every run of the scenario with this seed.
+        virtual_seconds: how long it took there, `wall_seconds` here.
+        healed_seconds: from the end of the last fault until every client had everything; None if
+            that never came.
+        latencies_ms: from push to confirm, each entry.
+        deliveries_ms: from push to each follower, each entry.
+    """
+
+    seed: int
+    trace_hash: str = ""
+    faults: list[Fault] = field(default_factory=list[Fault])
+    violations: list[Violation] = field(default_factory=list[Violation])
+    events: list[Event] = field(default_factory=list[Event])
+    events_count: int = 0
+    virtual_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    healed_seconds: float | None = None
+    pushed: int = 0
+    confirmed: int = 0
+    delivered: int = 0
+    latencies_ms: list[float] = field(default_factory=list[float])
+    deliveries_ms: list[float] = field(default_factory=list[float])
+    matrix: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    bytes_sent: dict[str, int] = field(default_factory=dict[str, int])
+    network: dict[str, int] = field(default_factory=dict[str, int])
+
+
+class Run:
+    """A scenario with one seed; `run` may be called once.
+
+    Args:
+        scenario: what is simulated.
+        seed: decides everything that the scenario leaves open.
+        only: numbers of the faults that happen; None: all.
+    """
+
+    def __init__(self, scenario: Scenario, seed: int, *, only: Sequence[int] | None = None) -> None:
+        self.scenario = scenario
+        self.seed = seed
+        hosts = scenario.nodes + sum(getattr(scenario.clients, kind) for kind in _KINDS)
+        latency = make_latency(scenario.latency, hosts, Random(f"{seed} places"))
+        self.world = World(seed, latency, network=scenario.network, disk=scenario.disk)
+        self.world.network.processing_seconds = scenario.processing_ms / 1_000
+        scheduler = self.world.scheduler
+        self.history = History(lambda: scheduler.now)
+        self.world.network.watchers += [WireAudit(self.history), self.history]
+        self.programs: dict[str, Program] = {}
+        self._healed_at = 0.0
+        self._add_nodes()
+        self._add_clients()
+        drawn = draw_faults(
+            scenario,
+            seed,
+            list(self.world.nodes),
+            [(program.name, program.node) for program in self.programs.values()],
+        )
+        self.faults = [fault for fault in drawn if only is None or fault.number in only]
+        self._injector = Injector(self.world, self.history, self._restart)
+
+    def run(self) -> Result:
+        """Run it; the result is complete even where rules were broken."""
+        started = time.perf_counter()
+        result = Result(self.seed, faults=self.faults)
+        try:
+            self.world.run(self._direct(result))
+        except SimulationStuck as error:
+            self.history.broken("no-progress", str(error))
+        for text in self.world.errors():
+            self.history.broken("unhandled-error", text)
+        self.world.close()
+        self._account(result)
+        result.wall_seconds = time.perf_counter() - started
+        return result
+
+    # Who there is ----------------------------------------------------------------------------
+
+    def _add_nodes(self) -> None:
+        world, names = self.world, [f"n{number}" for number in range(self.scenario.nodes)]
+        for number, name in enumerate(names):
+            world.add_node(name, number)
+        if self.scenario.clients.callers:
+            for name, following in zip(names, islice(cycle(names), 1, None), strict=False):
+                if name != following:
+                    machine = world.nodes[name]
+                    machine.config = world.peer(machine.config, following)
+
+    def _add_clients(self) -> None:
+        clients, scenario = self.scenario.clients, self.scenario
+        names = list(self.world.nodes)
+        share = Share(self.world, self.history, scenario.partitions, scenario.seconds)
+        shares = _spread(scenario.messages, clients.producers)
+
+        def producer(machine: Machine, node: str, number: int) -> Program:
+            return Producer(
+                share,
+                machine,
+                node,
+                entries=shares[number],
+                window=clients.window,
+                size=clients.payload_bytes,
+            )
+
+        def caller(machine: Machine, node: str, number: int) -> Program:
+            following = names[(names.index(node) + 1) % len(names)]
+            return RouteCaller(share, machine, node, through=following)
+
+        makers: dict[str, Callable[[Machine, str, int], Program]] = {
+            "producers": producer,
+            "followers": lambda machine, node, _: Follower(share, machine, node),
+            "consumers": lambda machine, node, _: Consumer(share, machine, node),
+            "slow_readers": lambda machine, node, _: SlowReader(share, machine, node),
+            "readers": lambda machine, node, _: Reader(share, machine, node),
+            "callers": caller,
+            "ockam_users": lambda machine, node, _: OckamUser(share, machine, node),
+        }
+        place = len(names)
+        for kind, prefix in _KINDS.items():
+            for number in range(getattr(clients, kind)):
+                machine = self.world.add_machine(f"{prefix}{number}", place)
+                place += 1
+                node = names[number % len(names)]
+                self.programs[machine.name] = makers[kind](machine, node, number)
+
+    def _restart(self, machine: Machine) -> None:
+        if machine.runs:
+            return
+        self.world.boot(machine)
+        program = self.programs.get(machine.name)
+        if program is not None:
+            program.start()
+
+    # What happens ----------------------------------------------------------------------------
+
+    async def _direct(self, result: Result) -> None:
+        world = self.world
+        for node in world.nodes.values():
+            await world.watched(node.start())
+        for program in self.programs.values():
+            program.start()
+        await self._strike()
+        self._injector.heal()
+        for machine in world.machines.values():
+            self._restart(machine)
+        self._healed_at = world.scheduler.now
+        self.history.note("checker", "healed")
+        if await self._reached():
+            result.healed_seconds = world.scheduler.now - self._healed_at
+        else:
+            for text in self._missing():
+                self.history.broken("no-progress", text)
+        for program in self.programs.values():
+            program.stopping = True
+        check_logs(self.history, await self._read_logs(), self.world.network.dials)
+        for machine in world.nodes.values():
+            await self._end(machine)
+
+    async def _strike(self) -> None:
+        """Begin and end each fault in its time, for as long as faults last."""
+        begin, end = self._injector.begin, self._injector.end
+        plan = [(fault.at, 0, fault.number, begin, fault) for fault in self.faults]
+        plan += [(fault.at + fault.seconds, 1, fault.number, end, fault) for fault in self.faults]
+        start = self.world.scheduler.now
+        last = start + self.scenario.seconds
+        for at, _, _, act, fault in sorted(plan, key=lambda one: one[:3]):
+            if start + at > last:
+                break
+            await asyncio.sleep(start + at - self.world.scheduler.now)
+            act(fault)
+        await asyncio.sleep(last - self.world.scheduler.now)
+
+    async def _reached(self) -> bool:
+        deadline = self.world.scheduler.now + self.scenario.heal_seconds
+        while self._missing():
+            if self.world.scheduler.now > deadline:
+                return False
+            await asyncio.sleep(LOOK_SECONDS)
+        return True
+
+    def _missing(self) -> list[str]:
+        """What clients have not got yet."""
+        history, found = self.history, list[str]()
+        for program in self.programs.values():
+            if program.stream_name in history.lost:
+                continue
+            if isinstance(program, Producer | OckamUser) and not program.done:
+                found.append(f"{program.name}: not everything is confirmed")
+            elif isinstance(program, RouteCaller) and program.answered_at < self._healed_at:
+                found.append(f"{program.name}: no call along its route is answered")
+            elif isinstance(program, Follower):
+                for partition in range(self.scenario.partitions):
+                    end = history.confirmed_end((program.stream_name, partition))
+                    reached = program.reached.get(partition, 0)
+                    if reached < end:
+                        found.append(f"{program.name}: {reached} of {end} in partition {partition}")
+        return found
+
+    async def _read_logs(self) -> dict[Log, list[tuple[int, bytes]]]:
+        """Read every log whole, as a new client does."""
+        reader = self.world.add_machine("the-end", 0)
+        found: dict[Log, list[tuple[int, bytes]]] = {}
+
+        async def read(node: str) -> None:
+            client = await self.world.client(reader, node)
+            for info in await client.streams():
+                stream = await client.stream(info.name)
+                for partition in range(stream.partitions):
+                    log = found.setdefault((info.name, partition), [])
+                    while entries := await stream.pull(len(log), READ_ENTRIES, partition=partition):
+                        log += [(entry.index, bytes(entry.data)) for entry in entries]
+            await client.close()
+
+        async def read_all() -> None:
+            await asyncio.gather(*map(read, self.world.nodes))
+
+        task = reader.loop.create_task(read_all())
+        try:
+            async with asyncio.timeout(self.scenario.heal_seconds):
+                await self.world.watched(task)
+        except TimeoutError:
+            self.history.broken("no-progress", "the logs cannot be read at the end")
+        return found
+
+    async def _end(self, machine: NodeMachine) -> None:
+        """Ask a node how its actors are, and stop it as an operator does."""
+        if not machine.ready:
+            self.history.broken("no-progress", f"{machine.name} has not started again")
+            return
+        for name, stats in machine.node.status()["actors"].items():
+            if stats["failures"]:
+                text = f"{machine.name}: {name} failed {stats['failures']} times"
+                self.history.broken("unhandled-error", text)
+        try:
+            async with asyncio.timeout(self.scenario.heal_seconds):
+                await self.world.on(machine, machine.node.stop())
+        except TimeoutError:
+            self.history.broken("no-progress", f"{machine.name} does not stop")
+
+    # The account -----------------------------------------------------------------------------
+
+    def _account(self, result: Result) -> None:
+        history, network = self.history, self.world.network
+        result.trace_hash = history.trace_hash
+        result.violations = history.violations
+        result.events, result.events_count = history.events, history.events_count
+        result.virtual_seconds = self.world.scheduler.now
+        pushes = history.pushes.values()
+        result.pushed = len(pushes)
+        result.confirmed = sum(push.index is not None for push in pushes)
+        result.latencies_ms = [
+            (push.confirmed_at - push.pushed_at) * 1_000
+            for push in pushes
+            if push.index is not None
+        ]
+        for payload, seen in history.first_seen.items():
+            push = history.pushes.get(payload)
+            if push is None:
+                continue
+            row = result.matrix.setdefault(push.producer.partition(".")[0], {})
+            for who, at in seen.items():
+                name = who.partition(".")[0]
+                row[name] = row.get(name, 0) + 1
+                result.delivered += 1
+                result.deliveries_ms.append((at - push.pushed_at) * 1_000)
+        result.bytes_sent = dict(sorted(network.bytes_sent.items()))
+        result.network = dict(sorted(network.counts.items()))
+
+
+_KINDS: Final = {
+    "producers": "p",
+    "followers": "f",
+    "consumers": "c",
+    "slow_readers": "s",
+    "readers": "r",
+    "callers": "a",
+    "ockam_users": "o",
+}
+"""Kinds of clients, and the first letter of their names."""
+
+
+def _spread(total: int, parts: int) -> list[int]:
+    """Divide a number as evenly as can be; those at the front get what is left over."""
+    return [total // parts + (number < total % parts) for number in range(parts)] if parts else []

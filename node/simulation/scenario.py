@@ -1,0 +1,270 @@
+"""A scenario: what `rillnode sim run` simulates, as the tables of its TOML file.
+
+A key's description is its line under "Attributes". Both modes share the first keys: `model` floods
+messages over an overlay without any protocol, `protocol` runs real nodes and real clients.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.config.kinds import Count, Seconds
+
+Chance = Annotated[float, Meta(ge=0, le=1)]
+NotNegative = Annotated[float, Meta(ge=0, le=1e9)]
+Whole = Annotated[int, Meta(ge=0)]
+
+MODEL_NODES_MAX: Final = 100_000
+MODEL_LINKS_MAX: Final = 5_000_000
+"""Links of a model's overlay, counted at both ends; about 150 bytes each."""
+MODEL_ARRIVALS_MAX: Final = 50_000_000
+"""Arrivals at nodes that a model keeps, for percentiles; 8 bytes each, and 32 while sorting."""
+PROTOCOL_NODES_MAX: Final = 4_096
+
+FaultKind = Literal[
+    "kill",
+    "power_cut",
+    "pause",
+    "lost_disk",
+    "clock_jump",
+    "partition",
+    "one_way",
+    "clog",
+    "disk_full",
+    "disk_failing",
+    "disk_slow",
+    "bit_flip",
+    "corrupt_record",
+    "replayed_record",
+    "kill_client",
+]
+"""What can go wrong; `faults.py` says of each what it does."""
+
+
+class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every table of a scenario has in common."""
+
+
+class LatencyTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How long a message is on its way, one way.
+
+    Attributes:
+        model: `cities` places nodes in real cities, `lognormal` draws each pair's delay, `csv`
+            takes a matrix, `constant` gives every pair the same.
+        mean_ms: Mean delay of a pair, for `lognormal` and `constant`.
+        sigma: Spread of the logarithm, for `lognormal`.
+        file: For `csv`, the matrix: one row of milliseconds for each node. For `cities`, columns
+            city, latitude and longitude; default: the list that comes with rillnode.
+    """
+
+    model: Literal["cities", "lognormal", "csv", "constant"] = "cities"
+    mean_ms: NotNegative = 50.0
+    sigma: NotNegative = 0.5
+    file: Path | None = None
+
+
+class NetworkTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the network does all the time; it carries TCP, so that each shows as delay.
+
+    Attributes:
+        jitter_ms: Mean of what is added to each segment's delay, exponentially distributed.
+        loss: Part of the segments that are lost; each is sent again after a timeout.
+        reorder: Part of the segments that others overtake, which wait for it.
+        duplicate: Part of the segments that arrive twice; the second is thrown away.
+        bandwidth_mbit: What one host can send, in megabits per second; 0 means no limit.
+    """
+
+    jitter_ms: NotNegative = 0.0
+    loss: Chance = 0.0
+    reorder: Chance = 0.0
+    duplicate: Chance = 0.0
+    bandwidth_mbit: NotNegative = 0.0
+
+
+class DiskTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a node's disk does all the time.
+
+    Attributes:
+        sync_ms: Median time of a sync; it varies by about a half.
+        repair_seconds: Time until a store that failed has opened its disk again.
+    """
+
+    sync_ms: NotNegative = 2.0
+    repair_seconds: Seconds = 0.5
+
+
+class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Who uses the nodes. Clients are spread over nodes and partitions in turn.
+
+    Attributes:
+        producers: Clients that push.
+        window: Entries that a producer leaves unconfirmed.
+        payload_bytes: Size of an entry, 64 at least.
+        followers: Clients that subscribe from the first entry, across every reconnection.
+        consumers: Clients that subscribe from their saved position, end, and come again.
+        slow_readers: Followers that take only one batch a second.
+        readers: Clients that pull ranges anywhere in the log.
+        callers: Clients that send messages along routes through several nodes.
+        ockam_users: Clients that push, pull and save indexes with Ockam's stream protocols.
+    """
+
+    producers: Whole = 2
+    window: Count = 8
+    payload_bytes: Annotated[int, Meta(ge=64, le=1_000_000)] = 100
+    followers: Whole = 2
+    consumers: Whole = 1
+    slow_readers: Whole = 0
+    readers: Whole = 1
+    callers: Whole = 0
+    ockam_users: Whole = 1
+
+
+class FaultTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One fault, or several of its kind.
+
+    Attributes:
+        kind: What goes wrong.
+        at_seconds: When it begins; default: the seed decides.
+        seconds: How long it lasts; default: the seed decides.
+        nodes: Names of the nodes it strikes, or whose clients it strikes: `n0`, `n1`, ...;
+            default: the seed decides.
+        count: How many such faults.
+    """
+
+    kind: FaultKind
+    at_seconds: NotNegative | None = None
+    seconds: Seconds | None = None
+    nodes: tuple[str, ...] = ()
+    count: Count = 1
+
+
+class RandomFaults(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Faults that the seed draws, beside those of `[[fault]]`.
+
+    Attributes:
+        count: How many.
+        kinds: Of which kinds; default: all that nodes survive without losing data.
+    """
+
+    count: Whole = 0
+    kinds: tuple[FaultKind, ...] = (
+        "kill",
+        "power_cut",
+        "pause",
+        "clock_jump",
+        "partition",
+        "one_way",
+        "clog",
+        "disk_full",
+        "disk_failing",
+        "disk_slow",
+        "corrupt_record",
+        "replayed_record",
+        "kill_client",
+    )
+
+
+class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is simulated.
+
+    Attributes:
+        name: For people.
+        mode: `model`: flooding without protocol; `protocol`: real nodes and clients.
+        nodes: How many nodes.
+        degree: Neighbours of each node in the overlay.
+        messages: How many messages are published in all.
+        processing_ms: What a node needs for each message before it hands it on.
+        seconds: How long faults happen; publishing is spread over this time.
+        heal_seconds: Liveness: when all faults are over, the time within which every client must
+            have got everything.
+        partitions: Partitions of each stream.
+        latency: How long messages are on their way.
+        network: What else the network does.
+        disk: What disks do.
+        clients: Who uses the nodes.
+        random_faults: Faults that the seed draws.
+        fault: Faults one by one.
+    """
+
+    name: str = "scenario"
+    mode: Literal["model", "protocol"] = "protocol"
+    nodes: Annotated[int, Meta(ge=1, le=MODEL_NODES_MAX)] = 3
+    degree: Count = 4
+    messages: Count = 200
+    processing_ms: NotNegative = 0.0
+    seconds: Seconds = 30.0
+    heal_seconds: Seconds = 120.0
+    partitions: Annotated[int, Meta(ge=1, le=64)] = 1
+    latency: LatencyTable = LatencyTable()
+    network: NetworkTable = NetworkTable()
+    disk: DiskTable = DiskTable()
+    clients: ClientsTable = ClientsTable()
+    random_faults: RandomFaults = RandomFaults()
+    fault: tuple[FaultTable, ...] = field(default=())
+
+
+_HOST: Final = re.compile(r"n(0|[1-9][0-9]{0,5})")
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Read a scenario's file; relative paths in it are relative to its directory.
+
+    Raises:
+        ConfigError: it cannot be read, or a value cannot be; the text names file and key.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("scenario.file", f"{path}: cannot be read: {error}") from None
+    return parse_scenario(text, path)
+
+
+def parse_scenario(text: str, path: Path) -> Scenario:
+    """Read a scenario from the text of the file at `path`; errors as of `load_scenario`."""
+
+    def absolute(kind: type, value: object) -> Path:
+        if kind is not Path or not isinstance(value, str) or not value:
+            raise ValueError("Expected a path")
+        return path.parent / value
+
+    try:
+        tree = {"name": path.stem, **tomllib.loads(text)}
+        scenario = msgspec.convert(tree, Scenario, dec_hook=absolute)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("scenario.syntax", f"{path}: not TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        raise ConfigError("scenario.value", f"{path}: {error}") from None
+    if problem := _problem(scenario):
+        raise ConfigError("scenario.value", f"{path}: {problem}")
+    return scenario
+
+
+def _problem(scenario: Scenario) -> str:
+    """What the types do not say; nothing where all is well."""
+    if scenario.latency.model == "csv" and scenario.latency.file is None:
+        return "latency.file: missing; `csv` reads its matrix from there"
+    if scenario.mode == "model":
+        if scenario.degree >= scenario.nodes:
+            return f"degree: expected less than the {scenario.nodes} nodes"
+        if scenario.degree == 1 and scenario.nodes > 2:
+            return "degree: with one neighbour each, only two nodes reach each other"
+        if scenario.nodes * scenario.degree > MODEL_LINKS_MAX:
+            return f"degree: nodes times degree: expected at most {MODEL_LINKS_MAX:,}"
+        if scenario.nodes * scenario.messages > MODEL_ARRIVALS_MAX:
+            return f"messages: nodes times messages: expected at most {MODEL_ARRIVALS_MAX:,}"
+        return ""
+    if scenario.nodes > PROTOCOL_NODES_MAX:
+        return f'nodes: mode = "protocol" runs at most {PROTOCOL_NODES_MAX}'
+    if scenario.random_faults.count and not scenario.random_faults.kinds:
+        return "random_faults.kinds: expected at least one"
+    for number, fault in enumerate(scenario.fault):
+        for name in fault.nodes:
+            match = _HOST.fullmatch(name)
+            if match is None or int(match[1]) >= scenario.nodes:
+                return f"fault[{number}].nodes: {name!r}: expected n0 to n{scenario.nodes - 1}"
+    return ""

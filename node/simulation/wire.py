@@ -1,0 +1,76 @@
+"""What an eavesdropper on every simulated wire would find: no plain data, no nonce used twice."""
+
+from typing import Final
+
+from rillnode.codecs.noise_cipher import TAG_BYTES
+from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.codecs.noise_xx import PREAMBLE_BYTES
+from rillnode.node.simulation.clients import MARKER
+from rillnode.node.simulation.history import History
+from rillnode.node.simulation.pipes import Pipe
+
+HEAD_BYTES: Final = 12
+"""Records of one direction begin with the same plain bytes (lengths, routes), so that the first
+sealed bytes of two are the same if their nonces are. By chance that happens once in 2**96."""
+
+
+class _Direction:
+    """The records of one direction of a connection."""
+
+    def __init__(self, skip: int) -> None:
+        self.rest = bytearray()
+        self.skip = skip
+        self.records = 0
+        self.heads: dict[bytes, None] = {}
+
+
+class WireAudit:
+    """Watches what processes send; satisfies `Watcher`.
+
+    The first frame of a direction shows the ephemeral key of its side, which must be a new one:
+    with a key of another handshake its nonces would be used again.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._directions: dict[Pipe, _Direction] = {}
+        self._ephemerals: dict[bytes, str] = {}
+
+    def sent(self, pipe: Pipe, data: bytes) -> None:
+        """Look at bytes that a process has sent."""
+        if MARKER in data:
+            self._history.broken("plain-data", f"{pipe.source} sent data in clear to {pipe.target}")
+        direction = self._directions.get(pipe)
+        if direction is None:
+            skip = PREAMBLE_BYTES if pipe.dialling else 0
+            direction = self._directions[pipe] = _Direction(skip)
+        rest = direction.rest
+        rest += data
+        at = min(direction.skip, len(rest))
+        direction.skip -= at
+        while len(rest) - at >= 2:
+            end = at + 2 + int.from_bytes(rest[at : at + 2])
+            if end > len(rest):
+                break
+            self._record(pipe, direction, bytes(rest[at + 2 : min(end, at + 2 + DH_BYTES)]))
+            at = end
+        del rest[:at]
+
+    def delivered(self, pipe: Pipe, data: bytes) -> None:
+        """What arrives was seen when it was sent."""
+
+    def _record(self, pipe: Pipe, direction: _Direction, begin: bytes) -> None:
+        direction.records += 1
+        if direction.records == 1:
+            ephemeral = begin[:DH_BYTES]
+            if ephemeral in self._ephemerals:
+                other = self._ephemerals[ephemeral]
+                text = f"{pipe.source} and {other} have the same ephemeral key"
+                self._history.broken("nonce-reuse", text)
+            self._ephemerals[ephemeral] = pipe.source
+        elif len(begin) > TAG_BYTES:
+            head = begin[:HEAD_BYTES]
+            if head in direction.heads:
+                text = f"{pipe.source} sealed two records to {pipe.target} alike"
+                self._history.broken("nonce-reuse", text)
+            direction.heads[head] = None

@@ -1,0 +1,262 @@
+"""A world: a scheduler, a network, and on its hosts nodes and clients, all real but for time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from rillnode.actors.access import VERBS
+from rillnode.codecs.keys import SEED_BYTES, Identity
+from rillnode.codecs.noise import NoiseLink
+from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.node.client.client import Client
+from rillnode.node.client.session import Session
+from rillnode.node.config import Config, GrantTable, HttpListener, NoiseListener, PeerTable
+from rillnode.node.runtime import Node
+from rillnode.node.simulation.clock import MachineClock
+from rillnode.node.simulation.disk import Disk
+from rillnode.node.simulation.loop import ProcessLoop, Scheduler, deterministic_interpreter
+from rillnode.node.simulation.network import Host, Latency, Network, Watcher
+from rillnode.node.simulation.scenario import DiskTable, NetworkTable
+from rillnode.transports.links import LinkEvents
+from rillnode.transports.tcp import dial
+
+T = TypeVar("T")
+
+NOISE_PORT: Final = 4_100
+
+
+class Machine:
+    """A host and what is on it: its clock, its keys, its disk where it has one, its process.
+
+    Attributes:
+        name: its name in the network.
+        identity: its key; stays the same for all its processes.
+        clock: its clock.
+        loop: the event loop of its process.
+    """
+
+    def __init__(self, network: Network, host: Host) -> None:
+        self.name = host.name
+        self.host = host
+        self._network = network
+        self._keys = network.random(f"keys of {host.name}")
+        self.identity = Identity.from_seed(self._keys.randbytes(SEED_BYTES))
+        self.loop = host.boot()
+        self.clock = MachineClock(self.loop)
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process lives; it may be paused."""
+        return self.host.runs
+
+    def entropy(self, count: int, /) -> bytes:
+        """Random bytes that the seed decides."""
+        return self._keys.randbytes(count)
+
+    def boot(self) -> ProcessLoop:
+        """Begin a new process after the last has ended."""
+        self.loop = self.clock.loop = self.host.boot()
+        return self.loop
+
+    def end(self, *, power: bool = False) -> None:
+        """End the process at once: killed, or with the power of the machine."""
+        if self.runs:
+            self.host.end(power=power)
+
+
+class NodeMachine(Machine):
+    """A machine that runs a node.
+
+    Attributes:
+        node: the node of the last process.
+        started: whether a node was ever started.
+        ready: whether the node of this process has started.
+    """
+
+    node: Node
+
+    def __init__(self, network: Network, host: Host, config: Config, disk: DiskTable) -> None:
+        super().__init__(network, host)
+        self.config = config
+        self.disk = Disk(disk, network.random(f"disk of {host.name}"))
+        self.started = self.ready = False
+
+    def start(self) -> "asyncio.Task[None]":
+        """Start the node in the process that runs."""
+        self.started = True
+        disk, loop, clock = self.disk, self.loop, self.clock
+        node = self.node = Node(
+            self.config,
+            make_store=partial(disk.make_store, loop, clock),
+            clock=clock,
+            entropy=self.entropy,
+            identity=self.identity,
+        )
+
+        async def run() -> None:
+            await node.start()
+            self.ready = True
+
+        return loop.create_task(run())
+
+    def end(self, *, power: bool = False) -> None:
+        """End the process at once; the disk keeps what was synced, and perhaps more."""
+        if self.runs:
+            self.ready = False
+            super().end(power=power)
+            self.disk.crash()
+
+
+class World:
+    """Everything that is simulated in one run.
+
+    Attributes:
+        seed: what decides everything.
+        network: the hosts and what is between them.
+        nodes: the machines with nodes, by name.
+        machines: all machines, by name.
+    """
+
+    def __init__(
+        self,
+        seed: object,
+        latency: Latency,
+        *,
+        network: NetworkTable | None = None,
+        disk: DiskTable | None = None,
+        watchers: Sequence[Watcher] = (),
+    ) -> None:
+        self.seed = seed
+        self.scheduler = Scheduler()
+        self.network = Network(self.scheduler, seed, latency, network or NetworkTable())
+        self.network.watchers.extend(watchers)
+        self.machines: dict[str, Machine] = {}
+        self.nodes: dict[str, NodeMachine] = {}
+        self._disk = disk or DiskTable()
+        self._loops: list[ProcessLoop] = []
+        self._director = ProcessLoop(self.scheduler, "director")
+
+    # Machines --------------------------------------------------------------------------------
+
+    def add_node(self, name: str, number: int, config: Config | None = None) -> NodeMachine:
+        """Add a machine that is to run a node; `start_node` starts it."""
+        host = self.network.add_host(name, number)
+        found = NodeMachine(self.network, host, config or node_config(name), self._disk)
+        self.machines[name] = self.nodes[name] = found
+        self._loops.append(found.loop)
+        return found
+
+    def add_machine(self, name: str, number: int) -> Machine:
+        """Add a machine for a client; `number` is its place in the latency model."""
+        found = self.machines[name] = Machine(self.network, self.network.add_host(name, number))
+        self._loops.append(found.loop)
+        return found
+
+    def peer(self, config: Config, *others: str) -> Config:
+        """A configuration with other nodes as peers, by their names."""
+        peers = tuple(
+            PeerTable(
+                name=name,
+                noise=f"{name}:{NOISE_PORT}",
+                identity=self.nodes[name].identity.public_hex,
+            )
+            for name in others
+        )
+        return replace_peers(config, peers)
+
+    def boot(self, machine: Machine) -> None:
+        """Begin a new process on a machine; a node's is started."""
+        self._loops.append(machine.boot())
+        if isinstance(machine, NodeMachine):
+            machine.start()
+
+    async def client(self, machine: Machine, node: str, *, reconnect: bool = True) -> Client:
+        """A client on a machine, connected to a node; for the machine's own process."""
+        session = Session(
+            self.connector(machine, node), reconnect=reconnect, entropy=machine.entropy
+        )
+        await session.open()
+        return Client(session)
+
+    def connector(self, machine: Machine, node: str) -> Callable[[LinkEvents], Awaitable[object]]:
+        """A way to open links from a machine to a node."""
+        expected = self.nodes[node].identity.public_hex
+
+        async def connect(events: LinkEvents) -> object:
+            codec = NoiseLink.initiator(
+                machine.identity, node_identity=expected, ephemeral=machine.entropy(DH_BYTES)
+            )
+            return await dial(
+                node,
+                NOISE_PORT,
+                codec=codec,
+                events=events,
+                transport_name="noise",
+                clock=machine.clock,
+            )
+
+        return connect
+
+    # Running ---------------------------------------------------------------------------------
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on a loop that stands beside all machines, and all else meanwhile.
+
+        Raises:
+            SimulationStuck: it waits for what can never happen.
+        """
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError("a world runs its own event loops: call this outside of asyncio")
+        with deterministic_interpreter():
+            task = self._director.create_task(coroutine)
+            self.scheduler.run_until(task)
+            return task.result()
+
+    async def on(self, machine: Machine, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in a machine's process, and wait for its result."""
+        return await self.watched(machine.loop.create_task(coroutine))
+
+    async def watched(self, task: "asyncio.Task[T]") -> T:
+        """Wait for a task of another process; without end where that process dies."""
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        task.add_done_callback(lambda _: loop.call_soon(ended.set))
+        await ended.wait()
+        return task.result()
+
+    def errors(self) -> list[str]:
+        """What callbacks of all processes have raised and nobody caught."""
+        found: list[str] = []
+        for loop in (*self._loops, self._director):
+            found += [
+                f"{loop.name}: {error.get('message')}: {error.get('exception')!r}"
+                for error in loop.errors
+            ]
+            found += [f"{loop.name}: a task failed: {text}" for text in loop.unseen_failures()]
+        return found
+
+    def close(self) -> None:
+        """Take everything apart; nothing can run any more."""
+        for loop in (*self._loops, self._director):
+            loop.close()
+        self.network.close()
+
+
+def node_config(name: str, *grants: GrantTable) -> Config:
+    """A node with its `noise` listener only; without grants, everybody with a key may do all."""
+    return Config(
+        name=name,
+        data_dir=Path(name),
+        noise=NoiseListener(listen=f"{name}:{NOISE_PORT}"),
+        http=HttpListener(enabled=False),
+        grants=grants or (GrantTable(who="noise:*", streams="*", may=VERBS),),
+    )
+
+
+def replace_peers(config: Config, peers: tuple[PeerTable, ...]) -> Config:
+    """A configuration with other peers."""
+    return msgspec.structs.replace(config, peers=peers)

@@ -1,0 +1,211 @@
+"""Streamr's side of a node: its key, its actors, and the listener for its clients."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+
+from rillnode.actors.ports import Entropy
+from rillnode.actors.storage import StreamRecord
+from rillnode.actors.streamr.catalogue import Catalogue
+from rillnode.actors.streamr.connection import StreamrEvents
+from rillnode.actors.streamr.context import Relays, StreamrContext
+from rillnode.actors.streamr.directory import Directory, Done, LoadDirectory
+from rillnode.actors.streamr.key_exchange import KeyExchangeActor
+from rillnode.actors.streamr.relay import RelayActor
+from rillnode.actors.streamr.sessions import Sessions, SessionSettings
+from rillnode.actors.streams.context import (
+    PushedKeys,
+    StreamContext,
+    StreamRemoved,
+    stream_address,
+)
+from rillnode.actors.system import Cell
+from rillnode.codecs.errors import StoreError
+from rillnode.codecs.keys import Identity
+from rillnode.codecs.limits import STREAMR_FRAME_BYTES_MAX, STREAMR_LINK_BUFFER_BYTES_MAX
+from rillnode.codecs.streamr.control_forms import CONTROL_VERSIONS
+from rillnode.codecs.streamr.ethereum import SECRET_BYTES, EthereumKey
+from rillnode.codecs.streamr.session_tokens import derive_key
+from rillnode.codecs.streamr.sort_keys import pushed_keys
+from rillnode.node.config import Config, StreamrListener
+from rillnode.node.keyfiles import read_secret, write_secret
+from rillnode.node.streamr_rest import PREFIX, Rest, add_routes
+from rillnode.node.streamr_rest.numbers import Numbers
+from rillnode.node.tls import tls_context
+from rillnode.transports.clock import Clock
+from rillnode.transports.groups import LinkGroup
+from rillnode.transports.links import LinkLimits
+from rillnode.transports.web import WebServer, accept_websocket, listen_web
+
+PING_SECONDS: Final = 60.0
+"""Clients never ping; Streamr's broker does so often."""
+
+MESSAGE_VERSIONS: Final = (30, 31, 32)
+"""What a connection may ask to be sent; Streamr's broker."""
+
+_TOKENS: Final = b"streamr session tokens"
+
+
+class Streamr:
+    """The parts of a node that its `[streamr]` table asks for.
+
+    Raises:
+        ConfigError: the key's file cannot be used.
+    """
+
+    _context: StreamrContext
+    _catalogue: Catalogue
+    _sessions: Sessions
+    _stream_service: Cell
+
+    def __init__(
+        self, config: Config, table: StreamrListener, identity: Identity, entropy: Entropy
+    ) -> None:
+        self._table = table
+        self._entropy = entropy
+        self._key = _read_or_make_key(config.ethereum_key_file, entropy(SECRET_BYTES))
+        self._token_key = derive_key(bytes.fromhex(identity.seed_hex), _TOKENS)
+
+    @property
+    def ethereum_address(self) -> str:
+        """The address that signs what other clients have pushed."""
+        return self._key.address
+
+    @property
+    def pushed_keys(self) -> PushedKeys:
+        """The secondary keys of what other clients push."""
+        return partial(pushed_keys, self._key.address)
+
+    @property
+    def open(self) -> Sequence[Cell]:
+        """The connections that there are."""
+        return tuple(self._context.open) if hasattr(self, "_context") else ()
+
+    def start(self, streams: StreamContext, stream_service: Cell) -> None:
+        """Make the actors."""
+        system = streams.system
+        self._stream_service = stream_service
+        self._catalogue = Catalogue(streams.access)
+        settings = SessionSettings(
+            token_key=self._token_key,
+            token_seconds=self._table.session_seconds,
+            logins_per_minute=self._table.logins_per_minute,
+            api_keys={key.hash: key.name for key in self._table.apikeys},
+        )
+        sessions = self._sessions = Sessions(settings, streams.clock, self._entropy)
+
+        def make_relay(stream_id: str, partition: int) -> Cell:
+            return system.spawn(partial(RelayActor, self._context, stream_id, partition))
+
+        directory = partial(Directory, streams.store, sessions, self._catalogue)
+        self._context = StreamrContext(
+            streams=streams,
+            node_key=self._key,
+            sessions=sessions,
+            relays=Relays(make_relay),
+            key_exchange=system.spawn(lambda: KeyExchangeActor(self._context)),
+            directory=system.spawn(directory),
+        )
+
+    def changed(self, change: StreamRecord | StreamRemoved) -> None:
+        """Tell those who know a stream that its record is another, or that it is no more."""
+        self._catalogue.tell(change)
+        self._context.relays.tell(change)
+        if isinstance(change, StreamRecord):
+            router = self._context.streams.router
+            for partition in range(change.partitions):
+                cell = router.lookup(stream_address(change.name, partition))
+                if cell is not None:
+                    self._context.streams.system.post(cell, change)
+
+    async def listen(self, clock: Clock) -> WebServer:
+        """Bind the listener, once logouts and permissions are known again.
+
+        Raises:
+            ConfigError: the TLS certificate or its key cannot be used.
+            StoreError: what is known cannot be read.
+            TransportError: the address cannot be bound.
+        """
+        table = self._table
+        done: Done = await self._context.streams.system.ask(
+            self._context.directory, LoadDirectory()
+        )
+        if done.error is not None:
+            raise StoreError("store.failed", done.error.text)
+        limits = LinkLimits(
+            # WebSocket's own pings find out who is gone, so that nobody need be idle for too long.
+            idle_ping_seconds=None,
+            idle_close_seconds=None,
+            buffer_bytes_max=STREAMR_LINK_BUFFER_BYTES_MAX,
+            connections_max=table.connections_max,
+            connections_per_address_max=table.connections_per_address_max,
+        )
+        group = LinkGroup(transport="streamr", clock=clock, limits=limits)
+        app = self._app(group)
+        rest = Rest(
+            context=self._context,
+            sessions=self._sessions,
+            catalogue=self._catalogue,
+            stream_service=self._stream_service,
+            numbers=Numbers(self._entropy),
+            origins=frozenset(table.origins),
+        )
+        add_routes(app, rest)
+        return await listen_web(app, *table.address, group=group, tls=tls_context(table, "streamr"))
+
+    def status(self) -> dict[str, Any] | None:
+        """The node's address, and what was dropped or refused."""
+        if not hasattr(self, "_context"):
+            return None
+        return {
+            "ethereum_address": self.ethereum_address,
+            "connections": len(self._context.open),
+            "counters": dict(self._context.counters),
+        }
+
+    def _app(self, group: LinkGroup) -> web.Application:
+        async def connect(request: web.Request) -> web.StreamResponse:
+            try:
+                control_version = _version(request, "controlLayerVersion", CONTROL_VERSIONS)
+                message_version = _version(request, "messageLayerVersion", MESSAGE_VERSIONS)
+            except ValueError as error:
+                return web.Response(status=400, text=f"{error}\n")
+            return await accept_websocket(
+                request,
+                StreamrEvents(self._context, control_version, message_version),
+                group,
+                text=True,
+                message_bytes_max=STREAMR_FRAME_BYTES_MAX,
+                ping_seconds=PING_SECONDS,
+            )
+
+        app = web.Application()
+        app.router.add_get(f"{PREFIX}/ws", connect)
+        return app
+
+
+def _read_or_make_key(path: Path, secret: bytes) -> EthereumKey:
+    """Read the node's key, or write one with `secret` where there is none."""
+    if path.exists():
+        return read_secret(path, EthereumKey.from_hex, "a node that starts without this file")
+    key = EthereumKey(secret)
+    write_secret(path, key.secret_hex)
+    return key
+
+
+def _version(request: web.Request, name: str, known: Sequence[int]) -> int:
+    """The version that a connection asks for.
+
+    Raises:
+        ValueError: none, or one that is not known; the text is for the client.
+    """
+    text = request.query.get(name)
+    for version in known:
+        if text == str(version):
+            return version
+    asked = "missing" if text is None else f"{text[:20]!a}"
+    expected = ", ".join(map(str, known))
+    raise ValueError(f"{name} is {asked}; expected one of {expected}")

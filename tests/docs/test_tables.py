@@ -1,0 +1,27 @@
+"""The page of tables names every column as the code has it."""
+
+import re
+
+import pytest
+from pyspark.sql.types import StructType
+
+from doc_support import ROOT
+from rillnode.node.pipeline.gold_tables import GOLD
+from rillnode.node.pipeline.silver_table import SILVER_STRUCT
+from rillnode.node.pipeline.tables import BRONZE_STRUCT
+
+TABLES = {
+    "Bronze": BRONZE_STRUCT,
+    "Silver": SILVER_STRUCT,
+    **{table.name: table.struct for table in GOLD},
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_column_is_described(name: str) -> None:
+    page = (ROOT / "docs/reference/tables.md").read_text(encoding="utf-8")
+    section = re.split(rf"^#+ {name}$", page, flags=re.MULTILINE)[1]
+    section = re.split(r"^#", section, maxsplit=1, flags=re.MULTILINE)[0]
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| .+ \|$", section, re.MULTILINE)
+    struct: StructType = TABLES[name]
+    assert rows == [(field.name, field.dataType.simpleString()) for field in struct.fields]

@@ -1,0 +1,40 @@
+"""A node with a Spark sink in a process of its own, as the kill tests start it.
+
+    python sink_node.py DIRECTORY
+
+Prints its Noise address and identity as JSON; data and table lie in DIRECTORY.
+"""
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+from nodes import node_config
+from rillnode.node.config import SinkTables, SparkSink
+from rillnode.node.runtime import Node
+
+
+async def main(directory: Path) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    sink = SparkSink(
+        name="bronze",
+        streams=("s*",),
+        table_dir=directory / "table",
+        trigger_seconds=0.1,
+        batch_rows_max=20_000,
+    )
+    config = msgspec.structs.replace(
+        node_config(directory / "data"), sink=SinkTables(spark=(sink,))
+    )
+    async with Node(config) as node:
+        print(json.dumps({**node.addresses(), "identity": node.identity}), flush=True)
+        await stop.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))

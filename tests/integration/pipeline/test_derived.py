@@ -1,0 +1,112 @@
+"""The tables made of bronze, as the job and the command line keep them: up to date, or anew."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from pyspark.sql import SparkSession
+
+from chained_tables import Pipeline
+from rillnode.codecs.errors import StoreError
+from rillnode.node.pipeline import derived as deriving
+from rillnode.node.pipeline.derived import Derived
+from rillnode.node.pipeline.gold_tables import DERIVED, LAG, MINUTES
+from rillnode.node.pipeline.job_config import DerivedConfig
+from rillnode.node.pipeline.progress import Batch
+from rillnode.node.pipeline.replay import replay
+from streamr_samples import make_message
+
+pytestmark = pytest.mark.spark
+
+SECONDS_MAX = 240.0
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, tmp_path: Path) -> Pipeline:
+    return Pipeline(spark, tmp_path)
+
+
+@pytest.fixture
+def config(pipeline: Pipeline) -> DerivedConfig:
+    return DerivedConfig(
+        bronze_dir=str(pipeline.bronze.table),
+        silver_dir=str(pipeline.silver),
+        gold_dir=str(pipeline.gold),
+        checkpoint_dir=str(pipeline.checkpoint),
+        consumer="sink/bronze",
+        trigger_seconds=0.1,
+    )
+
+
+def wait_for(derived: Derived, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, derived.report()
+        derived.step()
+        time.sleep(0.05)
+
+
+def test_tables_are_kept_up_to_date_until_they_are_stopped(
+    pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deriving, "GOLD_SECONDS", 0.1)
+    drain_file = tmp_path / "drain"
+    derived = Derived(pipeline.spark, config, drain_file)
+    derived.start()
+    derived.step()  # there is no bronze yet
+    pipeline.land(*(make_message(at) for at in range(5)))
+    derived.note_lag(Batch(0, True, 1.0, {}, {("s", 0): 5}, {("s", 0): 8}))
+    wait_for(derived, lambda: bool(pipeline.gold_rows(MINUTES)))
+    with pytest.raises(StoreError, match=r"file\.locked"):
+        Derived(pipeline.spark, config, drain_file).run_once()
+    drain_file.touch()
+    derived.finish()
+    assert derived.report() == {"silver": {"state": "running"}, "gold": {"state": "running"}}
+    assert pipeline.indexes() == list(range(5))
+    assert [row["messages"] for row in pipeline.gold_rows(MINUTES)] == [5]
+    assert [row["rows_behind"] for row in pipeline.gold_rows(LAG)] == [3]
+
+
+def test_a_failure_is_told_and_tried_again(
+    pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.0,))
+    pipeline.land(make_message(1))
+    # A bronze table lies where silver is to be.
+    derived = Derived(
+        pipeline.spark, replace(config, silver_dir=config.bronze_dir), tmp_path / "drain"
+    )
+    wait_for(derived, lambda: "failed" in str(derived.report()))
+    wait_for(derived, lambda: "'failures': 2" in str(derived.report()))
+    assert "other columns" in str(derived.report())
+    (tmp_path / "drain").touch()
+    derived.finish()
+
+
+@pytest.mark.long
+def test_a_replay_makes_the_same_tables_which_then_go_on(
+    pipeline: Pipeline, config: DerivedConfig, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    pipeline.land(make_message(1), make_message(2), make_message(1))
+    derived = Derived(pipeline.spark, config, tmp_path / "drain")
+    derived.run_once()
+    derived.note_lag(Batch(0, True, 1.0, {}, {("s", 0): 5}, {("s", 0): 8}))
+    derived.start()
+    derived.finish()
+    rows = pipeline.rows()
+    gold = {table: pipeline.gold_rows(table) for table in (*DERIVED, LAG)}
+    assert gold[LAG]
+    for file in pipeline.silver.glob("*.parquet"):
+        file.unlink()
+    replay(pipeline.spark, config, tmp_path / "drain", said.append)
+    assert pipeline.rows() == rows
+    assert {table: pipeline.gold_rows(table) for table in (*DERIVED, LAG)} == gold
+    assert len(said) == 2
+    assert sorted(path.name for path in tmp_path.iterdir() if "repla" in path.name) == []
+    # The tables have moved, and so has the checkpoint: the query knows what it has seen.
+    pipeline.land(make_message(2), make_message(3))
+    pipeline.run()
+    assert pipeline.indexes() == [0, 1, 4]

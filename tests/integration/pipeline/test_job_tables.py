@@ -1,0 +1,149 @@
+"""The whole job with all its tables: killed at any moment, none of them misses or repeats a row."""
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from fake_sink import FakeSink
+from rillnode.codecs.entries import EntryKind
+from rillnode.node.pipeline.delta_log import open_table
+from rillnode.node.pipeline.gold_tables import CHAINS, LAG, MINUTES, GoldTable
+from rillnode.node.pipeline.job_config import DerivedConfig, JobConfig
+from rillnode.node.pipeline.process import SparkJob, session_members, start_job
+from rillnode.node.pipeline.upsert import read_rows
+from streamr_samples import make_message
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+SECONDS_MAX = 600.0
+MESSAGES = 12_000
+REPEATED = 1_000
+
+
+class Job:
+    """A job whose end a test waits for."""
+
+    def __init__(self, config: JobConfig, log: Path, python_path: str) -> None:
+        self.config = config
+        self._log = log
+        self._environment = {"PYTHONPATH": python_path}
+        self._ended = asyncio.Event()
+        self._job: SparkJob | None = None
+
+    def start(self) -> None:
+        self._ended.clear()
+        self._job = start_job(
+            self.config, self._log, self._environment, lambda _: self._ended.set()
+        )
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + SECONDS_MAX
+        while not condition():
+            assert time.monotonic() < deadline, self._log.read_text()
+            assert not self._ended.is_set(), self._log.read_text()
+            await asyncio.sleep(0.05)
+
+    async def stop(self, *, kill: bool) -> None:
+        assert self._job is not None
+        (self._job.kill if kill else self._job.terminate)()
+        await asyncio.wait_for(self._ended.wait(), SECONDS_MAX)
+        deadline = time.monotonic() + SECONDS_MAX
+        while session_members(self._job.pid):
+            assert time.monotonic() < deadline, "processes have outlived the job"
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def sink() -> Generator[FakeSink]:
+    sink = FakeSink()
+    yield sink
+    sink.close()
+
+
+def batches(checkpoint: str, kind: str) -> int:
+    """Number of the last batch that Spark's log of offsets or commits knows."""
+    directory = Path(checkpoint) / kind
+    if not directory.is_dir():
+        return -1
+    return max((int(name) for name in os.listdir(directory) if name.isdecimal()), default=-1)
+
+
+def test_kills_leave_every_event_in_silver_once_and_gold_counts_them(
+    sink: FakeSink, tmp_path: Path, worker_path: str
+) -> None:
+    """Each kill comes while a batch of silver is between its plan and its commit."""
+    messages = [
+        make_message(at, previous=at - 1 if at else None, content=f'{{"n":{at}}}')
+        for at in range(MESSAGES)
+    ]
+    for first in range(0, MESSAGES, 500):
+        sink.append("s", messages[first : first + 500], kind=EntryKind.STREAMR)
+    sink.append("s", messages[-REPEATED:], kind=EntryKind.STREAMR)
+    options = sink.serve()
+    silver = tmp_path / "silver"
+    derived = DerivedConfig(
+        bronze_dir=str(tmp_path / "bronze"),
+        silver_dir=str(silver),
+        gold_dir=str(tmp_path / "gold"),
+        checkpoint_dir=str(silver / "_checkpoints" / "silver"),
+        consumer="sink/bronze",
+        trigger_seconds=0.1,
+        batch_rows_max=1_000,
+        compact_commits=10,
+    )
+    config = JobConfig(
+        sink=options.sink,
+        url=options.url,
+        node_identity=options.node_identity,
+        key_file=options.key_file,
+        client=options.client,
+        table_dir=derived.bronze_dir,
+        checkpoint_dir=str(tmp_path / "bronze" / "_checkpoints" / "bronze"),
+        work_dir=str(tmp_path / "work"),
+        trigger_seconds=0.1,
+        batch_rows_max=1_000,
+        compact_commits=10,
+        derived=derived,
+    )
+
+    def gold(table: GoldTable) -> list[dict[str, Any]]:
+        return read_rows(str(tmp_path / "gold" / table.name), table).to_pylist()
+
+    def in_the_middle(before: int) -> bool:
+        planned = batches(derived.checkpoint_dir, "offsets")
+        return planned > before + 1 and planned > batches(derived.checkpoint_dir, "commits")
+
+    async def scenario() -> None:
+        job = Job(config, tmp_path / "bronze.log", worker_path)
+        for _ in range(3):
+            before = batches(derived.checkpoint_dir, "offsets")
+            job.start()
+            await job.until(partial(in_the_middle, before))
+            await job.stop(kill=True)
+        job.start()
+        await job.until(
+            lambda: (
+                open_table(str(tmp_path / "gold" / CHAINS.name)) is not None
+                and sum(row["messages"] for row in gold(CHAINS)) == MESSAGES
+                and sum(row["duplicates"] for row in gold(CHAINS)) == REPEATED
+                and bool(gold(LAG))
+            )
+        )
+        await job.stop(kill=False)
+
+    asyncio.run(scenario())
+    seen: Counter[str] = Counter()
+    for name in DeltaTable(silver).file_uris():
+        seen.update(pq.read_table(name, columns=["event_id"]).column(0).to_pylist())
+    assert (len(seen), set(seen.values())) == (MESSAGES, {1})
+    assert sum(row["messages"] for row in gold(MINUTES)) == MESSAGES
+    assert sum(row["gaps"] + row["late"] for row in gold(CHAINS)) == 0

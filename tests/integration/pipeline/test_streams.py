@@ -1,0 +1,129 @@
+"""Spark applications that read and write a real node's streams, without a sink on the node."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from nodes import CLIENT, node_config
+from rillnode.codecs.row_envelope import RepeatFilter, decode_row
+from rillnode.node.client import BlockingClient, connect_blocking
+from rillnode.node.keyfiles import write_key
+from rillnode.node.runtime import Node
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).parents[3]
+
+
+class RunningNode:
+    """A node on a loop of its own, and a blocking client of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self._thread.start()
+        assert self._ready.wait(60)
+        self.key_file = directory / "app.key"
+        write_key(self.key_file, CLIENT)
+        self.client: BlockingClient = connect_blocking(
+            self.url, identity=CLIENT, node_identity=self.identity
+        )
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        async with Node(node_config(self._directory / "data")) as node:
+            self.url = f"noise://{node.addresses()['noise']}"
+            self.identity = node.identity
+            self._ready.set()
+            await self._stop.wait()
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"url": self.url, "node_identity": self.identity, "key_file": str(self.key_file)}
+
+    def rows(self, stream: str) -> list[bytes]:
+        handle = self.client.stream(stream)
+        return [entry.data for entry in handle.pull(0, 10_000)]
+
+    def close(self) -> None:
+        self.client.close()
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Generator[RunningNode]:
+    node = RunningNode(tmp_path)
+    yield node
+    node.close()
+
+
+def test_rows_go_through_a_query_from_stream_to_stream(
+    spark: SparkSession, node: RunningNode, tmp_path: Path
+) -> None:
+    numbers = spark.range(0, 500, 1, 2).selectExpr("CAST(id AS STRING) AS data", "'in' AS stream")
+    numbers.write.format("rillnode").mode("append").options(**node.options).save()
+    written = [decode_row(payload) for payload in node.rows("in")]
+    assert sorted(int(data) for _, data in written) == list(range(500))
+    assert len({row_id for row_id, _ in written}) == 500
+
+    def copy() -> None:
+        rows = spark.readStream.format("rillnode").options(**node.options)
+        rows = rows.option("streams", "i*").option("consumer", "copy")
+        query = (
+            rows.option("maxBytesPerTrigger", "10000")
+            .load()
+            .selectExpr("data")
+            .writeStream.format("rillnode")
+            .options(**node.options)
+            .option("stream", "out")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    copy()
+    commits = tmp_path / "checkpoint" / "commits"
+    last = max((path for path in commits.iterdir() if path.name.isdecimal()), key=_number)
+    last.unlink()
+    (commits / f".{last.name}.crc").unlink(missing_ok=True)
+    copy()
+    stored = [decode_row(payload) for payload in node.rows("out")]
+    seen = RepeatFilter()
+    new = [data for row_id, data in stored if seen.is_new(row_id, data)]
+    assert len(stored) > 500
+    assert new == node.rows("in")
+    rows = spark.read.format("rillnode").options(**node.options).option("streams", "in").load()
+    assert rows.count() == 500
+
+
+@pytest.mark.long
+def test_the_example_runs_under_spark_submit(
+    spark: SparkSession, node: RunningNode, tmp_path: Path
+) -> None:
+    """It finds Java and the interpreter where the session of the tests has put them."""
+    for name, items in (("readings-1", 3), ("readings-2", 5)):
+        node.client.stream(name).push_many([b"x"] * items)
+    command: list[str | Path] = [
+        Path(sys.executable).with_name("spark-submit"),
+        ROOT / "examples" / "spark_streams.py",
+        *("--url", node.url, "--node-identity", node.identity, "--key-file", node.key_file),
+        *("--streams", "readings*", "--into", "counts", "--checkpoint", tmp_path / "checkpoint"),
+    ]
+    subprocess.run(command, check=True, timeout=600, capture_output=True)
+    documents = [json.loads(decode_row(payload)[1]) for payload in node.rows("counts")]
+    counts = {document["stream"]: document["count"] for document in documents}
+    assert counts == {"readings-1": 3, "readings-2": 5}
+
+
+def _number(path: Path) -> int:
+    return int(path.name)

@@ -1,0 +1,56 @@
+'use strict'
+// Encrypted streams: node encrypted.js GENERATION WS_URL REST_URL KEY OTHER_KEY
+// v5: a subscriber asks the publisher for its keys. The others share a key beforehand.
+
+const crypto = require('crypto')
+const { Driver, expect, same, step, until } = require('./clients')
+
+const [generation, url, rest, key, otherKey] = process.argv.slice(2)
+const driver = new Driver(generation, { url, rest })
+
+async function exchangeKeys() {
+  const publisher = await driver.connect(driver.make({ privateKey: key }))
+  const subscriber = await driver.connect(driver.make({ privateKey: otherKey }))
+  const stream = await publisher.createStream({ name: `keys ${Date.now()}`, requireEncryptedData: true })
+  const user = (await subscriber.getUserInfo()).username
+  await stream.grantPermission('stream_get', user)
+  await stream.grantPermission('stream_subscribe', user)
+  const got = []
+  await publisher.rotateGroupKey(stream.id)
+  await driver.subscribe(subscriber, { stream: stream.id }, (content) => got.push(content.secret))
+  for (let n = 0; n < 3; n++) await publisher.publish(stream.id, { secret: n })
+  await publisher.rotateGroupKey(stream.id)
+  for (let n = 3; n < 6; n++) await publisher.publish(stream.id, { secret: n })
+  await until(() => got.length >= 6, () => JSON.stringify([got, subscriber.errors]))
+  same(got, [0, 1, 2, 3, 4, 5], 'decrypted')
+  const stored = await publisher.getStreamLast({ streamId: stream.id, count: 6 })
+  expect(stored.every((one) => one.encryptionType === 2), 'stored in clear')
+  expect(new Set(stored.map((one) => one.groupKeyId)).size === 2, 'not two keys')
+  await driver.disconnect(publisher)
+  await driver.disconnect(subscriber)
+}
+
+async function shareKey() {
+  const groupKey = crypto.randomBytes(32)
+  const publisher = await driver.connect(driver.make({ privateKey: key }))
+  const subscriber = await driver.connect(driver.make({ privateKey: key }))
+  const stream = await publisher.createStream({ name: `shared ${Date.now()}` })
+  const checksummed = await publisher.getPublisherId()
+  const groupKeys = { [checksummed]: groupKey, [checksummed.toLowerCase()]: groupKey }
+  const got = []
+  await driver.subscribe(subscriber, { stream: stream.id, groupKeys }, (content) => got.push(content.secret))
+  for (let n = 0; n < 3; n++) {
+    await publisher.publish(stream.id, { secret: n }, Date.now() + n, null, groupKey)
+  }
+  await until(() => got.length >= 3, () => JSON.stringify([got, subscriber.errors]))
+  same(got, [0, 1, 2], 'decrypted')
+  await driver.disconnect(publisher)
+  await driver.disconnect(subscriber)
+}
+
+async function main() {
+  await step('encrypted', generation === 'v5' ? exchangeKeys : shareKey)
+  process.exit(0)
+}
+
+main()

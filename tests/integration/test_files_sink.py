@@ -1,0 +1,58 @@
+"""A sink into files: a real node, its real job, and a reader that never sees the node."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import msgspec
+
+from nodes import connect_to, node_config
+from rillnode.node.config import FilesSink, SinkTables
+from rillnode.node.pipeline.offsets import Range
+from rillnode.node.pipeline.ranges import ClientOptions, ask
+from rillnode.node.pipeline.reading import read_ranges
+from rillnode.node.runtime import Node
+
+SECONDS_MAX = 120.0
+
+
+def landed(options: ClientOptions) -> list[tuple[str, int, bytes]]:
+    ends = ask(options, lambda client: client.ends())
+    ranges = [Range(*key, first, until) for key, (first, until) in sorted(ends.items())]
+    return [
+        (row["stream"], row["index"], row["data"])
+        for batch in read_ranges(options, ranges, fail_on_data_loss=True)
+        for row in batch.to_pylist()
+    ]
+
+
+def test_streams_go_through_files_to_a_reader_without_a_node(tmp_path: Path) -> None:
+    files = tmp_path / "outgoing"
+    sink = FilesSink(name="remote", streams=("s*",), directory=files, trigger_seconds=0.05)
+    config = msgspec.structs.replace(node_config(tmp_path / "data"), sink=SinkTables(files=(sink,)))
+    items = [b"%d" % number for number in range(3_000)]
+
+    async def scenario() -> None:
+        async with Node(config) as node, await connect_to(node) as client:
+            for name in ("s1", "other"):
+                stream = await client.stream(name)
+                await stream.push_many(items)
+
+            async def saved(name: str, index: int) -> None:
+                deadline = time.monotonic() + SECONDS_MAX
+                while await client.get_index("sink/remote", name) != index:
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(0.05)
+
+            await saved("s1", len(items))
+            await (await client.stream("s2")).push(b"late")
+            await saved("s2", 1)
+            status = node.status()["sinks"]["remote"]
+            assert (status["state"], status["report"]["state"]) == ("running", "running")
+
+    asyncio.run(scenario())
+    options = ClientOptions.from_options({"url": files.as_uri(), "sink": "remote"}, {})
+    expected = [("s1", index, data) for index, data in enumerate(items)]
+    assert landed(options) == [*expected, ("s2", 0, b"late")]
+    ask(options, lambda client: client.commit({("s1", 0): 3_000}))
+    assert landed(options) == [("s2", 0, b"late")]

@@ -1,0 +1,218 @@
+"""Removing, administering and growing streams of a running node, over sockets and restarts."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from nodes import connect_to, node_config
+from ockam_peer import OckamPeer
+from rillnode.codecs.errors import RequestError
+from rillnode.codecs.ockam.stream import (
+    CreatePartitionedRequest,
+    CreatePartitionedResponse,
+    CreateRequest,
+    ErrorResponse,
+    PullRequest,
+    PullResponse,
+    PushConfirm,
+    PushRequest,
+    Status,
+    decode_response,
+    encode_request,
+)
+from rillnode.codecs.ockam.stream_admin import (
+    AdminRequest,
+    AdminResponse,
+    Command,
+    Delete,
+    Describe,
+    Limits,
+    Retain,
+    Trim,
+)
+from rillnode.codecs.ockam.stream_admin import decode_response as decode_admin
+from rillnode.codecs.ockam.stream_admin import encode_request as encode_admin
+from rillnode.node.config import Config, GrantTable, QuotaTable, StreamTable
+from rillnode.node.runtime import Node
+
+
+def run(config: Config, talk: Callable[[Node], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60), Node(config) as node:
+            await talk(node)
+
+    asyncio.run(main())
+
+
+async def administer(peer: OckamPeer, command: Command) -> AdminResponse:
+    return decode_admin((await peer.ask("stream", encode_admin(AdminRequest(1, command)))).payload)
+
+
+def test_a_removed_stream_stays_removed_and_a_later_one_is_another(tmp_path: Path) -> None:
+    async def before(node: Node) -> None:
+        async with await connect_to(node) as client, await connect_to(node) as reader:
+            stream = await client.stream("s", partitions=2)
+            await stream.push_many([bytes(1_000)] * 500, partition=1)
+            await client.set_index("c", "s", 400, partition=1)
+            followed = await reader.stream("s", partitions=2)
+            async with aclosing(followed.tail(start="start")) as entries:
+                for index in range(500):
+                    assert (await anext(entries)).index == index
+                await client.remove("s")
+                with pytest.raises(RequestError) as caught:
+                    await anext(entries)
+            assert caught.value.code == "stream.removed"
+            assert await client.streams() == []
+            with pytest.raises(RequestError) as caught:
+                await client.remove("s")
+            assert caught.value.code == "stream.unknown"
+
+    async def after(node: Node) -> None:
+        async with await connect_to(node) as client:
+            assert await client.streams() == []
+            stream = await client.stream("s", partitions=2)
+            assert await stream.pull(partition=1) == []
+            assert await client.get_index("c", "s", partition=1) is None
+            assert await stream.push(b"new", partition=1) == 0
+
+    config = node_config(tmp_path)
+    run(config, before)
+    run(config, after)
+
+
+def test_a_consumer_of_a_removed_stream_saves_no_position(tmp_path: Path) -> None:
+    """It would be taken for one in a later stream of the name."""
+
+    async def talk(node: Node) -> None:
+        stream = await node.stream("s")
+        await stream.push_many([b"x"] * 5)
+        async with await connect_to(node) as client:
+            consumed = await client.stream("s")
+            async with aclosing(consumed.consume("c", save_seconds=1_000.0)) as entries:
+                for index in range(5):
+                    assert (await anext(entries)).index == index
+                await node.client.remove("s")
+                with pytest.raises(RequestError) as caught:
+                    await anext(entries)
+            assert caught.value.code == "stream.removed"
+            assert await client.get_index("c", "s") is None
+            again = await client.stream("s")
+            await again.push(b"new")
+            async with aclosing(again.consume("c")) as entries:
+                assert (await anext(entries)).data == b"new"
+
+    run(node_config(tmp_path), talk)
+
+
+def test_a_stream_is_administered_over_plain_ockam(tmp_path: Path) -> None:
+    async def talk(node: Node) -> None:
+        async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
+            await peer.ask("stream", encode_request(CreateRequest("s")))
+            for number in range(4):
+                push = encode_request(PushRequest(1, b"%d" % number))
+                await peer.ask(b"ST_S_0_s", push)
+            trimmed = await administer(peer, Trim("s", 0, 3))
+            assert trimmed.stream is not None
+            assert trimmed.stream.partitions[0].first_index == 3
+            kept = await administer(peer, Retain("s", Limits(milliseconds=1_500)))
+            assert kept.stream is not None
+            assert kept.stream.limits == Limits(milliseconds=1_500)
+            described = await administer(peer, Describe("s"))
+            assert described.stream is not None
+            assert described.stream.owner == "anonymous"
+            assert await administer(peer, Delete("s")) == AdminResponse(1, Status.OK)
+            assert (await administer(peer, Describe("s"))).reason == "stream.unknown"
+
+    run(node_config(tmp_path), talk)
+
+
+def test_without_admin_the_answer_is_that_of_an_unknown_stream(tmp_path: Path) -> None:
+    async def talk(node: Node) -> None:
+        await (await node.stream("s")).push(b"x")
+        async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
+            for command in (Describe, Delete):
+                frames = [
+                    await peer.ask("stream", encode_admin(AdminRequest(1, command(name))))
+                    for name in ("s", "missing")
+                ]
+                assert frames[0] == frames[1]
+        assert node.status()["undelivered"]["refused"] == 4
+        assert len(await (await node.stream("s")).pull()) == 1
+
+    grant = GrantTable(who="anonymous", streams="*", may=("create", "push", "pull"))
+    run(node_config(tmp_path, grant), talk)
+
+
+def test_partitions_grow_over_restarts(tmp_path: Path) -> None:
+    async def grow(partitions: int, node: Node) -> None:
+        async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
+            peer.send("stream", encode_request(CreatePartitionedRequest("s", partitions)))
+            answers = [await peer.receive(30.0) for _ in range(partitions)]
+            for partition, answer in enumerate(answers):
+                created = CreatePartitionedResponse("s", partition)
+                assert decode_response(answer.payload) == created
+                push = encode_request(PushRequest(1, b"%d" % partitions))
+                peer.send(answer.return_route, push, back=f"push-{partition}")
+                confirm = decode_response((await peer.receive(30.0)).payload)
+                assert isinstance(confirm, PushConfirm)
+                assert confirm.status is Status.OK
+        stream = await node.client.stream("s")
+        assert stream.partitions == partitions
+
+    config = node_config(tmp_path)
+    for partitions in (1, 2, 4):
+        run(config, partial(grow, partitions))
+
+    async def check(node: Node) -> None:
+        info = await node.client.describe("s")
+        assert [part.next_index for part in info.partitions] == [3, 2, 1, 1]
+        async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
+            pull = encode_request(PullRequest(1, 0, 9))
+            answer = decode_response((await peer.ask(b"ST_S_1_s", pull)).payload)
+            assert answer == PullResponse(1, [(0, b"2"), (1, b"4")])
+
+    run(config, check)
+
+
+def test_patterns_and_quotas_of_the_configuration_take_effect(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(
+        node_config(tmp_path),
+        streams=(StreamTable(name="logs/*", retain_entries_max=5, partitions_max=2),),
+        quotas=(QuotaTable(who="anonymous", streams_max=1, bytes_max=10),),
+    )
+
+    async def talk(node: Node) -> None:
+        assert await node.client.streams() == []
+        async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
+            await peer.ask("stream", encode_request(CreateRequest("logs/a")))
+            for size, status in ((8, Status.OK), (3, Status.ERROR), (2, Status.OK)):
+                push = encode_request(PushRequest(1, bytes(size)))
+                confirm = decode_response((await peer.ask(b"ST_S_0_logs/a", push)).payload)
+                assert isinstance(confirm, PushConfirm)
+                assert confirm.status is status
+            refused = await peer.ask("stream", encode_request(CreateRequest("logs/b")))
+            assert decode_response(refused.payload) == ErrorResponse("Invalid request")
+        info = await node.client.describe("logs/a")
+        assert (info.retention.entries_max, info.owner) == (5, "anonymous")
+        with pytest.raises(RequestError, match="at most 2 partitions"):
+            await node.stream("logs/c", partitions=3)
+
+    run(config, talk)
+    run(config, kept_bytes_count)
+
+
+async def kept_bytes_count(node: Node) -> None:
+    """What was kept before a restart counts after it."""
+    async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
+        status = Status.OK
+        while status is Status.OK:
+            # The node counts what it finds just after its start.
+            push = encode_request(PushRequest(1, b"x"))
+            confirm = decode_response((await peer.ask(b"ST_S_0_logs/a", push)).payload)
+            assert isinstance(confirm, PushConfirm)
+            status = confirm.status

@@ -1,0 +1,252 @@
+"""The Streamr client and a node, over real sockets."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from certificates import make_certificate
+from nodes import connect_to, node_config
+from proxy import Proxy
+from rillnode import streamr
+from rillnode.codecs.errors import RequestError, TransportError
+from rillnode.codecs.streamr.ethereum import EthereumKey
+from rillnode.codecs.streamr.message import decode_message
+from rillnode.node.config import ApiKeyTable, Config, GrantTable, StreamrListener
+from rillnode.node.runtime import Node
+from rillnode.node.streamr_client.client import Client
+from rillnode.node.streamr_client.endpoints import endpoints_of
+from streamr_keys_support import rsa_key
+
+ALICE = EthereumKey(bytes([1]) * 32)
+BOB = EthereumKey(bytes([2]) * 32)
+DEADLINE_SECONDS = 60
+GRANTS = (
+    GrantTable(who="eth:*", streams="*", may=("create",)),
+    GrantTable(who="noise:*", streams="*", may=("create", "push", "pull")),
+)
+Talk = Callable[[Node], Awaitable[None]]
+
+
+def config_of(directory: Path, listen: str = "127.0.0.1:0") -> Config:
+    return replace(node_config(directory, *GRANTS), streamr=StreamrListener(listen=listen))
+
+
+def with_node(directory: Path, talk: Talk) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(DEADLINE_SECONDS), Node(config_of(directory)) as node:
+            await talk(node)
+
+    asyncio.run(run())
+
+
+async def connect(node: Node, key: EthereumKey, *, through: str | None = None) -> Client:
+    """A client whose RSA key is there at once."""
+    url = f"ws://{through or node.addresses()['streamr']}"
+    client = Client(endpoints_of(url), key=key, make_rsa_key=rsa_key)
+    await client.open()
+    return client
+
+
+async def resent(client: Client, what: streamr.Resend) -> list[object]:
+    async with aclosing(client.resend("s", what)) as messages:
+        return [message.content async for message in messages]
+
+
+async def take(subscription: streamr.Subscription, count: int) -> list[object]:
+    return [(await anext(subscription)).content for _ in range(count)]
+
+
+async def shared_stream(alice: Client) -> None:
+    await alice.create_stream("s")
+    await alice.grant("s", "get", "subscribe", user=BOB.address)
+
+
+def test_messages_are_delivered_stored_and_resent(tmp_path: Path) -> None:
+    async def talk(node: Node) -> None:
+        async with await connect(node, ALICE) as alice, await connect(node, BOB) as bob:
+            await shared_stream(alice)
+            async with await bob.subscribe("s") as messages:
+                names = [await alice.publish("s", n) for n in range(100)]
+                assert await take(messages, 100) == list(range(100))
+            await alice.flush()
+            assert await resent(bob, streamr.Last(3)) == [97, 98, 99]
+            assert await resent(bob, streamr.From(0)) == list(range(100))
+            first, last = names[10], names[12]
+            one_chain = streamr.Range(
+                first.timestamp,
+                last.timestamp,
+                first.sequence,
+                last.sequence,
+                first.publisher_id,
+                first.chain_id,
+            )
+            assert await resent(bob, one_chain) == [10, 11, 12]
+            async with await bob.subscribe("s", resend=streamr.Last(2)) as messages:
+                await alice.publish("s", 100)
+                assert await take(messages, 3) == [98, 99, 100]
+
+    with_node(tmp_path, talk)
+
+
+def test_what_was_just_published_is_resent_to_its_publisher(tmp_path: Path) -> None:
+    async def talk(node: Node) -> None:
+        async with await connect(node, ALICE) as alice:
+            await alice.create_stream("s")
+            for n in range(50):
+                await alice.publish("s", n)
+                assert await resent(alice, streamr.Last(1)) == [n]
+
+    with_node(tmp_path, talk)
+
+
+def test_refusals_have_the_servers_codes(tmp_path: Path) -> None:
+    async def talk(node: Node) -> None:
+        async with await connect(node, ALICE) as alice, await connect(node, BOB) as bob:
+            await shared_stream(alice)
+            await bob.publish("s", 1)
+            with pytest.raises(RequestError) as caught:
+                await bob.flush()
+            assert caught.value.code == "PERMISSION_DENIED"
+            with pytest.raises(RequestError) as caught:
+                await bob.grant("s", "publish", user=BOB.address)
+            assert caught.value.code == "FORBIDDEN"
+            with pytest.raises(RequestError) as caught:
+                await bob.get_stream("unknown")
+            assert caught.value.code == "NOT_FOUND"
+
+    with_node(tmp_path, talk)
+
+
+def test_encrypted_messages_are_read_by_subscribers_only(tmp_path: Path) -> None:
+    async def talk(node: Node) -> None:
+        async with await connect(node, ALICE) as alice, await connect(node, BOB) as bob:
+            await shared_stream(alice)
+            await alice.encrypt("s")
+            async with await bob.subscribe("s") as messages:
+                for n in range(3):
+                    await alice.publish("s", {"secret": n})
+                assert await take(messages, 3) == [{"secret": n} for n in range(3)]
+                await alice.encrypt("s")
+                await alice.publish("s", {"secret": 3})
+                assert await take(messages, 1) == [{"secret": 3}]
+            assert await resent(bob, streamr.Last(1)) == [{"secret": 3}]
+
+    with_node(tmp_path, talk)
+
+
+def test_subscription_goes_on_over_lost_connections(tmp_path: Path) -> None:
+    async def talk(node: Node) -> None:
+        target = node.addresses()["streamr"]
+        async with Proxy(target) as proxy, await connect(node, ALICE) as alice:
+            await shared_stream(alice)
+            async with (
+                await connect(node, BOB, through=proxy.address) as bob,
+                await bob.subscribe("s") as messages,
+            ):
+                await alice.publish("s", 0)
+                assert await take(messages, 1) == [0]
+                for n in range(1, 4):
+                    proxy.cut()
+                    await alice.publish("s", n)
+                    assert await take(messages, 1) == [n]
+
+    with_node(tmp_path, talk)
+
+
+def test_native_clients_and_streamrs_see_each_others_messages(tmp_path: Path) -> None:
+    async def talk(node: Node) -> None:
+        async with await connect(node, ALICE) as alice, await connect_to(node) as native:
+            await alice.create_stream("s")
+            stream = await native.stream("s")
+            async with await alice.subscribe("s") as messages:
+                await stream.push(b'{"from": "native"}')
+                found = await anext(messages)
+                assert (found.content, found.text) == ({"from": "native"}, '{"from": "native"}')
+                assert found.publisher.lower() == (node.ethereum_address or "").lower()
+                await alice.publish("s", {"from": "streamr"})
+                assert (await anext(messages)).content == {"from": "streamr"}
+            entries = await stream.pull(1, 1)
+            assert decode_message(entries[0].data).content == '{"from":"streamr"}'
+
+    with_node(tmp_path, talk)
+
+
+def test_subscription_goes_on_over_a_restart_of_the_node(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Node(config_of(tmp_path)) as node:
+            address = node.addresses()["streamr"]
+            alice, bob = await connect(node, ALICE), await connect(node, BOB)
+            await shared_stream(alice)
+            messages = await bob.subscribe("s")
+            await alice.publish("s", 0)
+            assert await take(messages, 1) == [0]
+        await alice.publish("s", 1)
+        async with Node(config_of(tmp_path, address)):
+            assert await take(messages, 1) == [1]
+            await alice.flush()
+            assert await resent(bob, streamr.From(0)) == [0, 1]
+            await alice.close()
+            await bob.close()
+
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_SECONDS))
+
+
+def test_clients_without_a_private_key_do_what_grants_say(tmp_path: Path) -> None:
+    key = "a-key-of-the-tests"
+    table = StreamrListener(
+        listen="127.0.0.1:0",
+        apikeys=(ApiKeyTable(name="dash", hash=sha256(key.encode()).hexdigest()),),
+    )
+    grants = (
+        GrantTable(who="apikey:dash", streams="s", may=("create", "push")),
+        GrantTable(who="anonymous", streams="s", may=("subscribe",)),
+    )
+    config = replace(node_config(tmp_path, *grants), streamr=table)
+
+    async def run() -> None:
+        async with Node(config) as node:
+            url = f"ws://{node.addresses()['streamr']}"
+            async with (
+                await streamr.connect(url, api_key=key) as writer,
+                await streamr.connect(url) as reader,
+            ):
+                await writer.create_stream("s")
+                async with await reader.subscribe("s") as messages:
+                    await writer.publish("s", 1)
+                    found = await anext(messages)
+                    assert (found.content, found.is_signed) == (1, False)
+                    assert found.publisher == sha256(b"dash").hexdigest()
+                await reader.publish("s", 2)
+                with pytest.raises(RequestError) as caught:
+                    await reader.flush()
+                assert caught.value.code == "PERMISSION_DENIED"
+
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_SECONDS))
+
+
+def test_listener_with_a_certificate_is_talked_to_over_tls(tmp_path: Path) -> None:
+    certificate, key_file = make_certificate(tmp_path)
+    table = StreamrListener(listen="127.0.0.1:0", tls_cert=certificate, tls_key=key_file)
+    config = replace(node_config(tmp_path, *GRANTS), streamr=table)
+
+    async def run() -> None:
+        async with Node(config) as node:
+            url = f"wss://{node.addresses()['streamr']}"
+            tls = ssl.create_default_context(cafile=certificate)
+            async with await streamr.connect(url, private_key=ALICE, tls=tls) as alice:
+                await alice.create_stream("s")
+                async with await alice.subscribe("s") as messages:
+                    await alice.publish("s", 1)
+                    assert await take(messages, 1) == [1]
+                assert await resent(alice, streamr.Last(1)) == [1]
+            with pytest.raises(TransportError) as caught:
+                await streamr.connect(url, private_key=ALICE)
+            assert "certificate" in caught.value.text.lower()
+
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_SECONDS))

@@ -1,0 +1,137 @@
+"""Released Streamr clients, unmodified, against a node.
+
+They run on Node.js, which `tests/integration/streamr_clients/install-node.sh` installs where it is
+missing, and come from npm as the lock file beside it has them.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from nodes import node_config
+from rillnode.node.config import GrantTable, StreamrListener
+from rillnode.node.runtime import Node
+
+SCRIPTS = Path(__file__).with_name("streamr_clients")
+PACKAGES = ("package.json", "package-lock.json")
+INSTALL_SECONDS = 300
+SCRIPT_SECONDS = 400.0
+KEY = "11" * 32
+OTHER_KEY = "22" * 32
+
+pytestmark = pytest.mark.npm
+
+
+def cache() -> Path:
+    """Where this lock file's packages are, once for all checkouts."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    locked = b"".join((SCRIPTS / name).read_bytes() for name in PACKAGES)
+    return base / "rillnode" / f"streamr-clients-{hashlib.sha256(locked).hexdigest()[:12]}"
+
+
+def install(folder: Path) -> None:
+    """Have npm put the packages into a folder; whole, or not at all."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several test runs, one installs
+        if folder.exists():
+            return
+        fresh = folder.with_suffix(".new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        for name in PACKAGES:
+            shutil.copy(SCRIPTS / name, fresh)
+        options = ("--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund")
+        subprocess.run(
+            ("npm", "ci", *options),
+            cwd=fresh,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_SECONDS,
+        )
+        fresh.rename(folder)
+
+
+@pytest.fixture(scope="session")
+def clients() -> Path:
+    """The folder that scripts find the clients in."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip(f"Node.js and npm are not installed; {SCRIPTS}/install-node.sh installs them")
+    folder = cache()
+    try:
+        install(folder)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"npm cannot install the clients: {error.stderr.strip()[-500:]}")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        pytest.skip(f"npm cannot install the clients: {error}")
+    return folder / "node_modules"
+
+
+def run(directory: Path, clients: Path, script: str, generation: str, *more: str) -> list[Any]:
+    """Run a script against a node where Ethereum keys may make streams; returns its steps."""
+
+    async def main() -> list[Any]:
+        grants = (GrantTable(who="eth:*", streams="*", may=("create",)),)
+        config = msgspec.structs.replace(
+            node_config(directory, *grants), streamr=StreamrListener(listen="127.0.0.1:0")
+        )
+        async with Node(config) as node, asyncio.timeout(SCRIPT_SECONDS):
+            address = node.addresses()["streamr"]
+            process = await asyncio.create_subprocess_exec(
+                "node",
+                str(SCRIPTS / script),
+                generation,
+                f"ws://{address}/api/v1/ws",
+                f"http://{address}/api/v1",
+                KEY,
+                *more,
+                env={**os.environ, "NODE_PATH": str(clients)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            try:
+                out, err = await process.communicate()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+        assert process.returncode == 0, f"{out.decode()[-4_000:]}\n{err.decode()[-2_000:]}"
+        return [json.loads(line) for line in out.splitlines() if line.startswith(b"{")]
+
+    return asyncio.run(main())
+
+
+OLDER = pytest.mark.long
+"""Generations that differ little from the one after them."""
+
+
+@pytest.mark.parametrize(
+    "generation",
+    [pytest.param("v2", marks=OLDER), "v3", pytest.param("v4", marks=OLDER), "v5"],
+)
+def test_a_client_does_all_that_clients_do(tmp_path: Path, clients: Path, generation: str) -> None:
+    steps = run(tmp_path, clients, "scenario.js", generation, OTHER_KEY)
+    done = [step["step"] for step in steps if "step" in step]
+    assert done[0] == "log in"
+    assert done[-1] == "disconnect"
+    assert {"resend", "break and heal", "share"} <= set(done)
+
+
+@pytest.mark.parametrize("generation", ["v3", "v5"])
+def test_what_is_encrypted_is_read_by_whom_it_is_for(
+    tmp_path: Path, clients: Path, generation: str
+) -> None:
+    run(tmp_path, clients, "encrypted.js", generation, OTHER_KEY)
+
+
+def test_two_generations_meet_on_one_stream(tmp_path: Path, clients: Path) -> None:
+    run(tmp_path, clients, "meeting.js", "v5", "v3")

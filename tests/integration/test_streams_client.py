@@ -1,0 +1,114 @@
+"""The blocking client of Spark applications, against a real node."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nodes import CLIENT, node_config
+from rillnode.codecs.entries import items_of
+from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError
+from rillnode.codecs.keys import Identity
+from rillnode.node.client import connect_blocking
+from rillnode.node.client.ranges import StreamsClient, streams_client
+from rillnode.node.config import GrantTable
+from rillnode.node.keyfiles import write_key
+from rillnode.node.pipeline.probing import block_prober, positions_at
+from rillnode.node.pipeline.ranges import ClientOptions
+from rillnode.node.runtime import Node
+
+
+def run_beside(
+    directory: Path,
+    work: Callable[[ClientOptions], None],
+    streams: str,
+    consumer: str = "",
+    *grants: GrantTable,
+) -> None:
+    """Run a node, and blocking work in a thread."""
+    key_file = directory / "app.key"
+    write_key(key_file, CLIENT)
+
+    async def scenario() -> None:
+        async with Node(node_config(directory / "data", *grants)) as node:
+            options = ClientOptions(
+                url=f"noise://{node.addresses()['noise']}",
+                node_identity=node.identity,
+                key_file=str(key_file),
+                streams=streams,
+                consumer=consumer,
+                client="rillnode.node.client.ranges:streams_client",
+            )
+            await asyncio.to_thread(work, options)
+
+    asyncio.run(scenario())
+
+
+def read_all(client: StreamsClient, stream: str, first: int, until: int) -> list[bytes]:
+    items: list[bytes] = []
+    index = first
+    while index < until:
+        _, blocks = client.read(stream, 0, index, until, 1)
+        for block in blocks:
+            items += items_of(block.value)[index - block.first_index :]
+            index = block.next_index
+    return items[: until - first]
+
+
+def test_streams_are_chosen_written_read_and_committed(tmp_path: Path) -> None:
+    def work(options: ClientOptions) -> None:
+        client = streams_client(options)
+        for name in ("a", "b1", "b2", "c"):
+            client.open(name, 2)
+        client.push("b1", 0, [b"%d" % number for number in range(10_000)])
+        client.push("b1", 1, [b"x"])
+        client.push("b1", 0, [b"last"])
+        assert client.ends() == {
+            ("a", 0): (0, 0),
+            ("a", 1): (0, 0),
+            ("b1", 0): (0, 10_001),
+            ("b1", 1): (0, 1),
+            ("b2", 0): (0, 0),
+            ("b2", 1): (0, 0),
+        }
+        expected = [*(b"%d" % number for number in range(9_000, 10_000)), b"last"]
+        assert read_all(client, "b1", 9_000, 10_001) == expected
+        assert read_all(client, "b1", 4_096, 4_097) == [b"4096"]
+        client.commit({("b1", 0): 17})
+        with connect_blocking(
+            options.url, identity=CLIENT, node_identity=options.node_identity
+        ) as other:
+            assert other.get_index("report", "b1") == 17
+        with pytest.raises(RequestError, match="partitions 0 to 1"):
+            client.push("b1", 2, [b"x"])
+        client.close()
+        # Every process finds the streams by itself.
+        fresh = streams_client(options)
+        assert read_all(fresh, "b1", 0, 2) == [b"0", b"1"]
+        fresh.close()
+        probe = block_prober(options)
+        assert positions_at(probe, {("b1", 0): (0, 10_001)}, 0) == {("b1", 0): 0}
+        assert positions_at(probe, {("b1", 0): (0, 10_001)}, 2**50) == {("b1", 0): 10_001}
+
+    run_beside(tmp_path, work, "a, b*", "report")
+
+
+def test_an_unknown_key_is_refused_and_a_missing_one_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(options: ClientOptions) -> None:
+        stranger = ClientOptions(
+            url=options.url, node_identity=options.node_identity, key_file="", streams="*"
+        )
+        monkeypatch.setenv("RILLNODE_KEY", Identity.from_seed(bytes(32)).seed_hex)
+        with pytest.raises(HandshakeError):
+            streams_client(stranger)
+        monkeypatch.setenv("RILLNODE_KEY", CLIENT.seed_hex)
+        streams_client(stranger).close()
+        monkeypatch.delenv("RILLNODE_KEY")
+        with pytest.raises(ConfigError, match=r"spark\.executorEnv\.RILLNODE_KEY"):
+            streams_client(stranger)
+
+    known = GrantTable(who=f"noise:{CLIENT.public_hex}", streams="*", may=("pull",))
+    run_beside(tmp_path, work, "*", "", known)

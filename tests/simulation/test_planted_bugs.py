@@ -1,0 +1,54 @@
+"""The simulation finds mistakes that were planted on purpose, and finds nothing where none are."""
+
+import pytest
+
+from planted_bugs import PLANTED, Planted, requests_forgotten
+from rillnode.node.simulation.invariants import RULES
+from rillnode.node.simulation.run import Run
+from rillnode.node.simulation.shrink import shrink
+
+SEEDS_MAX = 2_000
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_a_planted_mistake_is_found(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted.patch(monkeypatch)
+    for seed in range(SEEDS_MAX):
+        broken = {violation.rule for violation in Run(planted.scenario, seed).run().violations}
+        if broken & set(planted.rules):
+            return
+    pytest.fail(f"no seed below {SEEDS_MAX} has shown it")
+
+
+ALIKE = {(planted.faults, planted.clients): planted for planted in PLANTED}
+
+
+@pytest.mark.parametrize("planted", ALIKE.values(), ids=lambda planted: planted.name)
+def test_the_right_code_breaks_no_rule_in_the_same_scenario(planted: Planted) -> None:
+    for seed in range(2):
+        assert Run(planted.scenario, seed).run().violations == []
+
+
+def test_every_planted_mistake_breaks_a_rule_that_there_is() -> None:
+    assert {rule for planted in PLANTED for rule in planted.rules} <= set(RULES)
+
+
+def test_faults_are_left_out_until_only_those_remain_that_matter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    requests_forgotten(monkeypatch)
+    scenario = next(one for one in PLANTED if one.patch is requests_forgotten).scenario
+    whole = next(
+        result
+        for result in (Run(scenario, seed).run() for seed in range(SEEDS_MAX))
+        if any(one.rule == "no-progress" for one in result.violations)
+    )
+    short = shrink(scenario, whole)
+    assert any(one.rule == whole.violations[0].rule for one in short.violations)
+    assert len(short.faults) == 1
+    numbers = [fault.number for fault in short.faults]
+    again = Run(scenario, whole.seed, only=numbers).run()
+    assert again.trace_hash == short.trace_hash
+    assert again.violations == short.violations

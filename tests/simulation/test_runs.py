@@ -1,0 +1,118 @@
+"""Whole runs: the same for the same seed, and no rule broken whatever goes wrong."""
+
+import os
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+
+from rillnode.node.simulation.run import Run
+from rillnode.node.simulation.scenario import (
+    ClientsTable,
+    FaultKind,
+    FaultTable,
+    LatencyTable,
+    Scenario,
+)
+from simulation_support import SMALL
+
+KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+
+HASH = """
+from simulation_support import SMALL
+from rillnode.node.simulation.run import Run
+print(Run(SMALL, 5).run().trace_hash)
+"""
+
+
+def test_a_seed_gives_the_same_trace_in_every_process_and_for_every_hash_seed() -> None:
+    here = Run(SMALL, 5).run().trace_hash
+    for hash_seed in ("0", "4711"):
+        done = subprocess.run(
+            [sys.executable, "-c", HASH],
+            env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        assert done.stdout.strip() == here
+
+
+def test_another_seed_gives_another_trace() -> None:
+    hashes = {Run(SMALL, seed).run().trace_hash for seed in range(4)}
+    assert len(hashes) == 4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_rule_is_broken(seed: int) -> None:
+    result = Run(SMALL, seed).run()
+    assert result.violations == []
+    # What a client had pushed when it was killed may never be confirmed.
+    assert result.pushed - 20 < result.confirmed <= result.pushed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_no_rule_is_broken_by_many_seeds(first: int) -> None:
+    for seed in range(first, first + 50):
+        result = Run(SMALL, seed).run()
+        assert result.violations == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_fault_happens_and_breaks_no_rule(kind: FaultKind) -> None:
+    scenario = Scenario(
+        nodes=2,
+        messages=60,
+        seconds=8.0,
+        latency=LatencyTable(model="lognormal", mean_ms=20.0),
+        fault=tuple(FaultTable(kind=kind, at_seconds=at, seconds=1.5) for at in (1.0, 3.0, 5.0)),
+    )
+    result = Run(scenario, 1).run()
+    assert result.violations == []
+    assert sum(event.what == "fault" and event.text == kind for event in result.events) == 3
+
+
+def test_a_fault_that_is_left_out_changes_no_other() -> None:
+    whole = Run(SMALL, 3).faults
+    assert Run(SMALL, 3, only=[1, 4]).faults == [whole[1], whole[4]]
+    assert Run(SMALL, 3, only=[]).faults == []
+
+
+def test_delays_come_from_the_latency_model() -> None:
+    scenario = Scenario(
+        nodes=1,
+        messages=20,
+        seconds=5.0,
+        latency=LatencyTable(model="constant", mean_ms=30.0),
+        processing_ms=5.0,
+        clients=ClientsTable(producers=1, followers=1, consumers=0, readers=0, ockam_users=0),
+    )
+    result = Run(scenario, 1).run()
+    # There and back for a confirm; there, and on to the follower, for a delivery; and the sync.
+    assert all(70.0 < one < 90.0 for one in result.latencies_ms)
+    assert all(70.0 < one < 90.0 for one in result.deliveries_ms[5:])
+
+
+def test_a_slow_reader_keeps_its_window_over_lost_links() -> None:
+    scenario = Scenario(
+        nodes=1,
+        messages=60,
+        seconds=8.0,
+        heal_seconds=300.0,
+        clients=ClientsTable(
+            producers=1,
+            followers=1,
+            consumers=0,
+            readers=0,
+            slow_readers=1,
+            ockam_users=0,
+            payload_bytes=300_000,
+        ),
+        fault=tuple(FaultTable(kind="kill", at_seconds=at, seconds=0.5) for at in (3.0, 5.0, 7.0)),
+    )
+    result = Run(scenario, 1).run()
+    assert result.violations == []
+    assert result.delivered == 120

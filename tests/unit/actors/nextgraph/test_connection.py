@@ -1,0 +1,401 @@
+"""Connections: opening, what ends them and how, and that every request is answered."""
+
+import pytest
+
+from nextgraph_broker import (
+    INNER,
+    PRIVATE,
+    TOPIC_A,
+    TOPIC_B,
+    WRITE_ONLY,
+    Broker,
+    Client,
+    Wire,
+    identity,
+    pin,
+    subscribe,
+    with_broker,
+)
+from nextgraph_support import APP_LOGIN
+from rillnode.actors.nextgraph.connection import BrokerEvents
+from rillnode.actors.nextgraph.context import Table
+from rillnode.actors.nextgraph.session import Asked
+from rillnode.actors.peers.connection import Drain
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+from rillnode.codecs.limits import HANDSHAKE_SECONDS_MAX, STORE_PENDING_HIGH_BYTES
+from rillnode.codecs.nextgraph.blocks import Block, BlockContent
+from rillnode.codecs.nextgraph.broker_dialogue import PROBE_CLOSE_SECONDS
+from rillnode.codecs.nextgraph.client import ClientMessage
+from rillnode.codecs.nextgraph.events import sign_event
+from rillnode.codecs.nextgraph.external import (
+    Blocks,
+    ExportedWallet,
+    ExtEmpty,
+    ExtObjectGet,
+    ExtRequest,
+    ExtResponse,
+    WalletGetExport,
+)
+from rillnode.codecs.nextgraph.messages import encode_message
+from rillnode.codecs.nextgraph.requests import (
+    BlocksExist,
+    BlocksGet,
+    BlocksPut,
+    CommitGet,
+    ObjectDel,
+    ObjectPin,
+    ObjectUnpin,
+    OpenRepo,
+    RepoPinStatusReq,
+    RequestContent,
+    TopicSub,
+    TopicSyncReq,
+    TopicUnsub,
+    UnpinRepo,
+    WalletPutExport,
+)
+from rillnode.codecs.nextgraph.responses import ClientResponse, EmptyResponse
+from rillnode.codecs.nextgraph.results import ResultCode
+from rillnode.codecs.nextgraph.start import AppResponse, Probe
+from rillnode.codecs.nextgraph.types import (
+    NIL_OVERLAY,
+    DirectPeer,
+    GlobalOverlay,
+    OuterOverlay,
+    OverlayId,
+)
+
+ID = b"?" * 32
+REQUESTS: list[RequestContent] = [
+    OpenRepo(ID, WRITE_ONLY, [], 0, [], []),
+    pin(access=WRITE_ONLY),
+    UnpinRepo(ID),
+    RepoPinStatusReq(ID),
+    TopicSub(ID, ID, None),
+    TopicUnsub(ID, ID),
+    BlocksExist([ID]),
+    BlocksGet([ID], True, ID),
+    CommitGet(ID, ID),
+    TopicSyncReq(ID, [ID], [ID], None),
+    ObjectPin(ID),
+    ObjectUnpin(ID),
+    ObjectDel(ID),
+    BlocksPut([Block(None, BlockContent(None, [ID], b"x"))]),
+    WalletPutExport(b"w", ID, True),
+]
+OVERLAYS: list[OverlayId] = [PRIVATE, INNER, OuterOverlay(ID), GlobalOverlay(), NIL_OVERLAY]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_every_request_on_every_overlay_is_answered_with_a_code_that_clients_know(
+    known: bool,
+) -> None:
+    async def test(broker: Broker) -> None:
+        client = await broker.client()
+        if known:
+            await client.pin(TOPIC_A, access=WRITE_ONLY)
+            await client.pin(TOPIC_A)
+        for overlay in OVERLAYS:
+            for request in REQUESTS:
+                answers = await client.ask(overlay, request)
+                assert answers, (overlay, request)
+                *partial, (last, _) = answers
+                assert ResultCode(last) is not ResultCode.PARTIAL_CONTENT
+                assert all(result == ResultCode.PARTIAL_CONTENT for result, _ in partial)
+        assert client.wire.closed is None
+
+    with_broker(test)
+
+
+def test_requests_that_come_at_once_are_answered_in_their_order() -> None:
+    async def test(broker: Broker) -> None:
+        client = await broker.client()
+        for overlay in (INNER, PRIVATE) * 20:
+            client.post(overlay, RepoPinStatusReq(ID))
+        await client.settle()
+        assert [message.content.id for message in client.said] == list(range(1, 41))
+
+    with_broker(test)
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_an_id_that_does_not_increase_is_refused(number: int) -> None:
+    async def test(broker: Broker) -> None:
+        client = await broker.client()
+        client.post(INNER, RepoPinStatusReq(ID), number=5)
+        client.post(INNER, RepoPinStatusReq(ID), number=number)
+        client.post(INNER, RepoPinStatusReq(ID), number=6)
+        await client.settle()
+        answers = [(one.content.id, one.content.result) for one in client.said]
+        expected = [ResultCode.FALSE, ResultCode.INVALID_REQUEST, ResultCode.FALSE]
+        assert answers == list(zip((5, number, 6), expected, strict=True))
+
+    with_broker(test)
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_an_id_that_is_none_of_a_client_s_ends_the_connection(number: int) -> None:
+    async def test(broker: Broker) -> None:
+        client = await broker.client()
+        client.post(INNER, RepoPinStatusReq(ID), number=number)
+        await client.settle()
+        assert client.wire.closed is not None
+        assert client.wire.closed[0] == 4_004
+
+    with_broker(test)
+
+
+class Broken(Worker):
+    """Fails at everything."""
+
+    on_failure = "resume"
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        if isinstance(message, Asked):
+            raise RuntimeError("a bug")
+
+
+def test_a_bug_behind_a_request_is_answered_too() -> None:
+    async def test(broker: Broker) -> None:
+        client = await broker.client()
+        system = broker.core.system
+        broker.context.overlays = Table[bytes](lambda _: system.spawn(Broken))
+        assert await client.result(INNER, RepoPinStatusReq(ID)) == ResultCode.BROKER_ERROR
+        assert await client.result(INNER, RepoPinStatusReq(ID)) == ResultCode.BROKER_ERROR
+
+    with_broker(test)
+
+
+# What ends a connection --------------------------------------------------------------------------
+
+
+async def closed(client: Client) -> tuple[int, str]:
+    await client.settle()
+    assert client.wire.closed is not None
+    assert client.said == []
+    return client.wire.closed
+
+
+def test_an_event_that_is_not_what_it_claims_ends_the_connection() -> None:
+    async def test(broker: Broker) -> None:
+        async def refused(change: str) -> tuple[int, str]:
+            client = await broker.client()
+            await client.pin(TOPIC_A)
+            event, _ = client.event()
+            topic, key, content = TOPIC_A, client.key, event.content
+            match change:
+                case "another's":
+                    event, _ = (await broker.client("bob")).event()
+                case "topic":
+                    event = sign_event(content, TOPIC_B, key)
+                case "peer":
+                    event = sign_event(content, topic, identity("x"))
+                case "changed":
+                    content.seq += 1
+                case "direct":
+                    content.publisher = DirectPeer(key.public_key)
+                    event = sign_event(content, topic, key)
+                case _:
+                    del content.blocks[1:]
+                    event = sign_event(content, topic, key)
+            client.post(INNER, event)
+            return await closed(client)
+
+        for change in ("another's", "topic", "peer", "changed", "direct", "one block"):
+            assert await refused(change) == (4_005, "InvalidSignature"), change
+        reader = await broker.client()
+        ((_, content),) = await reader.ask(INNER, subscribe(TOPIC_A))
+        assert content.commits_nbr == 0
+
+    with_broker(test)
+
+
+def test_an_advert_that_is_not_for_this_broker_and_topic_ends_the_connection() -> None:
+    async def test(broker: Broker) -> None:
+        for_another = subscribe(TOPIC_A, publisher=True, broker=identity("other broker"))
+        other_topic = subscribe(TOPIC_A, publisher=True)
+        other_topic.topic = TOPIC_B.public_key
+        forged = pin(TOPIC_A)
+        forged.rw_topics[0].sig = bytes(64)
+        for request, end in (
+            (for_another, (4_017, "InvalidPublisherAdvert")),
+            (other_topic, (4_017, "InvalidPublisherAdvert")),
+            (forged, (4_005, "InvalidSignature")),
+        ):
+            client = await broker.client()
+            client.post(INNER, request)
+            assert await closed(client) == end
+
+    with_broker(test)
+
+
+def test_what_cannot_be_read_ends_the_connection_and_touches_no_other() -> None:
+    async def test(broker: Broker) -> None:
+        bystander = await broker.client("bob")
+        for frame, code in ((b"", 4_954), (b"\x06\x00\x05xxxxx", 4_032), (b"\xff" * 40, 4_954)):
+            client = await broker.client()
+            client.events.messages_received([frame])
+            assert (await closed(client))[0] == code
+        client = await broker.client()
+        response = ClientMessage(INNER, ClientResponse(1, 0, EmptyResponse()))
+        client.events.messages_received([client.dialogue.seal(encode_message(response))])
+        assert await closed(client) == (4_003, "ActorError")
+        assert await bystander.result(INNER, RepoPinStatusReq(ID)) == ResultCode.FALSE
+
+    with_broker(test)
+
+
+def test_who_does_not_come_in_within_the_time_is_closed() -> None:
+    async def test(broker: Broker) -> None:
+        wire = Wire()
+        BrokerEvents(broker.context).link_opened(wire)
+        client = await broker.client()
+        await broker.core.settle()
+        broker.core.clock.advance(HANDSHAKE_SECONDS_MAX + 0.1)
+        await broker.core.settle()
+        assert wire.closed == (4_019, "Timeout")
+        assert client.wire.closed is None
+
+    with_broker(test)
+
+
+def test_a_probe_is_answered_and_closed_a_little_later() -> None:
+    async def test(broker: Broker) -> None:
+        wire = Wire()
+        events = BrokerEvents(broker.context)
+        events.link_opened(wire)
+        events.messages_received([encode_message(Probe())])
+        await broker.core.settle()
+        assert wire.sent == [b"\x01\x04YXNK\x00"]
+        assert wire.closed is None
+        broker.core.clock.advance(PROBE_CLOSE_SECONDS)
+        await broker.core.settle()
+        assert wire.closed == (1_000, "NoError")
+
+    with_broker(test)
+
+
+def test_an_app_is_told_that_no_verifier_runs_here() -> None:
+    async def test(broker: Broker) -> None:
+        visitor = await broker.visit(APP_LOGIN)
+        assert visitor.said == [AppResponse(7)]
+        assert visitor.wire.closed == (4_007, "AccessDenied")
+
+    with_broker(test)
+
+
+def test_a_broker_that_stops_answers_what_was_asked_and_takes_nothing_new() -> None:
+    async def test(broker: Broker) -> None:
+        client = await broker.client()
+        await client.pin(TOPIC_A)
+        event, _ = client.event()
+        number = client.post(INNER, event)
+        client.post(INNER, RepoPinStatusReq(ID))
+        for cell in tuple(broker.context.connections):
+            broker.core.system.post(cell, Drain())
+        await client.settle()
+        assert client.answers(number)[0][0] == ResultCode.OK
+        assert client.said == []
+        assert client.wire.closed == (1_001, "the node is stopping")
+
+    with_broker(test)
+
+
+def test_a_store_with_much_to_write_takes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(broker: Broker) -> None:
+        client = await broker.client()
+        store = type(broker.core.store)
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "pending_bytes", STORE_PENDING_HIGH_BYTES + 1)
+            client.post(INNER, RepoPinStatusReq(ID))
+            await client.settle()
+            assert client.said == []
+            assert not client.wire.reading
+        broker.core.clock.advance(0.1)
+        await client.settle()
+        assert [said.content.result for said in client.said] == [ResultCode.FALSE]
+        assert client.wire.reading
+
+    with_broker(test)
+
+
+def test_nothing_is_kept_of_connections_that_have_ended() -> None:
+    async def test(broker: Broker) -> None:
+        for number in range(20):
+            client = await broker.client("alice", str(number))
+            await client.pin(TOPIC_A)
+            client.leave()
+        await broker.core.settle()
+        assert not broker.context.connections
+        assert not broker.context.sessions
+
+    with_broker(test)
+
+
+# Who comes for something else --------------------------------------------------------------------
+
+
+async def external(broker: Broker, content: WalletGetExport | ExtObjectGet) -> ExtResponse:
+    visitor = await broker.visit(ExtRequest(0, content))
+    (response,) = visitor.said
+    assert isinstance(response, ExtResponse)
+    assert visitor.wire.closed == (1_000, "NoError")
+    return response
+
+
+def test_a_wallet_is_left_and_fetched_once() -> None:
+    async def test(broker: Broker) -> None:
+        client = await broker.client()
+        assert await client.result(NIL_OVERLAY, WalletPutExport(b"wallet", ID, False)) == 0
+        first = await external(broker, WalletGetExport(ID, False))
+        assert (first.result, first.content) == (ResultCode.OK, ExportedWallet(b"wallet"))
+        second = await external(broker, WalletGetExport(ID, False))
+        assert (second.result, second.content) == (ResultCode.NOT_FOUND, ExtEmpty())
+
+    with_broker(test)
+
+
+def test_a_wallet_is_handed_over_at_a_rendezvous() -> None:
+    async def test(broker: Broker) -> None:
+        client = await broker.client()
+        put = WalletPutExport(b"wallet", ID, True)
+        assert await client.result(NIL_OVERLAY, put) == ResultCode.NOT_FOUND
+        visitor = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
+        assert visitor.said == []
+        assert await client.result(NIL_OVERLAY, put) == ResultCode.OK
+        await visitor.settle()
+        (response,) = visitor.said
+        assert response.content == ExportedWallet(b"wallet")
+
+    with_broker(test)
+
+
+def test_nobody_waits_for_a_wallet_for_ever() -> None:
+    async def test(broker: Broker) -> None:
+        visitor = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
+        broker.core.clock.advance(601.0)
+        await visitor.settle()
+        (response,) = visitor.said
+        assert response.result == ResultCode.EXPORT_WALLET_TIME_OUT
+
+    with_broker(test)
+
+
+def test_objects_are_given_to_strangers_where_they_are_exposed() -> None:
+    async def test(broker: Broker) -> None:
+        client = await broker.client()
+        await client.pin(TOPIC_A)
+        event, commit = client.event(after=[b"1" * 32])
+        await client.ask(INNER, event)
+        outer = OuterOverlay(b"o" * 32)
+        hidden = await external(broker, ExtObjectGet(outer, [commit], True))
+        assert hidden.result == ResultCode.OVERLAY_NOT_FOUND
+        await client.pin(TOPIC_A, expose=True)
+        shown = await external(broker, ExtObjectGet(outer, [commit], True))
+        root = event.content.blocks[0]
+        assert shown.content == Blocks([Block(None, root.content)])
+        missing = await external(broker, ExtObjectGet(outer, [ID], True))
+        assert missing.result == ResultCode.NOT_FOUND
+
+    with_broker(test)

@@ -1,0 +1,117 @@
+"""Inboxes: letters as they come, and those that wait."""
+
+import pytest
+
+from nextgraph_broker import INNER, Broker, Client, identity, with_broker
+from nextgraph_support import BROKER
+from rillnode.actors.nextgraph import inbox as module
+from rillnode.codecs.keys import Identity
+from rillnode.codecs.nextgraph.client import ClientEvent, ClientMessage, InboxReceive
+from rillnode.codecs.nextgraph.inbox import InboxBody, InboxMessage, LocatedBroker, LocatedServers
+from rillnode.codecs.nextgraph.messages import encode_message
+from rillnode.codecs.nextgraph.requests import InboxPost, InboxRegister, sign_inbox_register
+from rillnode.codecs.nextgraph.results import ResultCode
+from rillnode.codecs.nextgraph.types import NIL_OVERLAY
+
+INBOX = identity("inbox")
+
+
+def letter(text: bytes, inbox: Identity = INBOX) -> InboxMessage:
+    return InboxMessage(InboxBody(INNER, inbox.public_key, None, None, text), None, [])
+
+
+def register(inbox: Identity = INBOX) -> InboxRegister:
+    return sign_inbox_register(inbox, INNER, b"c" * 32)
+
+
+async def post(client: Client, text: bytes, inbox: Identity = INBOX) -> int:
+    return await client.result(NIL_OVERLAY, InboxPost(letter(text, inbox), None))
+
+
+async def pop(client: Client) -> list[InboxReceive]:
+    message = ClientMessage(NIL_OVERLAY, ClientEvent.INBOX_POP_REQUEST)
+    client.events.messages_received([client.dialogue.seal(encode_message(message))])
+    await client.settle()
+    return client.heard()
+
+
+def test_a_letter_goes_to_who_has_registered_the_inbox_and_to_nobody_else() -> None:
+    async def test(broker: Broker) -> None:
+        owner, sender, other = [await broker.client(name) for name in ("a", "b", "c")]
+        assert await owner.result(NIL_OVERLAY, register()) == ResultCode.OK
+        assert await post(sender, b"hello") == ResultCode.OK
+        for client in (owner, other):
+            await client.settle()
+        assert owner.heard() == [InboxReceive(letter(b"hello"), False)]
+        assert other.heard() == []
+        assert await pop(owner) == []
+
+    with_broker(test)
+
+
+def test_letters_wait_and_are_fetched_one_by_one_in_order() -> None:
+    async def test(broker: Broker) -> None:
+        sender = await broker.client("b")
+        for text in (b"1", b"2", b"3"):
+            assert await post(sender, text) == ResultCode.OK
+        await post(sender, b"another's", identity("other inbox"))
+        await broker.restart()
+        owner = await broker.client("a")
+        assert await pop(owner) == []
+        await owner.ask(NIL_OVERLAY, register())
+        assert await pop(owner) == [InboxReceive(letter(b"1"), True)]
+        await broker.restart()
+        owner = await broker.client("a")
+        await owner.ask(NIL_OVERLAY, register())
+        found = [await pop(owner) for _ in range(3)]
+        expected = [InboxReceive(letter(text), True) for text in (b"2", b"3")]
+        assert found == [[expected[0]], [expected[1]], []]
+
+    with_broker(test)
+
+
+def test_letters_wait_for_who_has_gone() -> None:
+    async def test(broker: Broker) -> None:
+        owner, sender = await broker.client("a"), await broker.client("b")
+        await owner.ask(NIL_OVERLAY, register())
+        owner.leave()
+        await broker.core.settle()
+        await post(sender, b"late")
+        again = await broker.client("a")
+        await again.ask(NIL_OVERLAY, register())
+        assert await pop(again) == [InboxReceive(letter(b"late"), True)]
+
+    with_broker(test)
+
+
+def test_what_is_not_signed_as_it_claims_or_is_for_another_broker_is_refused() -> None:
+    async def test(broker: Broker) -> None:
+        client = await broker.client()
+        forged = register()
+        forged.sig = bytes(64)
+        assert await client.result(NIL_OVERLAY, forged) == ResultCode.INVALID_SIGNATURE
+        signed = letter(b"x")
+        signed.sig = bytes(64)
+        asked = InboxPost(signed, None)
+        assert await client.result(NIL_OVERLAY, asked) == ResultCode.INVALID_SIGNATURE
+        for key, result in (
+            (BROKER.public_key, ResultCode.OK),
+            (identity("elsewhere").public_key, ResultCode.NOT_FOUND),
+        ):
+            place = LocatedBroker(LocatedServers([], 0), key, None)
+            assert await client.result(NIL_OVERLAY, InboxPost(letter(b"x"), [place])) == result
+
+    with_broker(test)
+
+
+def test_an_inbox_holds_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(broker: Broker) -> None:
+        client = await broker.client()
+        for number in range(5):
+            result = await post(client, b"%d" % number)
+            assert result == (ResultCode.OK if number < 3 else ResultCode.STORAGE_ERROR)
+        await client.ask(NIL_OVERLAY, register())
+        assert len(await pop(client)) == 1
+
+    monkeypatch.setattr(module, "NEXTGRAPH_LETTERS_MAX", 3)
+    with_broker(test)

@@ -1,0 +1,77 @@
+"""Named values written together, with entries or without, and listed: the same of every store."""
+
+import pytest
+
+from rillnode.actors.storage import (
+    Append,
+    GetRecords,
+    HasRecords,
+    ListRecords,
+    PutRecord,
+    PutRecords,
+    written_bytes,
+)
+from rillnode.codecs.entries import pack_body
+from store_support import LOG, StoreDriver, append
+
+
+def records(driver: StoreDriver, prefix: str = "", after: str = "", limit: int = 100) -> list[str]:
+    listed = driver.read(ListRecords(prefix=prefix, after=after, limit=limit)).records
+    return [f"{key}={value.decode()}" for key, value in listed]
+
+
+def test_records_are_put_and_removed_together_and_in_order(driver: StoreDriver) -> None:
+    driver.write(PutRecord(key="gone", value=b"0"))
+    driver.write(PutRecords(records=[("a", b"1"), ("gone", None), ("a", b"2"), ("b", b"")]))
+    for _ in range(2):
+        found = driver.read(GetRecords(keys=["b", "a", "gone", "never"]))
+        assert found.values == [b"", b"2", None, None]
+        seen = driver.read(HasRecords(keys=["b", "a", "gone", "never"]))
+        assert seen.found == [True, True, False, False]
+        driver.reopen()
+
+
+def test_records_are_listed_by_prefix_in_byte_order_page_by_page(driver: StoreDriver) -> None:
+    names = ["p/a", "p/ab", "p/b", "p/ø", "p", "q/a", "o/z"]
+    driver.write(PutRecords(records=[(name, b"1") for name in names]))
+    assert records(driver, "p/") == ["p/a=1", "p/ab=1", "p/b=1", "p/ø=1"]
+    assert records(driver, "p/", limit=2) == ["p/a=1", "p/ab=1"]
+    assert records(driver, "p/", after="p/ab") == ["p/b=1", "p/ø=1"]
+    assert records(driver, "p/", after="p/ø") == []
+    assert len(records(driver)) == len(names)
+
+
+def test_an_append_s_records_are_there_when_its_entries_are(driver: StoreDriver) -> None:
+    body = pack_body([b"entry"])
+    done = driver.write(Append(log=LOG, count=1, body=body, records=[("head", b"0"), ("x", None)]))
+    assert (done.error, done.first_index) == (None, 0)
+    assert records(driver) == ["head=0"]
+    assert [entry.data for entry in driver.entries()] == [b"entry"]
+
+
+@pytest.mark.parametrize("operation", [PutRecords, Append])
+def test_a_name_that_is_no_text_leaves_nothing(
+    driver: StoreDriver, operation: type[PutRecords | Append]
+) -> None:
+    wrong = [("fine", b"1"), ("\ud800", b"2")]
+    write = (
+        PutRecords(records=wrong)
+        if operation is PutRecords
+        else Append(log=LOG, count=1, body=pack_body([b"entry"]), records=wrong)
+    )
+    driver.write(write)
+    assert write.error is not None
+    assert write.error.code == "store.name"
+    driver.write(append(b"next"))
+    assert records(driver) == []
+    assert [entry.data for entry in driver.entries()] == [b"next"]
+
+
+def test_values_count_as_bytes_under_way(driver: StoreDriver) -> None:
+    records = [("a", b"v" * 1_000), ("b", None)]
+    assert written_bytes(PutRecords(records=records)) == 1_000
+    assert written_bytes(Append(body=b"b" * 10, records=records)) == 1_010
+    assert written_bytes(PutRecord(key="a", value=b"v")) == 0
+    driver.store.submit(PutRecords(records=records))
+    driver.settle(1)
+    assert driver.store.pending_bytes == 0

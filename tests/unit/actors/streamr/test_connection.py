@@ -1,0 +1,308 @@
+"""A client's connection: requests in every form, what is answered, and what never is."""
+
+import pytest
+
+from rillnode.actors.quotas import Quota
+from rillnode.actors.streamr import publishing
+from rillnode.codecs.limits import STREAMR_PUBLISHING_MESSAGES_MAX
+from streamr_support import (
+    ALICE,
+    BOB,
+    NODE_KEY,
+    STREAM,
+    StreamrCore,
+    array,
+    dump,
+    message,
+    publish,
+    with_streamr,
+)
+
+ANSWERED = [
+    # section 3: request, answers
+    ([2, 9, "a:sub1", STREAM, 0, None], [[2, 2, "a:sub1", STREAM, 0]]),
+    ([1, 9, STREAM, 0, None], [[1, 2, STREAM, 0]]),
+    ([2, 9, "", STREAM, 0, None], [[2, 2, "", STREAM, 0]]),
+    ([2, 11, "r", STREAM, 0, 5, None], [[2, 6, "r", STREAM, 0]]),
+    ([1, 11, STREAM, 0, "0", 5, None], [[1, 6, STREAM, 0, "0"]]),
+    ([2, 12, "r", STREAM, 0, [1, None], None, None], [[2, 6, "r", STREAM, 0]]),
+    ([1, 12, STREAM, 0, "2", [1, None], None, None, None], [[1, 6, STREAM, 0, "2"]]),
+    ([2, 13, "r", STREAM, 0, [1, 0], [2, 0], None, None, None], [[2, 6, "r", STREAM, 0]]),
+    ([1, 13, STREAM, 0, "4", [1, 0], [2, 0], None, None, None], [[1, 6, STREAM, 0, "4"]]),
+]
+
+
+@pytest.mark.parametrize(("request_", "answers"), ANSWERED, ids=lambda value: str(value)[:40])
+def test_each_request_is_answered_in_its_version_with_its_id(
+    request_: list[object], answers: list[list[object]]
+) -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        version = request_[0]
+        client = node.client(1, 31) if version == 1 else node.client()
+        assert await client.ask(request_) == answers
+
+    with_streamr(test)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [b"", b"{}", b"[]", b"[2,99]", b"not json", b"[3,9,1]", b"\xff\xfe", b'[2,8,"p",[99],null]'],
+)
+def test_what_is_no_request_gets_an_error_without_an_id_and_the_connection_lives(
+    frame: bytes,
+) -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        client = node.client()
+        (error,) = await client.ask(frame)
+        assert (error[:3], error[4]) == ([2, 7, ""], "INVALID_REQUEST")
+        await client.subscribe()
+
+    with_streamr(test)
+
+
+def test_a_response_is_no_request() -> None:
+    async def test(node: StreamrCore) -> None:
+        client = node.client()
+        (error,) = await client.ask([2, 2, "mine", STREAM, 0])
+        assert (error[:3], error[4]) == ([2, 7, "mine"], "INVALID_REQUEST")
+
+    with_streamr(test)
+
+
+def test_unsubscribing_from_what_one_is_not_subscribed_to_is_an_error() -> None:
+    async def test(node: StreamrCore) -> None:
+        (error,) = await node.client().ask([2, 10, "u", STREAM, 0])
+        text = f"Not subscribed to stream {STREAM} partition 0!"
+        assert error == [2, 7, "u", text, "INVALID_REQUEST"]
+
+    with_streamr(test)
+
+
+def test_publishing_has_no_answer() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        assert await node.client().ask(publish(message(1_000))) == []
+        assert await node.client(1, 31).ask([1, 8, array(message(2_000), 31), None]) == []
+
+    with_streamr(test)
+
+
+def test_a_message_without_a_positive_answer_is_refused_with_a_reason() -> None:
+    async def refused(node: StreamrCore, request: object, code: str) -> None:
+        (error,) = await node.client().ask(request)
+        assert (error[:3], error[4]) == ([2, 7, "p"], code)
+
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        await node.stream("signed", signed=True)
+        await node.stream("encrypted", encrypted=True)
+        now = node.core.clock.now_ms()
+        forged = array(message(1_000))
+        forged[7] = '{"a":2}'
+        unsigned = message(1_000, key=None, stream="signed")
+        cases = [
+            (publish(message(now + 301_000)), "FUTURE_TIMESTAMP"),
+            ([2, 8, "p", forged, None], "REQUEST_FAILED"),
+            (publish(unsigned), "REQUEST_FAILED"),
+            (publish(message(1_000, stream="encrypted")), "REQUEST_FAILED"),
+            (publish(message(1_000, partition=1)), "REQUEST_FAILED"),
+            (publish(message(1_000, stream="nobody's")), "NOT_FOUND"),
+            (publish(message(1_000, stream="nextgraph/x")), "NOT_FOUND"),
+            (publish(message(1_000, message_type=28)), "REQUEST_FAILED"),
+            (publish(message(1_000, publisher="x" * 513, key=None)), "REQUEST_FAILED"),
+            (publish(message(1_000, key=None), token="no token"), "AUTHENTICATION_FAILED"),
+        ]
+        for request, code in cases:
+            await refused(node, request, code)
+        assert await node.client().ask(publish(message(now + 299_000))) == []
+
+    with_streamr(test)
+
+
+def test_a_signed_message_is_its_signers_whatever_the_token() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        node.core.access.revoke("anonymous")
+        node.grant(ALICE, "push", "subscribe", streams=STREAM)
+        client = node.client()
+        assert await client.ask(publish(message(1_000), token="nonsense")) == []
+        (error,) = await client.ask(publish(message(1_000, key=BOB)))
+        assert error[4] == "PERMISSION_DENIED"
+        (error,) = await client.ask(publish(message(1_000, key=None)))
+        assert error[4] == "PERMISSION_DENIED"
+
+    with_streamr(test)
+
+
+@pytest.mark.parametrize("stream", [STREAM, "there is no such stream"])
+def test_who_may_do_nothing_cannot_tell_whether_there_is_a_stream(stream: str) -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        node.core.access.revoke("anonymous")
+        client = node.client()
+        requests = [
+            [2, 9, "1", stream, 0, None],
+            [2, 11, "2", stream, 0, 5, None],
+            publish(message(1_000, stream=stream), "3"),
+        ]
+        errors = [(await client.ask(request))[0] for request in requests]
+        assert [(error[2], error[4]) for error in errors] == [
+            (number, "PERMISSION_DENIED") for number in "123"
+        ]
+
+    with_streamr(test)
+
+
+def test_tokens_are_asked_for_with_each_request() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        for request in ([2, 9, "1", STREAM, 0, "bad"], [2, 11, "1", STREAM, 0, 5, "bad"]):
+            (error,) = await node.client().ask(request)
+            assert (error[:3], error[4]) == ([2, 7, "1"], "AUTHENTICATION_FAILED")
+
+    with_streamr(test)
+
+
+def test_messages_are_sent_in_the_version_that_the_connection_asked_for() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        made = message(1_000)
+        clients = {version: node.client(2, version) for version in (30, 31, 32)}
+        for client in clients.values():
+            await client.subscribe()
+        await node.client().ask(publish(made))
+        for version, client in clients.items():
+            assert await client.heard() == [[2, 0, "", array(made, version)]]
+
+    with_streamr(test)
+
+
+def test_what_a_version_cannot_express_is_left_out_without_an_error() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        old, new = node.client(1, 30), node.client()
+        await old.subscribe()
+        await new.subscribe()
+        secret = message(1_000, encryption_type=2, group_key_id="k", content="00" * 17)
+        heard = await new.ask(publish(secret))
+        assert [one[3] for one in heard] == [array(secret)]
+        assert await old.heard() == []
+        assert await old.ask([1, 11, STREAM, 0, "0", 5, None]) == [[1, 6, STREAM, 0, "0"]]
+
+    with_streamr(test)
+
+
+def test_a_specification_s_client_is_answered_in_its_form() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        client = node.client(1, 30)
+        flat = [30, STREAM, 0, 1_000, 0, "me", None, None, 600, 27, '{"a":1}', 0, None]
+        assert await client.ask([1, 9, STREAM, 0, None, None]) == [[1, 2, STREAM, 0]]
+        now = node.core.clock.now_ms()
+        flat[3] = now
+        assert await client.ask([1, 8, flat, None, None]) == [[1, 0, flat]]
+        asked = [1, 11, STREAM, 0, "x", None, None, 0, 0]
+        resending, unicast, resent = await client.ask(asked)
+        assert (resending, resent) == ([1, 4, STREAM, 0], [1, 5, STREAM, 0, "x"])
+        assert unicast[:3] == [1, 1, "x"]
+        assert unicast[3][:4] == [30, STREAM, 0, now]
+
+    with_streamr(test)
+
+
+def test_the_node_s_own_messages_are_not_taken_in_again() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        client = node.client()
+        await client.subscribe()
+        assert await client.ask(publish(message(1_000, key=NODE_KEY))) == []
+        assert node.context.counters["own"] == 1
+
+    with_streamr(test)
+
+
+def test_a_quota_refuses_what_is_too_much() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        client = node.client()
+        errors = await client.ask(*(publish(message(1_000 + n), f"{n}") for n in range(3)))
+        errors += await client.ask(publish(message(5_000), "more"))
+        assert [(error[2], error[4]) for error in errors] == [("more", "REQUEST_FAILED")]
+
+    with_streamr(test, quotas=[Quota(who="eth:*", push_bytes_per_second=600)])
+
+
+def test_requests_are_taken_in_their_order_however_many() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        client = node.client()
+        count = STREAMR_PUBLISHING_MESSAGES_MAX + 500
+        requests = [publish(message(n + 1, key=None)) for n in range(count)]
+        answers = await client.ask(*requests, [2, 11, "r", STREAM, 0, 10_000, None])
+        assert len(answers) == count + 2
+        assert [one[3][1][2] for one in answers[1:-1]] == list(range(1, count + 1))
+        assert not client.link.paused
+
+    with_streamr(test)
+
+
+def test_a_client_that_does_not_read_is_not_read_from() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        client = node.client()
+        client.link.buffered_bytes = 3_000_000
+        assert await client.ask([2, 9, "s", STREAM, 0, None]) == []
+        assert client.link.paused
+        client.link.buffered_bytes = 0
+        node.core.clock.advance(0.1)
+        assert await client.heard() == [[2, 2, "s", STREAM, 0]]
+        assert not client.link.paused
+
+    with_streamr(test)
+
+
+def test_an_api_key_in_a_request_logs_in() -> None:
+    async def test(node: StreamrCore) -> None:
+        (error,) = await node.client(1, 30).ask([1, 9, STREAM, 0, "wrong key", None])
+        assert error[:2] == [1, 7]
+
+    with_streamr(test)
+
+
+def test_a_failing_relay_refuses_what_it_was_sent_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        client = node.client()
+        await client.subscribe()
+        with monkeypatch.context() as patched:
+            patched.setattr(publishing, "check_rules", fail)
+            (error,) = await client.ask(publish(message(1_000)))
+        assert (error[:3], error[4]) == ([2, 7, "p"], "REQUEST_FAILED")
+        # Its subscribers are still there.
+        assert len(await client.ask(publish(message(2_000)))) == 1
+
+    with_streamr(test)
+
+
+def test_a_closed_connection_leaves_nothing_behind() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        client = node.client()
+        await client.subscribe()
+        assert len(node.context.open) == 1
+        client.send(dump([2, 11, "r", STREAM, 0, 5, None]))
+        client.close()
+        await node.core.settle()
+        assert not node.context.open
+        stats = node.core.system.stats()
+        gone = [kind for kind in stats if kind.endswith(("StreamrConnection", "ResendActor"))]
+        assert all(stats[kind].cells == 0 for kind in gone)
+
+    with_streamr(test)

@@ -1,0 +1,108 @@
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql.types import StructType
+
+from fake_sink import FakeSink
+from pipeline_samples import Query
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.pipeline.landing import FILE_STRUCT, Landing, LandingReader, LandingWriter
+from rillnode.node.pipeline.source import RangesPartition
+
+
+class LandingQuery(Query):
+    """A sink's query as Spark runs it: tasks write and name files, the driver commits them."""
+
+    def __init__(self, directory: Path, sink: FakeSink) -> None:
+        super().__init__(directory)
+        self.options = {
+            **sink.local_options.to_options(),
+            "path": str(self.table),
+            "checkpointLocation": str(self.checkpoint),
+        }
+        self.reader: LandingReader = Landing(self.options).streamReader(FILE_STRUCT)
+
+    def landing_writer(self) -> LandingWriter:
+        return Landing(self.options).streamWriter(FILE_STRUCT, overwrite=False)
+
+    def land(self, batch_id: int, start: int, until: int) -> None:
+        (self.checkpoint / "offsets" / str(batch_id)).write_text("v1\n{}\n")
+        begin, end = ({"s": {"0": index}} for index in (start, until))
+        tasks = cast("Sequence[RangesPartition]", self.reader.partitions(begin, end))
+        writer = self.landing_writer()
+        writer.commit([writer.write(self.reader.read(task)) for task in tasks], batch_id)
+
+
+def sink_of(count: int) -> FakeSink:
+    sink = FakeSink()
+    for at in range(count):
+        sink.append("s", [b"%d" % at, b"x"])
+    return sink
+
+
+def test_a_task_writes_its_range_and_names_the_file(tmp_path: Path) -> None:
+    query = LandingQuery(tmp_path, sink_of(5))
+    (task,) = query.reader.partitions({"s": {"0": 1}}, {"s": {"0": 7}})
+    (batch,) = query.reader.read(task)
+    (row,) = batch.to_pylist()
+    assert (row["rows"], row["entries_lost"]) == (6, 0)
+    assert (query.table / row["name"]).stat().st_size == row["size"]
+    assert '"index": 6' in row["stats"]
+    assert batch.schema.names == FILE_STRUCT.names
+
+
+def test_batches_are_landed_once_however_often_they_come(tmp_path: Path) -> None:
+    query = LandingQuery(tmp_path, sink_of(5))
+    query.land(0, 0, 4)
+    query.land(1, 4, 10)
+    query.land(1, 4, 10)
+    assert query.indexes() == list(range(10))
+    assert DeltaTable(query.table).version() == 2
+    assert len(list(query.table.glob("*.parquet"))) == 2
+
+
+def test_what_was_trimmed_is_a_row_of_its_own(tmp_path: Path) -> None:
+    sink = sink_of(5)
+    sink.trim("s", 6)
+    query = LandingQuery(tmp_path, sink)
+    query.options["failOnDataLoss"] = "false"
+    query.reader = Landing(query.options).streamReader(FILE_STRUCT)
+    query.land(0, 0, 10)
+    assert query.indexes() == [0, 6, 7, 8, 9]
+    batch = DeltaTable(query.table).history(1)[0]["batch"]
+    assert (batch["rows"], batch["entries_lost"]) == (5, 6)
+
+
+def test_a_batch_that_was_committed_before_it_failed_keeps_its_files(tmp_path: Path) -> None:
+    """Spark aborts what it could not see committed; the table may hold it nevertheless."""
+    query = LandingQuery(tmp_path, sink_of(2))
+    (query.checkpoint / "offsets" / "0").write_text("v1\n{}\n")
+    (task,) = query.reader.partitions({"s": {"0": 0}}, {"s": {"0": 4}})
+    writer = query.landing_writer()
+    message = writer.write(query.reader.read(task))
+    writer.commit([message], 0)
+    writer.abort([message], 0)
+    assert query.indexes() == [0, 1, 2, 3]
+
+
+def test_an_aborted_batch_leaves_no_files(tmp_path: Path) -> None:
+    query = LandingQuery(tmp_path, sink_of(4))
+    query.land(0, 0, 4)
+    (task,) = query.reader.partitions({"s": {"0": 4}}, {"s": {"0": 8}})
+    writer = query.landing_writer()
+    writer.abort([writer.write(query.reader.read(task)), None], 1)
+    assert len(list(query.table.glob("*.parquet"))) == 1
+    assert query.indexes() == [0, 1, 2, 3]
+
+
+def test_options_and_rows_are_checked(tmp_path: Path) -> None:
+    options = LandingQuery(tmp_path, sink_of(1)).options
+    with pytest.raises(ConfigError, match="`path`"):
+        Landing({**options, "path": ""}).streamReader(FILE_STRUCT)
+    with pytest.raises(ConfigError, match="only appends"):
+        Landing(options).streamWriter(FILE_STRUCT, overwrite=True)
+    with pytest.raises(ConfigError, match="only writes what it has read"):
+        Landing(options).streamWriter(StructType().add("name", "string"), overwrite=False)

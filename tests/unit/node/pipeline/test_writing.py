@@ -1,0 +1,133 @@
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from fake_sink import FakeSink
+from rillnode.codecs.errors import ConfigError, RequestError
+from rillnode.codecs.row_envelope import RowId, decode_row
+from rillnode.node.pipeline.source import RillnodeSource
+from rillnode.node.pipeline.writing import RowWriter, WriteOptions
+
+DATA = StructType().add("data", "string")
+
+
+class Streams(FakeSink):
+    """Streams that take rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.created: dict[str, int] = {}
+        self.stored: dict[tuple[str, int], list[bytes]] = {}
+
+    def open(self, stream: str, partitions: int) -> None:
+        self.created[stream] = partitions
+
+    def push(self, stream: str, partition: int, items: Sequence[bytes]) -> None:
+        assert stream in self.created
+        self.stored.setdefault((stream, partition), []).extend(items)
+
+    def options(self, **options: str) -> dict[str, str]:
+        client = self.local_options
+        chosen = {"url": f"local://{client.sink}", "client": f"{__name__}:open_streams"}
+        _streams[chosen["url"]] = self
+        return {**client.to_options(), "sink": "", **chosen, **options}
+
+
+_streams: dict[str, Streams] = {}
+
+
+def open_streams(options: Any) -> Streams:
+    return _streams[options.url]
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client is found by its module's name."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
+
+
+def batch(columns: dict[str, list[Any]]) -> pa.RecordBatch:
+    names = list(columns)
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    data = pa.binary() if isinstance(columns["data"][0], bytes) else pa.string()
+    kinds = {"data": data, "stream": pa.string(), "partition": pa.int32()}
+    return pa.RecordBatch.from_pylist(rows, schema=pa.schema([(n, kinds[n]) for n in names]))
+
+
+def push(options: WriteOptions, columns: dict[str, list[Any]], task: int = 0) -> None:
+    RowWriter(options).push_rows(iter([batch(columns)]), "q", 5, task)
+
+
+def test_rows_go_to_the_stream_in_their_order_and_with_their_names() -> None:
+    streams = Streams()
+    options = WriteOptions.from_options(streams.options(stream="out"), DATA)
+    batches = [batch({"data": [text]}) for text in ("a", "b")]
+    RowWriter(options).push_rows(iter(batches), "q", 5, 2)
+    assert streams.created == {"out": 1}
+    assert [decode_row(item) for item in streams.stored["out", 0]] == [
+        (RowId("q", 5, 2, 0), b"a"),
+        (RowId("q", 5, 2, 1), b"b"),
+    ]
+
+
+def test_rows_may_tell_where_they_go_and_be_stored_as_they_are() -> None:
+    streams = Streams()
+    schema = StructType().add("data", "binary").add("stream", "string").add("partition", "integer")
+    given = streams.options(stream="rest", partitions="3", envelope="none")
+    options = WriteOptions.from_options(given, schema)
+    push(
+        options,
+        {
+            "data": [b"1", b"2", b"3", b"4"],
+            "stream": ["s", None, "s", "s"],
+            "partition": [0, 1, 0, None],
+        },
+        task=5,
+    )
+    assert streams.stored == {("s", 0): [b"1", b"3"], ("rest", 1): [b"2"], ("s", 2): [b"4"]}
+    assert streams.created == {"s": 3, "rest": 3}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"data": [None]}, {"data": ["a"], "partition": [-1]}],
+)
+def test_a_row_that_goes_nowhere_is_an_error(columns: dict[str, list[Any]]) -> None:
+    options = WriteOptions.from_options(Streams().options(stream="s"), DATA)
+    with pytest.raises(RequestError):
+        push(options, columns)
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "named"),
+    [
+        (StructType().add("value", "string"), {}, "`value`"),
+        (StructType().add("stream", "string"), {}, "`data`"),
+        (StructType().add("data", "long"), {}, "`data`"),
+        (DATA, {"stream": ""}, "`stream`"),
+        (DATA, {"partitions": "0"}, "`partitions`"),
+        (DATA, {"envelope": "xml"}, "`envelope`"),
+        (DATA, {"sink": "bronze"}, "`sink`"),
+        (DATA, {"key_file": ""}, "`key_file`"),
+    ],
+)
+def test_columns_and_options_are_checked(
+    schema: StructType, options: dict[str, str], named: str
+) -> None:
+    given = Streams().options(stream="out") | options
+    source = RillnodeSource(given)
+    with pytest.raises(ConfigError, match=named):
+        source.streamWriter(schema, overwrite=False)
+    with pytest.raises(ConfigError, match=named):
+        source.writer(schema, overwrite=False)
+
+
+def test_a_stream_is_never_overwritten() -> None:
+    source = RillnodeSource(Streams().options(stream="out"))
+    with pytest.raises(ConfigError, match="only appends"):
+        source.writer(DATA, overwrite=True)

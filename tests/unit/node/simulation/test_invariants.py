@@ -1,0 +1,104 @@
+"""Each rule about logs is broken by what breaks it, and by nothing else."""
+
+import pytest
+
+from rillnode.node.simulation.figures import distribution, percentile
+from rillnode.node.simulation.history import History, Log, Push
+from rillnode.node.simulation.invariants import RULES, check_logs
+
+LOG: Log = ("events", 0)
+A, B, C = b"a", b"b", b"c"
+
+
+def told(*confirms: tuple[bytes, int | None], attempts: int = 1) -> History:
+    """A history of pushes, in order, and where they were confirmed."""
+    history = History(lambda: 1.0)
+    for number, (payload, index) in enumerate(confirms):
+        history.pushed(payload, Push("p0.1", number, LOG, 0.0, attempts=attempts))
+        if index is not None:
+            history.confirmed(payload, index)
+    return history
+
+
+def rules(history: History, *entries: tuple[int, bytes], dials: int = 1) -> set[str]:
+    check_logs(history, {LOG: entries}, {"p0": dials})
+    return {violation.rule for violation in history.violations}
+
+
+def test_what_was_confirmed_and_stands_breaks_no_rule() -> None:
+    history = told((A, 0), (B, 1), (C, None))
+    history.read("f0", LOG, 0, A)
+    assert rules(history, (0, A), (1, B)) == set()
+
+
+def test_what_was_not_confirmed_may_stand_or_not() -> None:
+    assert rules(told((A, 0), (B, None)), (0, A), (1, B)) == set()
+    assert rules(told((A, 0), (B, None)), (0, A)) == set()
+
+
+def test_a_gap() -> None:
+    assert rules(told((A, 0), (B, None)), (0, A), (2, B)) == {"log-dense"}
+    assert rules(told((A, None)), (1, A)) == {"log-dense"}
+
+
+def test_a_confirmed_entry_that_is_gone() -> None:
+    assert rules(told((A, 0), (B, 1)), (0, A)) == {"confirm-lost"}
+
+
+def test_a_seen_entry_that_is_gone() -> None:
+    history = told((A, 0), (B, None))
+    history.read("f0", LOG, 1, B)
+    assert rules(history, (0, A)) == {"seen-lost"}
+
+
+def test_an_index_that_means_two_entries() -> None:
+    assert "index-reassigned" in rules(told((A, 0), (B, None)), (0, B))
+
+
+def test_an_entry_that_nobody_has_pushed() -> None:
+    assert rules(told((A, 0)), (0, A), (1, b"what is this")) == {"unknown-entry"}
+
+
+def test_two_confirms_of_one_index() -> None:
+    assert "copies-merged" in rules(told((A, 0), (B, 0)), (0, A))
+
+
+def test_copies_are_no_more_than_what_was_sent() -> None:
+    assert rules(told((A, 0)), (0, A), (1, A)) == {"too-many-copies"}
+    assert rules(told((A, 0)), (0, A), (1, A), dials=2) == set()
+    assert rules(told((A, 1), attempts=2), (0, A), (1, A)) == set()
+
+
+def test_entries_of_a_producer_in_another_order() -> None:
+    assert rules(told((A, 1), (B, 0)), (0, B), (1, A)) == {"producer-order"}
+    assert rules(told((A, 1), (B, 0), attempts=2), (0, B), (1, A)) == set()
+
+
+def test_nothing_is_promised_of_a_lost_disk() -> None:
+    history = told((A, 0), (B, 1))
+    history.lost[LOG[0]] = None
+    assert rules(history, (0, C)) == set()
+
+
+def test_every_rule_says_what_it_demands() -> None:
+    assert all(text and not text.endswith(".") for text in RULES.values())
+
+
+def test_the_hash_covers_every_event_and_its_order() -> None:
+    hashes = {
+        told(*confirms).trace_hash
+        for confirms in ([(A, 0)], [(A, 1)], [(A, 0), (B, 1)], [(A, 1), (B, 0)])
+    }
+    assert len(hashes) == 4
+    assert told((A, 0)).trace_hash == told((A, 0)).trace_hash
+
+
+@pytest.mark.parametrize(
+    ("part", "value"), [(0.0, 1.0), (0.5, 50.0), (0.99, 99.0), (0.995, 100.0), (1.0, 100.0)]
+)
+def test_percentiles_are_values_that_there_are(part: float, value: float) -> None:
+    assert percentile([float(one) for one in range(1, 101)], part) == value
+
+
+def test_nothing_has_a_distribution_too() -> None:
+    assert set(distribution([]).values()) == {0.0}

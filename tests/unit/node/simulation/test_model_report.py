@@ -1,0 +1,35 @@
+"""The report of a propagation study."""
+
+from rillnode.node.simulation.model import model_document, propagate
+from rillnode.node.simulation.model_report import model_report
+from rillnode.node.simulation.scenario import LatencyTable, Scenario
+
+
+def report(latency: LatencyTable, seeds: int = 2) -> tuple[str, list[float]]:
+    """The page about some seeds, and the mean of each."""
+    scenario = Scenario(
+        name="<study>", mode="model", nodes=80, degree=3, messages=2, latency=latency
+    )
+    found = [propagate(scenario, seed) for seed in range(seeds)]
+    documents = [model_document(one) for one in found]
+    means = [document["propagation"]["mean_ms"] for document in documents]
+    return model_report(found[0], documents), means
+
+
+def test_simulation_and_theory_are_side_by_side_for_sizes_up_to_the_scenarios() -> None:
+    page, _ = report(LatencyTable())
+    assert all(f"<th>{nodes} nodes</th>" in page for nodes in (32, 64, 80))
+    assert page.count("ms; theory ") == 3
+    assert page.count("<polyline") == 4
+    assert "<study>" not in page
+
+
+def test_where_theory_says_nothing_that_is_said() -> None:
+    page, _ = report(LatencyTable(model="constant"))
+    assert "Theory has no figures" in page
+    assert page.count("<polyline") == 3
+
+
+def test_figures_are_means_over_all_seeds() -> None:
+    page, means = report(LatencyTable(), seeds=3)
+    assert f"<td>{sum(means) / 3:,.3f}".rstrip("0") in page

@@ -1,0 +1,62 @@
+"""Scenario files."""
+
+from pathlib import Path
+
+import pytest
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.simulation.scenario import Scenario, load_scenario, parse_scenario
+
+FILE = Path("/scenarios/churn.toml")
+EXAMPLES = sorted((Path(__file__).parents[4] / "configs").glob("sim-*.toml"))
+
+
+def test_an_empty_file_is_a_scenario_named_after_it() -> None:
+    assert parse_scenario("", FILE) == Scenario(name="churn")
+
+
+def test_paths_are_relative_to_the_file() -> None:
+    text = '[latency]\nmodel = "csv"\nfile = "delays.csv"\n'
+    assert parse_scenario(text, FILE).latency.file == Path("/scenarios/delays.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("nodes = 0", "nodes"),
+        ("nodes = 1_000_000", "nodes"),
+        ('mode = "dream"', "mode"),
+        ("node = 3", "node"),
+        ("[network]\nloss = 1.5", "loss"),
+        ("[clients]\npayload_bytes = 1", "payload_bytes"),
+        ('[[fault]]\nkind = "meteor"', "kind"),
+        ('[[fault]]\nkind = "kill"\nnodes = ["n3"]', "n3"),
+        ('[[fault]]\nkind = "kill"\nnodes = ["../x"]', "nodes"),
+        ('[latency]\nmodel = "csv"', "latency.file"),
+        ('mode = "model"\nnodes = 4\ndegree = 4', "degree"),
+        ('mode = "model"\nnodes = 4\ndegree = 1', "degree"),
+        ('mode = "model"\nnodes = 100_000\ndegree = 5_000', "degree"),
+        ('mode = "model"\nnodes = 100_000\nmessages = 1_000_000', "messages"),
+        ("processing_ms = inf", "processing_ms"),
+        ("nodes = 5_000", "nodes"),
+        ("[random_faults]\ncount = 1\nkinds = []", "random_faults.kinds"),
+        ("nodes = [", "TOML"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_key(text: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        parse_scenario(text, FILE)
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_scenario(FILE)
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_the_examples_are_scenarios(file: Path) -> None:
+    assert load_scenario(file).name == file.stem
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 5

@@ -1,0 +1,267 @@
+"""Messages of a client along routes: who gets what comes back, and when nothing does."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from link_support import ManualClock
+from rillnode.codecs import native
+from rillnode.codecs.errors import ActorError, CodecError, RequestError, TransportError
+from rillnode.codecs.limits import FRAME_BYTES_MAX, ROUTE_HOPS_MAX
+from rillnode.codecs.ockam.routing import (
+    Route,
+    WireMessage,
+    decode_message,
+    encode_message,
+    local,
+    parse_route,
+)
+from rillnode.node.client import Answer, Client
+from rillnode.node.client.session import Session
+from rillnode.transports.links import Link, LinkEvents
+from rillnode.transports.memory import connect_memory
+
+PING = b"\x00"
+
+
+class FarEnd:
+    """A node's end of the link: notes messages, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.messages: list[WireMessage] = []
+        self.links: list[Link] = []
+        self.answer: Callable[[WireMessage], list[WireMessage]] = lambda message: []
+
+    async def connect(self, events: LinkEvents) -> object:
+        return connect_memory(
+            events,
+            self,
+            dialling_principal="client",
+            accepting_principal="node",
+            post=asyncio.get_running_loop().call_soon,
+            clock=ManualClock(),
+        )
+
+    def link_opened(self, link: Link) -> None:
+        self.links.append(link)
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        for message in map(decode_message, messages):
+            self.messages.append(message)
+            for answer in self.answer(message):
+                self.send(answer)
+
+    def send(self, message: WireMessage) -> None:
+        self.links[-1].send([encode_message(*message)])
+
+    def link_drained(self) -> None: ...
+
+    def link_closed(self, reason: str) -> None: ...
+
+
+def with_client(
+    test: Callable[[Client, Session, FarEnd], Awaitable[None]], *, reconnect: bool = True
+) -> None:
+    async def main() -> None:
+        far = FarEnd()
+        session = Session(far.connect, reconnect=reconnect)
+        await session.open()
+        async with asyncio.timeout(60):
+            await test(Client(session), session, far)
+            await session.close(timeout_seconds=0.01)
+
+    asyncio.run(main())
+
+
+def echo(message: WireMessage) -> list[WireMessage]:
+    return [WireMessage(message.return_route, (local("echo"),), message.payload)]
+
+
+def failing(code: str) -> Callable[[WireMessage], list[WireMessage]]:
+    def answer(message: WireMessage) -> list[WireMessage]:
+        failure = native.encode(native.Failure(0, code, "why not"))
+        return [WireMessage(message.return_route, (), failure)]
+
+    return answer
+
+
+def test_answers_find_their_questions() -> None:
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        far.answer = echo
+        payloads = [b"%d" % number for number in range(50)]
+        answers = await asyncio.gather(*[client.ask("a;b", payload) for payload in payloads])
+        assert answers == [Answer((local("echo"),), payload) for payload in payloads]
+        assert {message.onward_route for message in far.messages} == {parse_route("a;b")}
+        returns = {message.return_route for message in far.messages}
+        assert len(returns) == 50  # an address of its own for each
+        assert all(len(route) == 1 and len(route[0].value) == 16 for route in returns)
+
+    with_client(test)
+
+
+def test_only_the_first_answer_counts_and_strangers_do_not() -> None:
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        def answer(message: WireMessage) -> list[WireMessage]:
+            strange: list[Route] = [(), (local("c"),), (local("0" * 16),)]
+            others = [WireMessage(route, (), b"not for you") for route in strange]
+            return [*others, *echo(message), *echo(message._replace(payload=b"late"))]
+
+        far.answer = answer
+        for _ in range(2):
+            assert (await client.ask("a", b"x")).payload == b"x"
+
+    with_client(test)
+
+
+def test_nothing_but_the_node_answers_its_requests() -> None:
+    """Who is sent a message learns an address for its answer, and of no other."""
+
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        far.answer = echo
+        await client.ask("a", b"x")
+        (asked,) = far.messages
+        far.answer = lambda _: [
+            WireMessage(
+                asked.return_route, (), native.encode(native.DocumentResponse(1, b'{"a": 1}'))
+            )
+        ]
+        status = asyncio.ensure_future(client.status())
+        await asyncio.sleep(0.05)
+        assert not status.done()
+        request = far.messages[-1]
+        assert request.return_route != asked.return_route
+        document = native.encode(native.DocumentResponse(1, b"{}"))
+        far.send(WireMessage(request.return_route, (), document))
+        assert await status == {}
+
+    with_client(test)
+
+
+def test_a_node_that_cannot_hand_on_is_heard() -> None:
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        far.answer = failing("peer.unreachable")
+        with pytest.raises(RequestError, match="why not") as caught:
+            await client.ask("a", b"x")
+        assert caught.value.code == "peer.unreachable"
+        # Other answers of those protocols are the caller's business.
+        document = native.encode(native.DocumentResponse(1, b"{}"))
+        far.answer = lambda message: [WireMessage(message.return_route, (), document)]
+        assert (await client.ask("a", b"x")).payload == document
+        far.answer = lambda message: [
+            WireMessage(message.return_route, (), b"\x10rillnode_failure")
+        ]
+        assert (await client.ask("a", b"x")).payload == b"\x10rillnode_failure"
+
+    with_client(test)
+
+
+def test_no_answer_in_time_is_an_error() -> None:
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        with pytest.raises(ActorError, match=r"nothing has come back in 0\.01 s"):
+            await client.ask("a", b"x", timeout_seconds=0.01)
+        assert not session.messages
+        await session.close(timeout_seconds=30.0)  # waits for nothing
+
+    with_client(test)
+
+
+def test_a_question_survives_a_lost_link() -> None:
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        question = asyncio.ensure_future(client.ask("a", b"x", timeout_seconds=30.0))
+        while not far.messages:
+            await asyncio.sleep(0.001)
+        far.answer = echo
+        far.links[0].close("cut")
+        assert (await question).payload == b"x"
+        assert len(far.messages) == 2
+
+    with_client(test)
+
+
+def test_without_a_link_nothing_is_sent() -> None:
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        question = asyncio.ensure_future(client.ask("a", b"x", timeout_seconds=30.0))
+        while not far.messages:
+            await asyncio.sleep(0.001)
+        far.links[0].close("cut")
+        with pytest.raises(TransportError) as caught:
+            await question
+        assert caught.value.code == "link.closed"
+        for sending in (client.send("a", b"x"), client.ask("a", b"x")):
+            with pytest.raises(TransportError):
+                await sending
+        assert not session.messages
+
+    with_client(test, reconnect=False)
+
+
+def test_what_is_sent_may_name_where_answers_go() -> None:
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        far.answer = echo
+        came: list[WireMessage] = []
+        address = session.messages.attach(came.append)
+        for payload in (b"1", b"2"):
+            await client.send(parse_route("a"), payload, return_address=address)
+        await client.ask("a", b"after these")
+        assert [message.payload for message in came] == [b"1", b"2"]
+        session.messages.detach(address)
+        await client.send("a", b"3", return_address=address)
+        await client.send("a", b"4")
+        await client.ask("a", b"after these")
+        assert len(came) == 2
+        assert far.messages[-2].return_route == ()
+
+    with_client(test)
+
+
+def test_what_cannot_be_sent_is_refused_at_once() -> None:
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        for payload in (bytes(FRAME_BYTES_MAX), bytes(FRAME_BYTES_MAX - 1)):
+            with pytest.raises(RequestError, match="at most 4,194,304 bytes") as caught:
+                await client.ask("a", payload)
+            assert caught.value.code == "message.size"
+        with pytest.raises(RequestError, match="more than 64 hops"):
+            await client.send((local("a"),) * (ROUTE_HOPS_MAX + 1), b"x")
+        with pytest.raises(CodecError):
+            await client.send("a;;b", b"x")
+        assert (far.messages, bool(session.messages)) == ([], False)
+
+    with_client(test)
+
+
+def is_ping(message: WireMessage) -> bool:
+    return (message.onward_route, message.payload) == (parse_route("peer/core"), PING)
+
+
+@pytest.mark.parametrize(("pings", "echoes"), [(True, False), (False, True), (True, True)])
+def test_a_peer_answers_a_ping_in_one_of_two_ways(pings: bool, echoes: bool) -> None:
+    def answer(message: WireMessage) -> list[WireMessage]:
+        return echo(message) if (pings if is_ping(message) else echoes) else []
+
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        far.answer = answer
+        assert await client.ping("core", timeout_seconds=30.0) >= 0
+        assert not session.messages
+
+    with_client(test)
+
+
+def test_a_ping_without_answer_fails() -> None:
+    refuse = failing("address.unknown")
+
+    def no_echo(message: WireMessage) -> list[WireMessage]:
+        return [] if is_ping(message) else refuse(message)
+
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        far.answer = no_echo
+        with pytest.raises(ActorError, match="nothing has come back"):
+            await client.ping("core", timeout_seconds=0.05)
+        for code in ("address.unknown", "peer.unreachable"):
+            far.answer = failing(code)
+            with pytest.raises(RequestError) as caught:
+                await client.ping("core", timeout_seconds=30.0)
+            assert caught.value.code == code
+        assert not session.messages
+
+    with_client(test)

@@ -1,0 +1,73 @@
+"""Who may speak to the NextGraph listener, by address, Host and Origin."""
+
+import pytest
+
+from rillnode.node.config.tables import NextgraphListener
+from rillnode.node.nextgraph_access import Caller, admits, may_bootstrap
+
+LOCAL = NextgraphListener()
+PROXIED = NextgraphListener(public_name="broker.example.org", origins=("https://app.example.org",))
+OPEN = NextgraphListener(listen="0.0.0.0:1440", allow_plain=True)
+
+
+def caller(
+    host: str = "localhost:1440",
+    origin: str | None = None,
+    *,
+    remote: str = "127.0.0.1",
+    forwarded: bool = False,
+) -> Caller:
+    return Caller(remote=remote, host=host, origin=origin, forwarded=forwarded)
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:1440", "127.0.0.1:1440", "[::1]:1440"])
+@pytest.mark.parametrize(
+    "origin", [None, "http://localhost", "http://127.0.0.1:8080", "https://[::1]:3000"]
+)
+def test_programs_and_pages_of_this_machine_are_admitted(host: str, origin: str | None) -> None:
+    assert admits(LOCAL, caller(host, origin))
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        caller("localhost.evil.example"),
+        caller("evil.example"),
+        caller(""),
+        caller("["),
+        caller(origin="https://evil.example"),
+        caller(origin="http://localhost.evil.example"),
+        caller(origin="null"),
+        caller(origin="file://localhost"),
+        caller(origin="http://["),
+        caller(remote="192.168.1.5"),
+        caller(remote="8.8.8.8"),
+        caller(remote=""),
+        caller(forwarded=True),
+    ],
+)
+def test_others_are_not(one: Caller) -> None:
+    assert not admits(LOCAL, one)
+
+
+def test_behind_a_proxy_its_name_and_configured_pages_are_admitted() -> None:
+    assert admits(PROXIED, caller("broker.example.org", forwarded=True))
+    assert admits(PROXIED, caller("broker.example.org", "https://broker.example.org"))
+    assert admits(PROXIED, caller("broker.example.org", "https://app.example.org", forwarded=True))
+    assert not admits(PROXIED, caller("broker.example.org", "https://evil.example"))
+    assert not admits(PROXIED, caller("evil.example"))
+    assert not admits(PROXIED, caller("broker.example.org", remote="8.8.8.8"))
+
+
+def test_an_open_listener_takes_pages_of_its_own_name_only() -> None:
+    assert admits(OPEN, caller("192.168.1.5:1440", remote="192.168.1.9"))
+    assert admits(OPEN, caller("box.lan:1440", "http://box.lan", remote="192.168.1.9"))
+    assert not admits(OPEN, caller("box.lan:1440", "http://evil.example", remote="192.168.1.9"))
+
+
+def test_strangers_are_told_how_to_connect_to_a_public_broker_only() -> None:
+    assert may_bootstrap(OPEN, caller(remote="192.168.1.9"))
+    assert may_bootstrap(OPEN, caller())
+    assert not may_bootstrap(OPEN, caller(remote="8.8.8.8"))
+    assert not may_bootstrap(OPEN, caller(remote="nonsense"))
+    assert may_bootstrap(PROXIED, caller(remote="8.8.8.8"))

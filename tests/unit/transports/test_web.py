@@ -1,0 +1,252 @@
+"""WebSocket links: frames, order, closing, and peers that do not read."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+
+import aiohttp
+import pytest
+from aiohttp import WSMsgType, web
+from aiohttp.abc import AbstractStreamWriter
+
+from link_support import Recorder, until
+from rillnode.codecs.errors import TransportError
+from rillnode.transports.clock import SystemClock
+from rillnode.transports.groups import LinkGroup
+from rillnode.transports.links import NOISE_LIMITS, LinkLimits
+from rillnode.transports.web import WebServer, accept_websocket, listen_web, server_frame
+
+SECONDS = 60.0
+LIMITS = replace(NOISE_LIMITS, sweep_seconds=0.08)
+"""Deadlines are looked at every 10 ms."""
+
+
+class Served:
+    """A server, what it was told of its links, and clients."""
+
+    def __init__(self, server: WebServer, session: aiohttp.ClientSession) -> None:
+        self.server = server
+        self.session = session
+        self.links: list[Recorder] = []
+
+    async def connect(self) -> aiohttp.ClientWebSocketResponse:
+        before = len(self.links)
+        socket = await self.session.ws_connect(f"http://{self.server.address}/", max_msg_size=0)
+        await until(lambda: len(self.links) > before and self.links[-1].link, seconds=SECONDS)
+        return socket
+
+
+@asynccontextmanager
+async def serving(limits: LinkLimits, *, text: bool) -> AsyncGenerator[Served, None]:
+    group = LinkGroup(
+        transport="test", clock=SystemClock(asyncio.get_running_loop()), limits=limits
+    )
+
+    async def connect(request: web.Request) -> web.StreamResponse:
+        recorder = Recorder()
+        served.links.append(recorder)
+        return await accept_websocket(
+            request, recorder, group, text=text, message_bytes_max=1_000_000, ping_seconds=None
+        )
+
+    app = web.Application()
+    app.router.add_get("/", connect)
+    server = await listen_web(app, "127.0.0.1", 0, group=group)
+    async with aiohttp.ClientSession() as session:
+        served = Served(server, session)
+        try:
+            yield served
+        finally:
+            await server.close()
+
+
+def run(
+    test: Callable[[Served], Awaitable[None]], limits: LinkLimits = LIMITS, *, text: bool = True
+) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(SECONDS), serving(limits, text=text) as served:
+            await test(served)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("size", "head"),
+    [
+        (0, "8100"),
+        (125, "817d"),
+        (126, "817e007e"),
+        (65_535, "817effff"),
+        (65_536, "817f0000000000010000"),
+    ],
+)
+def test_a_server_frame_is_as_rfc_6455_has_it(size: int, head: str) -> None:
+    message = b"x" * size
+    assert server_frame(message, text=True) == bytes.fromhex(head) + message
+    assert server_frame(message, text=False)[0] == 0x82
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_messages_go_both_ways_in_order(text: bool) -> None:
+    async def test(served: Served) -> None:
+        socket = await served.connect()
+        messages = [b"%d" % number * 50 * number for number in range(1, 40)]
+        for message in messages:
+            if text:
+                await socket.send_str(message.decode())
+            else:
+                await socket.send_bytes(message)
+        recorder = served.links[0]
+        await until(lambda: len(recorder.messages) == len(messages), seconds=SECONDS)
+        assert recorder.messages == messages
+        recorder.open_link.send(messages[:20])
+        recorder.open_link.send(messages[20:])
+        for message in messages:
+            received = await socket.receive()
+            assert received.type is (WSMsgType.TEXT if text else WSMsgType.BINARY)
+            assert received.data == (message.decode() if text else message)
+
+    run(test, text=text)
+
+
+def test_what_was_sent_arrives_before_the_end() -> None:
+    async def test(served: Served) -> None:
+        socket = await served.connect()
+        link = served.links[0].open_link
+        link.send([b"last"])
+        link.close("enough")
+        link.send([b"too late"])
+        assert (await socket.receive()).data == "last"
+        end = await socket.receive()
+        assert (end.type, end.data, end.extra) == (WSMsgType.CLOSE, 1000, "enough")
+        await until(lambda: served.links[0].reason, seconds=SECONDS)
+        assert served.links[0].calls == ["opened", "closed"]
+        assert served.links[0].reason == "enough"
+        await until(lambda: not served.server.link_count, seconds=SECONDS)
+
+    run(test)
+
+
+def test_a_peer_that_leaves_is_told_of_once() -> None:
+    async def test(served: Served) -> None:
+        socket = await served.connect()
+        await socket.close()
+        await until(lambda: served.links[0].reason, seconds=SECONDS)
+        assert served.links[0].calls == ["opened", "closed"]
+        assert not served.server.counters
+
+    run(test)
+
+
+def test_a_peer_that_never_reads_is_closed_and_nobody_else() -> None:
+    async def test(served: Served) -> None:
+        slow, other = await served.connect(), await served.connect()
+        assert slow is not other
+        link = served.links[0].open_link
+        for _ in range(1_000):
+            link.send([b"x" * 100_000])
+            await asyncio.sleep(0)
+            if served.links[0].reason or served.server.counters:
+                break
+        await until(lambda: served.links[0].reason, seconds=SECONDS)
+        assert served.server.counters == {"link.buffer_full": 1}
+        served.links[1].open_link.send([b"hello"])
+        assert (await other.receive()).data == "hello"
+
+    run(test, replace(LIMITS, buffer_bytes_max=8_000_000))
+
+
+def test_a_peer_that_reads_too_slowly_has_so_much_time() -> None:
+    async def test(served: Served) -> None:
+        socket = await served.connect()
+        # More than the operating system takes for a client that does not read.
+        served.links[0].open_link.send([b"x" * 1_000_000] * 40)
+        await until(lambda: served.links[0].reason, seconds=SECONDS)
+        assert served.server.counters == {"link.not_drained": 1}
+        await socket.close()
+
+    run(test, replace(LIMITS, drain_seconds=0.1))
+
+
+def test_a_peer_that_reads_on_drains_its_link() -> None:
+    async def test(served: Served) -> None:
+        socket = await served.connect()
+        served.links[0].open_link.send([b"x" * 1_000_000] * 40)
+        await asyncio.sleep(0.1)
+        for _ in range(40):
+            assert len((await socket.receive()).data) == 1_000_000
+        await until(lambda: served.links[0].drained == 1, seconds=SECONDS)
+        assert not served.server.counters
+
+    run(test)
+
+
+def has(recorder: Recorder, count: int) -> bool:
+    return len(recorder.messages) == count
+
+
+def test_nothing_is_read_while_reading_is_paused() -> None:
+    async def test(served: Served) -> None:
+        socket = await served.connect()
+        recorder = served.links[0]
+        recorder.on_messages = lambda link, _: link.pause_reading()
+        for number in range(3):
+            await socket.send_str(f"{number}")
+        for count in (1, 2, 3):
+            await until(partial(has, recorder, count), seconds=SECONDS)
+            await asyncio.sleep(0.02)
+            assert len(recorder.messages) == count
+            recorder.open_link.resume_reading()
+
+    run(test)
+
+
+def test_a_server_that_stops_takes_no_more_links_and_closes_those_it_has() -> None:
+    async def test(served: Served) -> None:
+        socket = await served.connect()
+        served.server.stop_accepting()
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await served.session.ws_connect(f"http://{served.server.address}/")
+        assert caught.value.status == 503
+        closing = asyncio.create_task(served.server.close("good bye"))
+        end = await socket.receive()
+        assert (end.type, end.extra) == (WSMsgType.CLOSE, "good bye")
+        await closing
+        assert served.links[0].reason == "good bye"
+
+    run(test)
+
+
+def test_a_link_that_is_closed_in_its_handshake_never_opens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(served: Served) -> None:
+        prepare = web.WebSocketResponse.prepare
+        closing: list[asyncio.Task[None]] = []
+
+        async def prepare_slowly(
+            socket: web.WebSocketResponse, request: web.BaseRequest
+        ) -> AbstractStreamWriter:
+            closing.append(asyncio.create_task(served.server.close("good bye")))
+            await asyncio.sleep(0.05)
+            return await prepare(socket, request)
+
+        monkeypatch.setattr(web.WebSocketResponse, "prepare", prepare_slowly)
+        socket = await served.session.ws_connect(f"http://{served.server.address}/")
+        end = await socket.receive()
+        assert (end.type, end.extra) == (WSMsgType.CLOSE, "good bye")
+        await closing[0]
+        assert served.links[0].calls == []
+
+    run(test)
+
+
+def test_a_port_that_is_taken_is_an_error_with_a_way_out() -> None:
+    async def test(served: Served) -> None:
+        with pytest.raises(TransportError, match="choose another port") as caught:
+            await listen_web(web.Application(), "127.0.0.1", served.server.port)
+        assert caught.value.code == "listen.in_use"
+
+    run(test)

@@ -1,0 +1,101 @@
+"""A group of links, of one listener or one dialler: what bounds them in number, and ends them."""
+
+import asyncio
+import logging
+from collections import Counter
+from typing import Protocol
+
+from rillnode.codecs.errors import RillnodeError, TransportError
+from rillnode.transports.clock import Clock
+from rillnode.transports.links import LinkLimits
+from rillnode.transports.sweep import Sweep
+
+_logger = logging.getLogger("rillnode.transports.links")
+
+
+class Member(Protocol):
+    """A link of a group, in its handshake or open. It calls `LinkGroup.release` when it is gone.
+
+    Attributes:
+        host: the peer's host, by which links are counted.
+        remote: its address, for people.
+    """
+
+    host: str
+    remote: str
+
+    def check(self, now: float) -> None:
+        """Act on deadlines that have passed at `now` (monotonic seconds)."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Close after what is buffered was written, within `close_seconds`."""
+        ...
+
+
+class LinkGroup:
+    """Links that share their limits, one sweep timer and the count of what went wrong.
+
+    Attributes:
+        transport: the name of the listener, such as `noise`.
+        counters: links that failed or were refused, by error code.
+    """
+
+    def __init__(self, *, transport: str, clock: Clock, limits: LinkLimits) -> None:
+        self.transport = transport
+        self.clock = clock
+        self.limits = limits
+        self.counters: Counter[str] = Counter()
+        self._links: dict[Member, None] = {}
+        self._per_host: Counter[str] = Counter()
+        self._sweep = Sweep(clock, self._links.keys(), limits.sweep_seconds)
+        self._left = asyncio.Event()
+        self._open = True
+
+    def __len__(self) -> int:
+        return len(self._links)  # those in their handshake included
+
+    def admit(self, link: Member) -> RillnodeError | None:
+        """Take a new link in, or say why not."""
+        limits = self.limits
+        if not self._open:
+            return TransportError("link.stopping", "no more links are taken")
+        if len(self._links) >= limits.connections_max:
+            return TransportError("link.too_many", "too many links")
+        if self._per_host[link.host] >= limits.connections_per_address_max:
+            return TransportError("link.too_many_from_address", "too many links from one address")
+        self._per_host[link.host] += 1
+        self._links[link] = None
+        self._sweep.start()
+        return None
+
+    def release(self, link: Member) -> None:
+        """Let a link go; harmless for one that was not admitted."""
+        if link not in self._links:
+            return
+        del self._links[link]
+        self._per_host[link.host] -= 1
+        if not self._per_host[link.host]:
+            del self._per_host[link.host]
+        self._left.set()
+
+    def count(self, link: Member, error: RillnodeError) -> None:
+        """Count and log a failure: its code and who, never what was sent."""
+        self.counters[error.code] += 1
+        _logger.info(
+            "link_failed",
+            extra={"code": error.code, "remote": link.remote, "transport": self.transport},
+        )
+
+    def stop(self) -> None:
+        """Take no more links in."""
+        self._open = False
+
+    async def close(self, reason: str) -> None:
+        """Close every link and wait until all are gone, which the limits bound."""
+        self.stop()
+        for link in list(self._links):
+            link.close(reason)
+        while self._links:
+            self._left.clear()
+            await self._left.wait()

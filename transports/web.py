@@ -1,0 +1,339 @@
+"""WebSocket links on the aiohttp server: what several protocols share a port with HTTP by.
+
+A message for many links is made into a server frame once (`server_frame`: frames of a server carry
+no mask), and that same frame is written to each. What one turn of the loop has for a link goes out
+as one write.
+"""
+
+import asyncio
+import ssl
+import struct
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from rillnode.codecs.errors import RillnodeError, TransportError
+from rillnode.codecs.links import LinkInfo
+from rillnode.transports.groups import LinkGroup
+from rillnode.transports.links import Link
+from rillnode.transports.tcp import bind_error
+from rillnode.transports.tcp_link import address_text
+
+_FIN_TEXT: Final = 0x81
+_FIN_BINARY: Final = 0x82
+_SHORT: Final = struct.Struct(">BB")
+_MEDIUM: Final = struct.Struct(">BBH")
+_LONG: Final = struct.Struct(">BBQ")
+
+_SHUTDOWN_SECONDS: Final = 2.0
+_BACKLOG: Final = 1_024
+_REASON_BYTES_MAX: Final = 123
+"""RFC 6455, section 5.5: a close frame holds 125 bytes, two of them the code."""
+
+
+def server_frame(message: bytes, *, text: bool) -> bytes:
+    """One whole unmasked WebSocket frame (RFC 6455, section 5.2) around a message.
+
+    Args:
+        message: the payload; UTF-8 where `text` is set.
+        text: a text frame, else a binary one.
+    """
+    opcode = _FIN_TEXT if text else _FIN_BINARY
+    size = len(message)
+    if size < 126:
+        return _SHORT.pack(opcode, size) + message
+    if size < 65_536:
+        return _MEDIUM.pack(opcode, 126, size) + message
+    return _LONG.pack(opcode, 127, size) + message
+
+
+class WebSocketEvents(Protocol):
+    """What is told of a WebSocket link; see `LinkEvents`. Messages are those of its frames."""
+
+    def link_opened(self, link: "WebSocketLink") -> None:
+        """The link is open; the first event."""
+        ...
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        """Whole messages, in order; none after `close`."""
+        ...
+
+    def link_drained(self) -> None:
+        """Outgoing bytes fell below the low mark after having been above the high one."""
+        ...
+
+    def link_closed(self, reason: str) -> None:
+        """The link is gone; the last event, only ever after `link_opened`."""
+        ...
+
+
+class WebSocketLink:
+    """One accepted WebSocket; satisfies `Link`. Messages are text or binary, one kind per link.
+
+    Attributes:
+        host: the peer's host.
+        remote: the peer's address.
+        info: who is at the other end: nobody has proved anything yet.
+    """
+
+    def __init__(
+        self,
+        group: LinkGroup,
+        socket: web.WebSocketResponse,
+        transport: asyncio.Transport,
+        *,
+        text: bool,
+        message_bytes_max: int,
+    ) -> None:
+        name = transport.get_extra_info("peername") or ("unknown", 0)
+        self.host: str = name[0]
+        self.remote = address_text(name[0], name[1])
+        self.info = LinkInfo(
+            principal="anonymous",
+            remote=self.remote,
+            transport=group.transport,
+            dialled=False,
+            message_bytes_max=message_bytes_max,
+        )
+        self._loop = asyncio.get_running_loop()
+        self._group = group
+        self._socket = socket
+        self._transport = transport
+        self._text = text
+        self._events: WebSocketEvents | None = None
+        self._outgoing: list[bytes] = []
+        self._outgoing_bytes = 0
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+        self._reason: str | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._blocked_at: float | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Outgoing bytes that the operating system has not taken yet."""
+        return self._outgoing_bytes + self._transport.get_write_buffer_size()
+
+    def frame(self, messages: Sequence[bytes]) -> bytes:
+        """Frame messages, in order, for every link of this kind."""
+        return b"".join([server_frame(message, text=self._text) for message in messages])
+
+    def send(self, messages: Sequence[bytes]) -> None:
+        """Send messages, in order; no-op once closed."""
+        self.send_framed(self.frame(messages))
+
+    def send_framed(self, framed: bytes) -> None:
+        """Send what `frame` has made; no-op once closed."""
+        if self._reason is not None or not framed:
+            return
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(framed)
+        self._outgoing_bytes += len(framed)
+        if self.buffered_bytes > self._group.limits.buffer_bytes_max:
+            self._fail(TransportError("link.buffer_full", "the peer reads too slowly"))
+
+    def pause_reading(self) -> None:
+        """Take no more messages until `resume_reading`; idempotent.
+
+        aiohttp stops reading the socket by itself when a few messages wait.
+        """
+        self._resumed.clear()
+
+    def resume_reading(self) -> None:
+        """Read on; idempotent."""
+        self._resumed.set()
+
+    def close(self, reason: str, code: int = WSCloseCode.OK) -> None:
+        """Write what is buffered, then close with a code and a reason, within `close_seconds`."""
+        if self._reason is not None:
+            return
+        self._flush()
+        self._reason = reason
+        if self._events is not None:  # else it is in its handshake, and `run` closes it
+            self._closing = self._loop.create_task(self._end(reason, code))
+        self._resumed.set()
+
+    def check(self, now: float) -> None:
+        """Act on a peer that does not read; the group's, once per sweep."""
+        limits = self._group.limits
+        buffered = self.buffered_bytes
+        if self._blocked_at is None:
+            if buffered > limits.buffer_high_bytes:
+                self._blocked_at = now
+        elif buffered <= limits.buffer_high_bytes // 2:
+            self._blocked_at = None
+            if self._events is not None and self._reason is None:
+                self._events.link_drained()
+        elif now - self._blocked_at >= limits.drain_seconds:
+            self._fail(TransportError("link.not_drained", "the peer reads too slowly"))
+
+    async def run(self, events: WebSocketEvents) -> None:
+        """Tell `events` of the link from its opening to its end."""
+        reason = "the connection broke"
+        if self._reason is not None:
+            self._group.release(self)
+            await self._end(self._reason, WSCloseCode.OK)
+            return
+        self._events = events
+        events.link_opened(self)
+        try:
+            reason = await self._read(events)
+        finally:
+            self._reason = self._reason or reason
+            self._group.release(self)
+            events.link_closed(self._reason)
+        if self._closing is not None:
+            # The peer's answer to the close; its wait is bounded.
+            await self._closing
+
+    async def _end(self, reason: str, code: int) -> None:
+        text = reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore").encode()
+        await self._socket.close(code=code, message=text)
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
+        if self._reason is None and outgoing:
+            self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
+
+    async def _read(self, events: WebSocketEvents) -> str:
+        expected = WSMsgType.TEXT if self._text else WSMsgType.BINARY
+        while True:
+            await self._resumed.wait()
+            message = await self._socket.receive()
+            if self._reason is not None:
+                return self._reason
+            if message.type is expected:
+                events.messages_received([message.data])
+            elif message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+                kind = "text" if self._text else "binary"
+                self.close(f"only {kind} messages are taken here", WSCloseCode.UNSUPPORTED_DATA)
+            elif message.type is WSMsgType.ERROR:
+                return f"the connection broke: {self._socket.exception()}"
+            else:
+                return "closed by the peer"
+
+    def _fail(self, error: RillnodeError) -> None:
+        self._group.count(self, error)
+        self._reason = str(error)
+        self._outgoing, self._outgoing_bytes = [], 0
+        self._transport.abort()
+        self._resumed.set()
+
+
+_: type[Link] = WebSocketLink
+
+
+async def accept_websocket(
+    request: web.Request,
+    events: WebSocketEvents,
+    group: LinkGroup,
+    *,
+    text: bool,
+    message_bytes_max: int,
+    ping_seconds: float | None,
+) -> web.StreamResponse:
+    """Answer an upgrade and serve the link to its end: the body of an aiohttp handler.
+
+    Args:
+        request: the upgrade.
+        events: told of the link.
+        group: its limits bound the link; where it admits no more the answer is HTTP 503.
+        text: the link carries text messages, else binary ones.
+        message_bytes_max: a longer message closes the link with code 1009.
+        ping_seconds: time between pings; a peer that does not answer within half of it is closed.
+    """
+    socket = web.WebSocketResponse(
+        compress=False,
+        max_msg_size=message_bytes_max,
+        heartbeat=ping_seconds,
+        timeout=group.limits.close_seconds,
+        decode_text=False,
+    )
+    transport = request.transport
+    if transport is None:
+        return web.Response(status=400, text="The connection is gone\n")
+    link = WebSocketLink(group, socket, transport, text=text, message_bytes_max=message_bytes_max)
+    refusal = group.admit(link)
+    if refusal is not None:
+        group.count(link, refusal)
+        return web.Response(status=503, text=f"{refusal.text}\n")
+    try:
+        await socket.prepare(request)
+    except BaseException:
+        group.release(link)
+        raise
+    await link.run(events)
+    return socket
+
+
+class WebServer:
+    """A bound HTTP server and the WebSocket links that it has accepted.
+
+    Attributes:
+        host: the address it is bound to.
+        port: the port it is bound to; never 0.
+    """
+
+    def __init__(self, runner: web.AppRunner, group: LinkGroup | None) -> None:
+        self._runner = runner
+        self._group = group
+        self.host, self.port = runner.addresses[0][:2]
+
+    @property
+    def address(self) -> str:
+        """The bound address as `host:port`."""
+        return address_text(self.host, self.port)
+
+    @property
+    def link_count(self) -> int:
+        """WebSockets now open."""
+        return 0 if self._group is None else len(self._group)
+
+    @property
+    def counters(self) -> Counter[str]:
+        """WebSockets that failed or were refused so far, by error code."""
+        return Counter() if self._group is None else self._group.counters
+
+    def stop_accepting(self) -> None:
+        """Take no more WebSockets; those held stay open, and requests are still answered."""
+        if self._group is not None:
+            self._group.stop()
+
+    async def close(self, reason: str = "the node is stopping") -> None:
+        """Close all links and stop listening; requests under way get a moment to finish."""
+        if self._group is not None:
+            await self._group.close(reason)
+        await self._runner.cleanup()
+
+
+async def listen_web(
+    app: web.Application,
+    host: str,
+    port: int,
+    *,
+    group: LinkGroup | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> WebServer:
+    """Bind `host:port` (port 0: any free one) and serve an application.
+
+    Args:
+        app: what is served.
+        host: the address to bind.
+        port: the port to bind.
+        group: the links that the application accepts, if it accepts any.
+        tls: turns TLS on.
+
+    Raises:
+        TransportError: the address cannot be bound; the text says what to do.
+    """
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=tls, backlog=_BACKLOG).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise bind_error(host, port, error) from error
+    return WebServer(runner, group)
