@@ -11,13 +11,13 @@ import argparse
 import os
 import sys
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from rillnode.node.pipeline.source import RillnodeSource
 
 
 def main() -> None:
-    """Count what is new of every stream, and append the counts to a stream."""
+    """Count what is new of every stream, batch by batch, and append the counts to a stream."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("url", "node-identity", "key-file", "streams", "into", "checkpoint"):
         parser.add_argument(f"--{name}", required=True)
@@ -36,11 +36,14 @@ def main() -> None:
         .options(**connection, streams=arguments.streams, maxBytesPerTrigger=64_000_000)
         .load()
     )
-    counts = rows.groupBy("stream").count().selectExpr("to_json(struct(*)) AS data")
+
+    def write_counts(batch: DataFrame, _: int) -> None:
+        counts = batch.groupBy("stream").count().selectExpr("to_json(struct(*)) AS data")
+        writer = counts.write.format("rillnode").mode("append")
+        writer.options(**connection, stream=arguments.into).save()
+
     query = (
-        counts.writeStream.format("rillnode")
-        .outputMode("update")
-        .options(**connection, stream=arguments.into)
+        rows.writeStream.foreachBatch(write_counts)
         .option("checkpointLocation", arguments.checkpoint)
         .trigger(availableNow=True)
         .start()

@@ -46,6 +46,7 @@ _COLUMNS: Final = {
     "partition": (IntegerType,),
 }
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
     """A writer's options, checked against the columns that it gets.

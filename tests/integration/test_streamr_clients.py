@@ -5,11 +5,8 @@ missing, and come from npm as the lock file beside it has them.
 """
 
 import asyncio
-import fcntl
-import hashlib
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,12 +15,11 @@ import msgspec
 import pytest
 
 from nodes import node_config
+from npm_support import npm_packages
 from rillnode.node.config import GrantTable, StreamrListener
 from rillnode.node.runtime import Node
 
 SCRIPTS = Path(__file__).with_name("streamr_clients")
-PACKAGES = ("package.json", "package-lock.json")
-INSTALL_SECONDS = 300
 SCRIPT_SECONDS = 400.0
 KEY = "11" * 32
 OTHER_KEY = "22" * 32
@@ -31,50 +27,10 @@ OTHER_KEY = "22" * 32
 pytestmark = pytest.mark.npm
 
 
-def cache() -> Path:
-    """Where this lock file's packages are, once for all checkouts."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    locked = b"".join((SCRIPTS / name).read_bytes() for name in PACKAGES)
-    return base / "rillnode" / f"streamr-clients-{hashlib.sha256(locked).hexdigest()[:12]}"
-
-
-def install(folder: Path) -> None:
-    """Have npm put the packages into a folder; whole, or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of several test runs, one installs
-        if folder.exists():
-            return
-        fresh = folder.with_suffix(".new")
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir()
-        for name in PACKAGES:
-            shutil.copy(SCRIPTS / name, fresh)
-        options = ("--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund")
-        subprocess.run(
-            ("npm", "ci", *options),
-            cwd=fresh,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_SECONDS,
-        )
-        fresh.rename(folder)
-
-
 @pytest.fixture(scope="session")
 def clients() -> Path:
     """The folder that scripts find the clients in."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip(f"Node.js and npm are not installed; {SCRIPTS}/install-node.sh installs them")
-    folder = cache()
-    try:
-        install(folder)
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"npm cannot install the clients: {error.stderr.strip()[-500:]}")
-    except (OSError, subprocess.TimeoutExpired) as error:
-        pytest.skip(f"npm cannot install the clients: {error}")
-    return folder / "node_modules"
+    return npm_packages(SCRIPTS)
 
 
 def run(directory: Path, clients: Path, script: str, generation: str, *more: str) -> list[Any]:

@@ -119,7 +119,8 @@ def test_the_example_runs_under_spark_submit(
         *("--url", node.url, "--node-identity", node.identity, "--key-file", node.key_file),
         *("--streams", "readings*", "--into", "counts", "--checkpoint", tmp_path / "checkpoint"),
     ]
-    subprocess.run(command, check=True, timeout=600, capture_output=True)
+    done = subprocess.run(command, check=False, timeout=600, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     documents = [json.loads(decode_row(payload)[1]) for payload in node.rows("counts")]
     counts = {document["stream"]: document["count"] for document in documents}
     assert counts == {"readings-1": 3, "readings-2": 5}

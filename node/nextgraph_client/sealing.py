@@ -1,0 +1,138 @@
+"""Commits and events: made of what a branch's members say, and opened again by other members."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.keys import Identity
+from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
+from rillnode.codecs.nextgraph.blocks import block_id
+from rillnode.codecs.nextgraph.commits import (
+    COMMIT_OBJECT,
+    HEADER_OBJECT,
+    Commit,
+    CommitContent,
+    CommitHeader,
+    Quorum,
+    commit_header,
+    commit_timestamp,
+    sign_commit,
+    verify_commit,
+)
+from rillnode.codecs.nextgraph.events import Event, check_event, crypt_event_key
+from rillnode.codecs.nextgraph.objects import Object, join_object, split_object
+from rillnode.codecs.nextgraph.overlays import author_digest
+from rillnode.codecs.nextgraph.types import ObjectRef, OverlayId
+
+_BODY_BYTES_MAX: Final = 4 * NEXTGRAPH_MESSAGE_BYTES_MAX
+"""A commit's body, put together: more than one event carries only where blocks repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch, and what makes its commits readable.
+
+    Attributes:
+        repo_id: Ed25519 key of the repo, 32 bytes.
+        id: Ed25519 key of the branch.
+        read_cap_key: key part of the branch's read cap.
+    """
+
+    repo_id: bytes
+    id: bytes
+    read_cap_key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedEvent:
+    """What an event says to who can read its branch.
+
+    Attributes:
+        reference: id and key of the commit.
+        header: the commits that it comes after.
+        commit: the commit.
+        body: content of the object that the commit names as its body.
+    """
+
+    reference: ObjectRef
+    header: CommitHeader
+    commit: Commit
+    body: bytes
+
+
+def make_commit(
+    body: bytes,
+    *,
+    author: Identity,
+    branch: Branch,
+    overlay: OverlayId,
+    convergence_key: bytes,
+    unix_seconds: float,
+    header: CommitHeader | None = None,
+) -> Object:
+    """Make a commit.
+
+    Args:
+        body: content of the commit's body, encoded.
+        author: the user's key.
+        branch: where it stands.
+        overlay: under which the author's id is hidden.
+        convergence_key: see `overlays.convergence_key`.
+        unix_seconds: when it is made.
+        header: the commits that it comes after; None for the first one.
+
+    Returns:
+        The commit; its blocks are all that an event needs, those of the body at the end.
+    """
+    content = split_object(body, convergence_key)
+    commit = CommitContent(
+        author=author_digest(author.public_key, overlay),
+        branch=branch.id,
+        perms=[],
+        header_keys=None,
+        quorum=Quorum.NO_SIGNING,
+        timestamp=commit_timestamp(unix_seconds),
+        metadata=b"",
+        body=content.reference,
+    )
+    made = split_object(
+        COMMIT_OBJECT.encode(sign_commit(commit, author)),
+        convergence_key,
+        header=None if header is None else HEADER_OBJECT.encode(header),
+    )
+    return Object(made.reference, made.blocks + content.blocks)
+
+
+def open_event(event: Event, branch: Branch, *, author: bytes | None = None) -> OpenedEvent:
+    """Verify an event and decrypt its commit.
+
+    Args:
+        event: as it came, or as it was stored.
+        branch: whose read cap opens it.
+        author: the Ed25519 key that must have signed the commit; None: any.
+
+    Raises:
+        NextGraphError: a signature of the event does not hold; see `check_event`.
+        CodecError: `commit.author`, the commit is not signed by `author`; or the key is not the
+            branch's, or what it opens is malformed or not whole.
+    """
+    publisher = check_event(event)
+    content = event.content
+    key = crypt_event_key(
+        content.key,
+        repo_id=branch.repo_id,
+        branch_id=branch.id,
+        read_cap_key=branch.read_cap_key,
+        publisher=publisher,
+        seq=content.seq,
+    )
+    blocks = {block_id(block): block for block in content.blocks}
+    if len(key) != len(branch.read_cap_key):
+        raise CodecError("event.key", "the key of the event's commit has another length")
+    reference = ObjectRef(block_id(content.blocks[0]), key)
+    encoded = join_object(reference, blocks, content_bytes_max=_BODY_BYTES_MAX)
+    commit = COMMIT_OBJECT.decode(encoded)
+    if author is not None and not verify_commit(commit, author):
+        raise CodecError("commit.author", "the commit is not signed by its author")
+    body = join_object(commit.content.body, blocks, content_bytes_max=_BODY_BYTES_MAX)
+    return OpenedEvent(reference, commit_header(content.blocks), commit, body)

@@ -1,0 +1,153 @@
+"""One WebSocket to a NextGraph broker: the handshake, then client messages in both directions."""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+import aiohttp
+
+from rillnode.codecs.errors import CodecError, HandshakeError, TransportError
+from rillnode.codecs.keys import Identity
+from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
+from rillnode.codecs.nextgraph.client import ClientMessage
+from rillnode.codecs.nextgraph.client_dialogue import ClientDialogue, ClientLogin, FromBroker
+from rillnode.codecs.nextgraph.messages import encode_message
+from rillnode.codecs.nextgraph.results import ProtocolCode, closing_code
+from rillnode.codecs.nextgraph.start import AuthResult
+
+_OPEN_SECONDS: Final = 30.0
+_PING_SECONDS: Final = 30.0
+"""A broker that does not answer a ping within half of it counts as gone."""
+
+_CLOSE_SECONDS: Final = 2.0
+
+_SEAL_BYTES_MAX: Final = 64
+"""What sealing adds to a message at most: two tags, a length and 16 bytes of authentication."""
+
+
+class Wire:
+    """An open WebSocket whose client has been admitted."""
+
+    def __init__(
+        self, socket: aiohttp.ClientWebSocketResponse, dialogue: ClientDialogue
+    ) -> None:
+        self._socket = socket
+        self._dialogue = dialogue
+
+    async def send(self, message: ClientMessage) -> None:
+        """Send a message; waits while the broker takes nothing more. One call at a time.
+
+        Raises:
+            CodecError: it cannot be expressed; `codec.limit`, it is longer than brokers take.
+            TransportError: `link.closed`.
+        """
+        data = encode_message(message)
+        if len(data) + _SEAL_BYTES_MAX > NEXTGRAPH_MESSAGE_BYTES_MAX:
+            text = f"a message of {len(data):,} bytes: {NEXTGRAPH_MESSAGE_BYTES_MAX:,} are taken"
+            raise CodecError("codec.limit", text)
+        await _send(self._socket, self._dialogue.seal(data))
+
+    async def receive(self) -> ClientMessage:
+        """Wait for the next message.
+
+        Raises:
+            NextGraphError: the broker broke the protocol.
+            TransportError: `link.closed`; the text has the broker's reason.
+        """
+        said = await _receive(self._socket, self._dialogue)
+        while said is None:
+            said = await _receive(self._socket, self._dialogue)
+        assert isinstance(said, ClientMessage), "the dialogue lets nothing else through"
+        return said
+
+    async def close(self) -> None:
+        """Close; waits a moment for the broker's answer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._socket.close()
+
+
+async def open_wire(
+    http: aiohttp.ClientSession, url: str, *, peer: Identity, broker: bytes, login: ClientLogin
+) -> Wire:
+    """Open a WebSocket and come in.
+
+    Args:
+        http: makes the connection.
+        url: `ws://` or `wss://`.
+        peer: the key of this connection.
+        broker: the broker's Ed25519 key.
+        login: who comes.
+
+    Raises:
+        HandshakeError: `link.refused`, no WebSocket is opened; `nextgraph.` and the name of a
+            `ProtocolCode`, the broker lets this user not in, or is another one.
+        TransportError: `link.unreachable`, or `link.closed`.
+        CodecError: `key.point`, the broker's key is none.
+    """
+    dialogue = ClientDialogue(peer, broker, login)
+    try:
+        async with asyncio.timeout(_OPEN_SECONDS):
+            socket = await http.ws_connect(
+                url, max_msg_size=NEXTGRAPH_MESSAGE_BYTES_MAX, heartbeat=_PING_SECONDS
+            )
+            try:
+                await _come_in(socket, dialogue)
+            except BaseException:
+                await socket.close()
+                raise
+    except aiohttp.WSServerHandshakeError as error:
+        text = f"{url} is refused with status {error.status}: {error.message}"
+        raise HandshakeError("link.refused", text) from None
+    except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
+        reason = str(error) or type(error).__name__
+        raise TransportError("link.unreachable", f"{url} is not reached: {reason}") from None
+    return Wire(socket, dialogue)
+
+
+async def _come_in(socket: aiohttp.ClientWebSocketResponse, dialogue: ClientDialogue) -> None:
+    said: FromBroker | None = None
+    try:
+        while said is None:
+            for frame in dialogue.take_output():
+                await _send(socket, frame)
+            said = await _receive(socket, dialogue)
+    except CodecError as error:
+        raise HandshakeError(error.code, error.text) from None
+    assert isinstance(said, AuthResult), "the dialogue lets nothing else through"
+    if said.result:
+        name = _name(said.result)
+        raise HandshakeError(f"nextgraph.{name}", f"the broker lets nobody in: {name}")
+
+
+async def _send(socket: aiohttp.ClientWebSocketResponse, frame: bytes) -> None:
+    try:
+        await socket.send_frame(frame, aiohttp.WSMsgType.BINARY)
+    except (aiohttp.ClientError, OSError) as error:
+        raise _closed(str(error)) from None
+
+
+async def _receive(
+    socket: aiohttp.ClientWebSocketResponse, dialogue: ClientDialogue
+) -> FromBroker | None:
+    try:
+        frame = await socket.receive()
+    except (aiohttp.ClientError, OSError) as error:
+        raise _closed(str(error)) from None
+    if frame.type is aiohttp.WSMsgType.BINARY:
+        return dialogue.receive(frame.data)
+    code = closing_code(socket.close_code or 0)
+    if code:
+        raise _closed(code.reason)
+    raise _closed(str(frame.extra or socket.exception() or "by the broker"))
+
+
+def _name(result: int) -> str:
+    try:
+        return ProtocolCode(result).name.lower()
+    except ValueError:
+        return f"result_{result}"
+
+
+def _closed(reason: str) -> TransportError:
+    return TransportError("link.closed", f"the connection to the broker closed: {reason}")
