@@ -37,6 +37,7 @@ _WORKLOADS: Final = {
 _PARTS: Final = {
     "actors": "the actor system alone",
     "links": "sealing, encrypted echo, idle links",
+    "nextgraph": "events, syncs and blocks through the NextGraph broker",
     "spark": "node to Delta table, beside Spark's own file source",
     "store": "the store alone",
 }

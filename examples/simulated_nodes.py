@@ -2,7 +2,7 @@
 
     python -m pytest -p rillnode.node.pytest_plugin examples/simulated_nodes.py
 
-A failure names its seed; `--rillnode-seed N` runs the test with another one.
+`--rillnode-seed N` runs it with another seed.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ async def collect(network: MemoryNetwork, site: str) -> None:
 
 
 def test_every_reading_reaches_the_centre(memory_network: MemoryNetwork) -> None:
+    """Whatever fails meanwhile, the centre has each site's readings in their order."""
     network = memory_network
     for name in (*SITES, "centre"):
         network.add_node(name)
@@ -50,11 +51,11 @@ def test_every_reading_reaches_the_centre(memory_network: MemoryNetwork) -> None
         network.start(collect(network, "south"), program="collector-south")
         await asyncio.sleep(2_400.0)
         async with await network.connect("centre") as client:
-            entries = await (await client.stream("all-readings")).pull(0, 1_000)
-        return [bytes(entry.data).decode() for entry in entries]
+            stream = await client.stream("all-readings")
+            return [bytes(entry.data).decode() for entry in await stream.pull(limit=1_000)]
 
     found = network.run(an_hour())
-    # Who dies between pushing and saving its position pushes again: at least once, in order.
     for site in SITES:
-        first = list(dict.fromkeys(one for one in found if one.startswith(site)))
-        assert first == [f"{site} {number}" for number in range(READINGS)]
+        # A collector that dies before it saved its position pushes again.
+        once = list(dict.fromkeys(one for one in found if one.startswith(site)))
+        assert once == [f"{site} {number}" for number in range(READINGS)]

@@ -22,7 +22,7 @@ from rillnode.codecs.nextgraph.commits import (
 from rillnode.codecs.nextgraph.events import Event, check_event, crypt_event_key
 from rillnode.codecs.nextgraph.objects import Object, join_object, split_object
 from rillnode.codecs.nextgraph.overlays import author_digest
-from rillnode.codecs.nextgraph.types import ObjectRef, OverlayId
+from rillnode.codecs.nextgraph.types import KEY_BYTES, ObjectRef, OverlayId
 
 _BODY_BYTES_MAX: Final = 4 * NEXTGRAPH_MESSAGE_BYTES_MAX
 """A commit's body, put together: more than one event carries only where blocks repeat."""
@@ -127,7 +127,7 @@ def open_event(event: Event, branch: Branch, *, author: bytes | None = None) -> 
         seq=content.seq,
     )
     blocks = {block_id(block): block for block in content.blocks}
-    if len(key) != len(branch.read_cap_key):
+    if len(key) != KEY_BYTES:
         raise CodecError("event.key", "the key of the event's commit has another length")
     reference = ObjectRef(block_id(content.blocks[0]), key)
     encoded = join_object(reference, blocks, content_bytes_max=_BODY_BYTES_MAX)

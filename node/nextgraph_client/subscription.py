@@ -5,12 +5,12 @@ from collections import deque
 from typing import Final, Protocol, Self
 
 from rillnode.codecs.errors import RillnodeError, TransportError
-from rillnode.codecs.nextgraph.events import Event
+from rillnode.codecs.nextgraph.events import EVENT, Event
 from rillnode.codecs.nextgraph.responses import TopicSubRes
 from rillnode.codecs.nextgraph.types import OverlayId
 
 INBOX_BYTES_MAX: Final = 67_108_864
-"""Bytes of blocks that may wait for the application, as many as a rillnode keeps for a client."""
+"""Bytes of events that may wait for the application, as many as a rillnode keeps for a client."""
 
 TopicKey = tuple[OverlayId, bytes]
 """A topic on the overlay on which it is followed."""
@@ -87,7 +87,7 @@ class Subscription:
 
     def received(self, event: Event) -> None:
         """Take an event that is genuine."""
-        size = sum(len(block.content.encrypted_content) for block in event.content.blocks)
+        size = len(EVENT.encode(event))
         if self._inbox and self._inbox_bytes + size > INBOX_BYTES_MAX:
             text = f"more than {INBOX_BYTES_MAX:,} bytes of events wait to be taken"
             self.failed(TransportError("client.overfull", text))

@@ -28,9 +28,7 @@ _SEAL_BYTES_MAX: Final = 64
 class Wire:
     """An open WebSocket whose client has been admitted."""
 
-    def __init__(
-        self, socket: aiohttp.ClientWebSocketResponse, dialogue: ClientDialogue
-    ) -> None:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, dialogue: ClientDialogue) -> None:
         self._socket = socket
         self._dialogue = dialogue
 
@@ -98,6 +96,8 @@ async def open_wire(
                 raise
     except aiohttp.WSServerHandshakeError as error:
         text = f"{url} is refused with status {error.status}: {error.message}"
+        if error.status // 100 == 5:
+            raise TransportError("link.refused", text) from None
         raise HandshakeError("link.refused", text) from None
     except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
         reason = str(error) or type(error).__name__
@@ -114,6 +114,12 @@ async def _come_in(socket: aiohttp.ClientWebSocketResponse, dialogue: ClientDial
             said = await _receive(socket, dialogue)
     except CodecError as error:
         raise HandshakeError(error.code, error.text) from None
+    except TransportError:
+        # The first message is sealed for the broker's key: another broker cannot open it.
+        if closing_code(socket.close_code or 0) != ProtocolCode.NOISE_HANDSHAKE_FAILED:
+            raise
+        text = "the broker cannot open the handshake: is its peer id the right one?"
+        raise HandshakeError("nextgraph.noise_handshake_failed", text) from None
     assert isinstance(said, AuthResult), "the dialogue lets nothing else through"
     if said.result:
         name = _name(said.result)

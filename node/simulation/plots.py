@@ -163,15 +163,23 @@ def _axes(right: float | None, top: float, across: str, up: str) -> str:
     x0, y0 = LEFT, HEIGHT - BOTTOM
     parts = [f'<path d="M{x0},{TOP} V{y0} H{WIDTH - RIGHT}" fill="none" stroke="#888"/>']
     for part in (0.0, 0.25, 0.5, 0.75, 1.0):
-        parts.append(_text(x0 - 6, _y(part) + 4, f"{part * top:.3g}", anchor="end"))
+        parts.append(_text(x0 - 6, _y(part) + 4, _short(part * top), anchor="end"))
         if right is not None:
-            parts.append(_text(_x(part), y0 + 14, f"{part * right:.3g}", anchor="middle"))
+            parts.append(_text(_x(part), y0 + 14, _short(part * right), anchor="middle"))
     parts.append(_text((x0 + WIDTH) / 2, HEIGHT - 4, across, anchor="middle"))
     middle = (TOP + y0) / 2
     parts.append(
         f'<g transform="rotate(-90 14 {middle:.0f})">{_text(14, middle, up, anchor="middle")}</g>'
     )
     return "".join(parts)
+
+
+def _short(value: float) -> str:
+    """A number as an axis has room for: four digits and a unit."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:.4g} {unit}"
+    return f"{value:.4g}"
 
 
 def _x(part: float) -> float:

@@ -1,4 +1,4 @@
-"""Calibration: the simulated spreading of messages, beside a published curve and theory.
+"""Calibration: the simulated spreading of messages, beside a reference curve and theory.
 
 The curve: first arrivals on random regular graphs whose nodes are in the 43 cities, 1 ms for each
 hop; means over hundreds of graphs with 20 messages each, other figures over ten graphs.
@@ -40,7 +40,7 @@ def study(
         (8, 128, 60, 117.7, 219, 210),
     ],
 )
-def test_the_published_curve_is_met(
+def test_the_reference_curve_is_met(
     degree: int, nodes: int, overlays: int, mean_ms: float, p99_ms: float, last_ms: float
 ) -> None:
     found, _ = study(degree=degree, nodes=nodes, overlays=overlays)

@@ -1,0 +1,390 @@
+"""A client of NextGraph brokers: of a rillnode's `nextgraph` listener, or of any other."""
+
+import logging
+import os
+import ssl
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from typing import Final, Self
+
+import aiohttp
+
+import rillnode
+from rillnode.codecs.errors import CodecError, RillnodeError
+from rillnode.codecs.keys import SEED_BYTES, Identity
+from rillnode.codecs.limits import NEXTGRAPH_BLOCKS_MAX, NEXTGRAPH_MESSAGE_BYTES_MAX
+from rillnode.codecs.nextgraph.adverts import sign_publisher_advert
+from rillnode.codecs.nextgraph.blocks import BLOCK, Block, block_id
+from rillnode.codecs.nextgraph.client_dialogue import ClientLogin
+from rillnode.codecs.nextgraph.events import (
+    Event,
+    EventContent,
+    check_event,
+    crypt_event_key,
+    sign_event,
+)
+from rillnode.codecs.nextgraph.objects import Object
+from rillnode.codecs.nextgraph.requests import (
+    BlocksExist,
+    BlocksGet,
+    BlocksPut,
+    PinRepo,
+    TopicSub,
+    TopicSyncReq,
+    TopicUnsub,
+    UnpinRepo,
+)
+from rillnode.codecs.nextgraph.responses import (
+    BlocksFound,
+    RepoOpened,
+    TopicSubRes,
+    TopicSyncRes,
+)
+from rillnode.codecs.nextgraph.start import ClientInfo, ClientType, Registration
+from rillnode.codecs.nextgraph.types import (
+    ForwardedPeer,
+    OverlayAccess,
+    OverlayId,
+    ReadWriteAccess,
+)
+from rillnode.node.nextgraph_client.connection import Connection, expected, unexpected
+from rillnode.node.nextgraph_client.sealing import Branch
+from rillnode.node.nextgraph_client.subscription import Subscription, TopicKey
+from rillnode.node.nextgraph_client.wire import open_wire
+
+logger = logging.getLogger("rillnode.node.nextgraph_client")
+
+_PORTION_BYTES: Final = NEXTGRAPH_MESSAGE_BYTES_MAX // 2
+"""Blocks of one request, unless one alone is larger: half a message, so that others get a turn."""
+
+
+class Client:
+    """Talks to one broker over one connection; made by `connect`. All calls on one event loop.
+
+    A lost connection is not made again: every call raises then, and another client goes on, after a
+    `sync` for what it missed.
+
+    All requests raise:
+        RequestError: the broker refuses; the code is `nextgraph.` and the result's name in lower
+            case, such as `nextgraph.not_found`.
+        CodecError: the request is longer than a message may be, or the answer is not what was
+            asked for.
+        TransportError: `link.closed`, the connection is over.
+
+    Attributes:
+        peer: the key of this connection, and so the publisher of its events.
+    """
+
+    def __init__(self, broker: bytes) -> None:
+        self._broker = broker
+        # A fresh key for each connection: its numbers begin at 1, and no event's key is ever
+        # sealed with the same numbers again.
+        self.peer = Identity.from_seed(os.urandom(SEED_BYTES))
+        self._seq = 0
+        self._subscriptions: dict[TopicKey, list[Subscription]] = {}
+        self._http: aiohttp.ClientSession
+        self._connection: Connection | None = None
+
+    async def open(self, url: str, login: ClientLogin, tls: ssl.SSLContext | None = None) -> None:
+        """Connect; see `connect`."""
+        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls or True))
+        try:
+            wire = await open_wire(
+                self._http, url, peer=self.peer, broker=self._broker, login=login
+            )
+        except BaseException:
+            await self._http.close()
+            raise
+        self._connection = Connection(wire, self._forwarded, self._ended)
+
+    async def __aenter__(self) -> Self:
+        """It is connected already."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def close(self) -> None:
+        """End the connection and all subscriptions."""
+        await self._link.close()
+        await self._http.close()
+
+    # Repos and topics ------------------------------------------------------------------------
+
+    async def pin(
+        self,
+        repo_hash: bytes,
+        access: OverlayAccess,
+        *,
+        publish: Sequence[Identity] = (),
+        read: Sequence[bytes] = (),
+        expose_outer: bool = False,
+    ) -> list[TopicSubRes]:
+        """Have the broker keep a repo's topics for the user; needed before anything else.
+
+        Their events are forwarded from then on, and dropped until `subscribe` asks for them.
+
+        Args:
+            repo_hash: see `overlays.repo_hash`.
+            access: on which overlays.
+            publish: keys of topics to publish on.
+            read: topics to read.
+            expose_outer: let others read the repo on its outer overlay.
+
+        Returns:
+            The topics with their heads.
+        """
+        request = PinRepo(
+            hash=repo_hash,
+            overlay=access,
+            overlay_root_topic=None,
+            expose_outer=expose_outer,
+            peers=[],
+            max_peer_count=0,
+            ro_topics=list(read),
+            rw_topics=[sign_publisher_advert(topic, self._broker) for topic in publish],
+        )
+        overlay = access.inner if isinstance(access, ReadWriteAccess) else access.overlay
+        return expected(await self._link.ask(overlay, request), RepoOpened).topics
+
+    async def unpin(self, overlay: OverlayId, repo_hash: bytes) -> None:
+        """Have the broker keep a repo no longer."""
+        await self._link.ask(overlay, UnpinRepo(repo_hash))
+
+    async def subscribe(
+        self,
+        overlay: OverlayId,
+        repo_hash: bytes,
+        topic: bytes,
+        *,
+        publisher: Identity | None = None,
+    ) -> Subscription:
+        """Follow a topic of a pinned repo from now on.
+
+        What others publish after the heads of `Subscription.topic` is forwarded, so a `sync` up to
+        these, before or after, leaves no gap.
+
+        Args:
+            overlay: where.
+            repo_hash: the repo that the topic is pinned with.
+            topic: the topic.
+            publisher: the topic's key, to publish on it as well.
+        """
+        advert = None if publisher is None else sign_publisher_advert(publisher, self._broker)
+        subscription = Subscription((overlay, topic), self)
+        self._subscriptions.setdefault(subscription.key, []).append(subscription)
+        try:
+            answer = await self._link.ask(overlay, TopicSub(topic, repo_hash, advert))
+            subscription.topic = expected(answer, TopicSubRes)
+        except BaseException:
+            subscription.close()
+            raise
+        return subscription
+
+    async def unsubscribe(self, overlay: OverlayId, repo_hash: bytes, topic: bytes) -> None:
+        """Have nothing more forwarded of a topic, which leaves the pin as well."""
+        await self._link.ask(overlay, TopicUnsub(topic, repo_hash))
+
+    # Events ----------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        overlay: OverlayId,
+        topic: Identity,
+        branch: Branch,
+        commit: Object,
+        *,
+        files: Sequence[bytes] = (),
+    ) -> Event:
+        """Publish a commit; returns when it is durable and forwarded.
+
+        Args:
+            overlay: the inner one.
+            topic: the topic's key.
+            branch: whose members can open the commit.
+            commit: the commit with all blocks that its event is to carry, as of `make_commit`.
+            files: ids of objects that are put apart.
+
+        Returns:
+            The event as it was sent.
+        """
+        self._seq += 1
+        key = crypt_event_key(
+            commit.reference.key,
+            repo_id=branch.repo_id,
+            branch_id=branch.id,
+            read_cap_key=branch.read_cap_key,
+            publisher=self.peer.public_key,
+            seq=self._seq,
+        )
+        content = EventContent(
+            topic=topic.public_key,
+            publisher=ForwardedPeer(self.peer.public_key),
+            seq=self._seq,
+            blocks=commit.blocks,
+            file_ids=list(files),
+            key=key,
+        )
+        event = sign_event(content, topic, self.peer)
+        await self._link.ask(overlay, event)
+        return event
+
+    async def sync(
+        self,
+        overlay: OverlayId,
+        topic: bytes,
+        *,
+        known: Sequence[bytes] = (),
+        until: Sequence[bytes] = (),
+    ) -> AsyncGenerator[Event]:
+        """Read a topic's stored events, parents before children; each has been verified.
+
+        Args:
+            overlay: where.
+            topic: the topic.
+            known: ids of commits that are had, with all before them.
+            until: up to these; empty: all that there are.
+
+        Raises:
+            RequestError: also `nextgraph.topic_not_found`: nothing was published there yet.
+            NextGraphError: a signature of an event does not hold.
+        """
+        request = TopicSyncReq(topic, list(known), list(until), None)
+        async with aclosing(self._link.stream(overlay, request)) as answers:
+            async for answer in answers:
+                item = expected(answer, TopicSyncRes).item
+                if not isinstance(item, Event):
+                    continue  # blocks in place of an event that is gone
+                check_event(item)
+                if item.content.topic != topic:
+                    raise unexpected(answer)
+                yield item
+
+    # Blocks ----------------------------------------------------------------------------------
+
+    async def put_blocks(self, overlay: OverlayId, blocks: Sequence[Block]) -> None:
+        """Store blocks, with as many requests as it takes; returns when all are durable.
+
+        Where one is refused, those before it may have been stored.
+        """
+        for some in _portions(blocks):
+            await self._link.ask(overlay, BlocksPut(some))
+
+    async def get_blocks(
+        self, overlay: OverlayId, ids: Iterable[bytes], *, children: bool = False
+    ) -> AsyncGenerator[Block]:
+        """Read blocks, those that the broker has; each is one that was asked for.
+
+        Args:
+            overlay: where.
+            ids: which.
+            children: and all that are below them, depth first.
+
+        Raises:
+            RequestError: also `nextgraph.not_found`: there is none of them.
+        """
+        asked = list(dict.fromkeys(ids))
+        wanted = set(asked)
+        request = BlocksGet(asked, children, None)
+        async with aclosing(self._link.stream(overlay, request)) as answers:
+            async for answer in answers:
+                block = expected(answer, Block)
+                if block_id(block) not in wanted:
+                    raise CodecError("block.id", "the block is none that was asked for")
+                if children:
+                    wanted.update(block.content.children)
+                yield block
+
+    async def find_blocks(self, overlay: OverlayId, ids: Sequence[bytes]) -> BlocksFound:
+        """Tell which blocks the broker has."""
+        return expected(await self._link.ask(overlay, BlocksExist(list(ids))), BlocksFound)
+
+    # Forwarding ------------------------------------------------------------------------------
+
+    def leave(self, subscription: Subscription) -> None:
+        """Forget a subscription."""
+        others = self._subscriptions.get(subscription.key, [])
+        if subscription in others:
+            others.remove(subscription)
+        if not others:
+            self._subscriptions.pop(subscription.key, None)
+
+    @property
+    def _link(self) -> Connection:
+        assert self._connection is not None, "`connect` opens it"
+        return self._connection
+
+    def _forwarded(self, overlay: OverlayId, event: Event) -> None:
+        # One may leave while it is handed an event.
+        followers = tuple(self._subscriptions.get((overlay, event.content.topic), ()))
+        if not followers:
+            return
+        try:
+            check_event(event)
+        except CodecError as error:
+            logger.warning("event_refused", extra={"code": error.code})
+            for follower in followers:
+                follower.refused += 1
+            return
+        for follower in followers:
+            follower.received(event)
+
+    def _ended(self, error: RillnodeError) -> None:
+        for followers in tuple(self._subscriptions.values()):
+            for follower in tuple(followers):
+                follower.failed(error)
+
+
+async def connect(
+    url: str,
+    *,
+    broker: bytes,
+    user: Identity,
+    client: Identity | None = None,
+    invitation: bytes | None = None,
+    register: bool = True,
+    tls: ssl.SSLContext | None = None,
+) -> Client:
+    """Connect to a NextGraph broker: `ws://host:port` is a rillnode's `nextgraph` listener.
+
+    Args:
+        url: of the WebSocket.
+        broker: the broker's peer id, 32 bytes; another one is refused.
+        user: who it speaks for.
+        client: the program's own key; None: a new one.
+        invitation: the code to be registered with.
+        register: wish to be registered if the user is not, with or without a code.
+        tls: how brokers are verified; None: by the system's authorities.
+
+    Raises:
+        HandshakeError: the broker lets the user not in (`nextgraph.invitation_required`,
+            `nextgraph.access_denied`, `nextgraph.expired`), or is another one.
+        TransportError: it is not reached.
+        CodecError: `key.point`, its peer id is no key.
+    """
+    wish = Registration(invitation) if register else None
+    login = ClientLogin(
+        user=user,
+        client=client or Identity.from_seed(os.urandom(SEED_BYTES)),
+        info=ClientInfo(ClientType.NODE_SERVICE, "{}", rillnode.__version__, 0, 0),
+        registration=wish,
+    )
+    one = Client(broker)
+    await one.open(url, login, tls)
+    return one
+
+
+def _portions(blocks: Sequence[Block]) -> Iterator[list[Block]]:
+    """Cut blocks into what one request may hold."""
+    some: list[Block] = []
+    size = 0
+    for block in blocks:
+        block_bytes = len(BLOCK.encode(block))
+        if some and (size + block_bytes > _PORTION_BYTES or len(some) == NEXTGRAPH_BLOCKS_MAX):
+            yield some
+            some, size = [], 0
+        some.append(block)
+        size += block_bytes
+    if some:
+        yield some

@@ -1,0 +1,70 @@
+"""NextGraph for Python applications: a client of a rillnode, or of any other NextGraph broker.
+
+from rillnode import nextgraph
+
+async with await nextgraph.connect("ws://127.0.0.1:1440", broker=PEER_ID, user=USER) as client:
+    async for event in client.sync(OVERLAY, TOPIC):
+        print(nextgraph.open_event(event, BRANCH).body)
+"""
+
+from rillnode.codecs.keys import Identity
+from rillnode.codecs.nextgraph.blocks import Block, block_id
+from rillnode.codecs.nextgraph.bootstrap import parse_invitation
+from rillnode.codecs.nextgraph.commits import CommitHeader
+from rillnode.codecs.nextgraph.events import Event
+from rillnode.codecs.nextgraph.objects import Object, join_object, split_object
+from rillnode.codecs.nextgraph.overlays import (
+    convergence_key,
+    inner_overlay,
+    outer_overlay,
+    repo_hash,
+)
+from rillnode.codecs.nextgraph.text_ids import format_id, parse_id
+from rillnode.codecs.nextgraph.types import (
+    InnerOverlay,
+    ObjectRef,
+    OuterOverlay,
+    ReadOnlyAccess,
+    ReadWriteAccess,
+    WriteOnlyAccess,
+)
+from rillnode.node.nextgraph_client import (
+    Branch,
+    Client,
+    OpenedEvent,
+    Subscription,
+    connect,
+    make_commit,
+    open_event,
+)
+
+__all__ = [
+    "Block",
+    "Branch",
+    "Client",
+    "CommitHeader",
+    "Event",
+    "Identity",
+    "InnerOverlay",
+    "Object",
+    "ObjectRef",
+    "OpenedEvent",
+    "OuterOverlay",
+    "ReadOnlyAccess",
+    "ReadWriteAccess",
+    "Subscription",
+    "WriteOnlyAccess",
+    "block_id",
+    "connect",
+    "convergence_key",
+    "format_id",
+    "inner_overlay",
+    "join_object",
+    "make_commit",
+    "open_event",
+    "outer_overlay",
+    "parse_id",
+    "parse_invitation",
+    "repo_hash",
+    "split_object",
+]

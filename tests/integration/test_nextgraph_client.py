@@ -1,0 +1,441 @@
+"""NextGraph for Python against a node, and against a broker that lies."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from nodes import node_config
+from rillnode import nextgraph
+from rillnode.codecs.errors import CodecError, HandshakeError, RequestError, TransportError
+from rillnode.codecs.nextgraph.client import ClientContent, ClientMessage
+from rillnode.codecs.nextgraph.events import Event, EventContent, crypt_event_key, sign_event
+from rillnode.codecs.nextgraph.requests import ClientRequest
+from rillnode.codecs.nextgraph.responses import (
+    ClientResponse,
+    EmptyResponse,
+    ResponseContent,
+    TopicSubRes,
+    TopicSyncRes,
+)
+from rillnode.codecs.nextgraph.results import ResultCode
+from rillnode.codecs.nextgraph.types import ForwardedPeer
+from rillnode.node.config.tables import NextgraphListener
+from rillnode.node.nextgraph_client import client as client_module
+from rillnode.node.nextgraph_client import subscription as subscription_module
+from rillnode.node.nextgraph_client.wire import Wire
+from rillnode.node.runtime import Node
+
+SECONDS: Final = 60.0
+
+
+def identity(name: str) -> nextgraph.Identity:
+    return nextgraph.Identity.from_seed(name.encode().ljust(32, b"."))
+
+
+ALICE: Final = identity("alice")
+TOPIC: Final = identity("topic")
+BRANCH: Final = nextgraph.Branch(
+    repo_id=identity("repo").public_key, id=identity("branch").public_key, read_cap_key=b"r" * 32
+)
+STORE: Final = identity("store").public_key
+SECRET: Final = b"s" * 32
+INNER: Final = nextgraph.inner_overlay(STORE, SECRET)
+ACCESS: Final = nextgraph.ReadWriteAccess(INNER, nextgraph.outer_overlay(STORE))
+CONVERGENCE: Final = nextgraph.convergence_key(STORE, SECRET)
+REPO: Final = nextgraph.repo_hash(BRANCH.repo_id)
+
+
+def commit(body: bytes, after: list[bytes] | None = None) -> nextgraph.Object:
+    return nextgraph.make_commit(
+        body,
+        author=ALICE,
+        branch=BRANCH,
+        overlay=INNER,
+        convergence_key=CONVERGENCE,
+        unix_seconds=1_700_000_000,
+        header=None if after is None else nextgraph.CommitHeader(acks=after),
+    )
+
+
+def run(
+    test: Callable[[Node], Coroutine[Any, Any, None]], directory: Path, *, invited: bool = False
+) -> None:
+    config = msgspec.structs.replace(
+        node_config(directory),
+        nextgraph=NextgraphListener(
+            listen="127.0.0.1:0", registration="invitation" if invited else "open"
+        ),
+    )
+
+    async def bounded() -> None:
+        async with asyncio.timeout(SECONDS), Node(config) as node:
+            await test(node)
+
+    asyncio.run(bounded())
+
+
+@asynccontextmanager
+async def client(
+    node: Node, user: nextgraph.Identity = ALICE, **options: Any
+) -> AsyncGenerator[nextgraph.Client]:
+    broker = bytes.fromhex(node.nextgraph_peer_id or "")
+    options = {"broker": broker, **options}
+    url = f"ws://{node.addresses()['nextgraph']}"
+    async with await nextgraph.connect(url, user=user, **options) as one:
+        yield one
+
+
+async def pinned(one: nextgraph.Client) -> list[TopicSubRes]:
+    return await one.pin(REPO, ACCESS, publish=[TOPIC])
+
+
+def test_what_one_device_publishes_another_follows_syncs_and_reads(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        async with client(node) as laptop, client(node) as phone:
+            (topic,) = await pinned(laptop)
+            assert (topic.topic, topic.known_heads) == (TOPIC.public_key, [])
+            await pinned(phone)
+            sent: list[Event] = []
+            async with await phone.subscribe(INNER, REPO, TOPIC.public_key) as events:
+                assert events.topic.commits_nbr == 0
+                heads: list[bytes] | None = None
+                for number in range(3):
+                    made = commit(b"%d" % number, heads)
+                    heads = [made.reference.id]
+                    sent.append(await laptop.publish(INNER, TOPIC, BRANCH, made))
+                    event = await anext(events)
+                    assert event == sent[-1]
+                    opened = nextgraph.open_event(event, BRANCH, author=ALICE.public_key)
+                    assert opened.body == b"%d" % number
+                    assert opened.reference == made.reference
+            stored = [event async for event in phone.sync(INNER, TOPIC.public_key)]
+            assert stored == sent
+            first = nextgraph.open_event(sent[0], BRANCH).reference.id
+            later = [event async for event in phone.sync(INNER, TOPIC.public_key, known=[first])]
+            assert later == sent[1:]
+            header = nextgraph.open_event(sent[1], BRANCH).header
+            assert header.acks == [first]
+
+    run(test, tmp_path)
+
+
+@pytest.mark.parametrize("block_bytes", [4_096, 1_048_576])
+def test_a_file_is_put_and_put_together_again(tmp_path: Path, block_bytes: int) -> None:
+    content = os.urandom(2_500_000)
+    made = nextgraph.split_object(content, CONVERGENCE, block_bytes=block_bytes)
+
+    async def test(node: Node) -> None:
+        async with client(node) as one:
+            await pinned(one)
+            await one.put_blocks(INNER, made.blocks)
+            found = await one.find_blocks(INNER, [made.reference.id, b"?" * 32])
+            assert (found.found, found.missing) == ([made.reference.id], [b"?" * 32])
+            ids = [made.reference.id]
+            blocks = {
+                nextgraph.block_id(block): block
+                async for block in one.get_blocks(INNER, ids, children=True)
+            }
+            joined = nextgraph.join_object(made.reference, blocks, content_bytes_max=len(content))
+            assert joined == content
+            with pytest.raises(RequestError) as refused:
+                async for _ in one.get_blocks(INNER, [b"?" * 32]):
+                    pass
+            assert refused.value.code == "nextgraph.not_found"
+
+    run(test, tmp_path)
+
+
+def test_requests_at_one_time_and_streams_left_early_keep_their_answers_apart(
+    tmp_path: Path,
+) -> None:
+    async def test(node: Node) -> None:
+        async with client(node) as one:
+            await pinned(one)
+            await asyncio.gather(
+                *(one.publish(INNER, TOPIC, BRANCH, commit(b"%d" % n)) for n in range(20))
+            )
+            reading = one.sync(INNER, TOPIC.public_key)
+            await anext(reading)
+            await reading.aclose()
+            counts = await asyncio.gather(*(count(one) for _ in range(3)))
+            assert counts == [20, 20, 20]
+
+    async def count(one: nextgraph.Client) -> int:
+        return len([event async for event in one.sync(INNER, TOPIC.public_key)])
+
+    run(test, tmp_path)
+
+
+def test_who_is_not_invited_or_expects_another_broker_is_told_so(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        invited = msgspec.json.decode((await node.client.ask("nextgraph", b"{}")).payload)
+        code = nextgraph.parse_invitation(invited["link"]).code
+        assert await refusal(node) == "nextgraph.invitation_required"
+        assert await refusal(node, register=False) == "nextgraph.access_denied"
+        async with client(node, invitation=code):
+            pass
+        async with client(node, register=False) as again:
+            assert await pinned(again)
+        other = identity("other").public_key
+        assert await refusal(node, broker=other) == "nextgraph.noise_handshake_failed"
+
+    async def refusal(node: Node, **options: Any) -> str:
+        with pytest.raises(HandshakeError) as refused:
+            async with client(node, **options):
+                pass
+        return refused.value.code
+
+    run(test, tmp_path, invited=True)
+
+
+def test_refusals_and_too_long_requests_leave_the_connection_as_it_is(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        async with client(node) as one:
+            with pytest.raises(RequestError) as refused:
+                await one.publish(INNER, TOPIC, BRANCH, commit(b"too early"))
+            assert refused.value.code == "nextgraph.overlay_not_found"
+            huge = nextgraph.split_object(bytes(5_000_000), CONVERGENCE, block_bytes=1_048_576)
+            many = replace(huge, blocks=huge.blocks * 4)
+            await pinned(one)
+            with pytest.raises(CodecError) as refused_here:
+                await one.publish(INNER, TOPIC, BRANCH, many)
+            assert refused_here.value.code == "codec.limit"
+            await one.publish(INNER, TOPIC, BRANCH, commit(b"in time"))
+
+    run(test, tmp_path)
+
+
+def test_what_is_given_up_is_forwarded_and_kept_no_longer(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        async with client(node) as writer, client(node) as reader:
+            await pinned(writer)
+            await pinned(reader)
+            with pytest.raises(RequestError) as refused:
+                await anext(reader.sync(INNER, TOPIC.public_key))
+            assert refused.value.code == "nextgraph.topic_not_found"
+            events = await reader.subscribe(INNER, REPO, TOPIC.public_key, publisher=TOPIC)
+            assert events.topic.publisher
+            left = await reader.subscribe(INNER, REPO, TOPIC.public_key)
+            left.close()
+            assert [event async for event in left] == []
+            only = commit(b"only")
+            await writer.publish(INNER, TOPIC, BRANCH, only)
+            await anext(events)
+            known = reader.sync(INNER, TOPIC.public_key, known=[only.reference.id])
+            assert [event async for event in known] == []
+            await reader.unsubscribe(INNER, REPO, TOPIC.public_key)
+            await reader.unpin(INNER, REPO)
+            with pytest.raises(RequestError) as refused:
+                await reader.subscribe(INNER, REPO, TOPIC.public_key)
+            assert refused.value.code == "nextgraph.not_found"
+
+    run(test, tmp_path)
+
+
+def test_what_is_no_broker_is_told_from_what_is_not_reached(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        http = node.addresses()["http"]
+        with pytest.raises(HandshakeError) as refused:
+            await nextgraph.connect(f"ws://{http}", broker=TOPIC.public_key, user=ALICE)
+        assert refused.value.code == "link.refused"
+        await node.stop()
+        with pytest.raises(TransportError) as unreached:
+            await nextgraph.connect(f"ws://{http}", broker=TOPIC.public_key, user=ALICE)
+        assert unreached.value.code == "link.unreachable"
+
+    run(test, tmp_path)
+
+
+def test_a_stopped_node_ends_requests_and_subscriptions(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        async with client(node) as one:
+            await pinned(one)
+            events = await one.subscribe(INNER, REPO, TOPIC.public_key)
+            await node.stop()
+            with pytest.raises(TransportError) as ended:
+                await anext(events)
+            assert ended.value.code == "link.closed"
+            with pytest.raises(TransportError):
+                await pinned(one)
+
+    run(test, tmp_path)
+
+
+def test_a_reader_that_falls_behind_is_told_and_finds_the_rest_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription_module, "INBOX_BYTES_MAX", 1)
+
+    async def test(node: Node) -> None:
+        async with client(node) as writer, client(node) as reader:
+            await pinned(writer)
+            await pinned(reader)
+            events = await reader.subscribe(INNER, REPO, TOPIC.public_key)
+            sent = [await writer.publish(INNER, TOPIC, BRANCH, commit(b"%d" % n)) for n in range(2)]
+            # An answer that comes after both events says that they have come.
+            stored = [event async for event in reader.sync(INNER, TOPIC.public_key)]
+            assert stored == sent
+            assert await anext(events) == sent[0]
+            with pytest.raises(TransportError) as behind:
+                await anext(events)
+            assert behind.value.code == "client.overfull"
+
+    run(test, tmp_path)
+
+
+# A broker that lies ------------------------------------------------------------------------------
+
+
+class LyingWire(Wire):
+    """Stands where a broker would, and answers each request with what was prepared."""
+
+    def __init__(self, *answers: tuple[int, ResponseContent]) -> None:
+        self._answers = answers
+        self._said: asyncio.Queue[ClientMessage] = asyncio.Queue()
+
+    async def send(self, message: ClientMessage) -> None:
+        request = message.content
+        assert isinstance(request, ClientRequest)
+        for result, content in self._answers:
+            response = ClientResponse(request.id, result, content)
+            self._said.put_nowait(ClientMessage(message.overlay, response))
+
+    async def receive(self) -> ClientMessage:
+        return await self._said.get()
+
+    async def close(self) -> None:
+        pass
+
+    def say(self, content: ClientContent) -> None:
+        self._said.put_nowait(ClientMessage(INNER, content))
+
+
+def lied_to(
+    monkeypatch: pytest.MonkeyPatch,
+    test: Callable[[nextgraph.Client, LyingWire], Coroutine[Any, Any, None]],
+    *answers: tuple[int, ResponseContent],
+) -> None:
+    wire = LyingWire(*answers)
+
+    async def opened(*_: object, **__: object) -> Wire:
+        return wire
+
+    monkeypatch.setattr(client_module, "open_wire", opened)
+
+    async def bounded() -> None:
+        async with (
+            asyncio.timeout(SECONDS),
+            await nextgraph.connect("ws://liar", broker=TOPIC.public_key, user=ALICE) as one,
+        ):
+            await test(one, wire)
+
+    asyncio.run(bounded())
+
+
+def event(body: bytes = b"body", topic: nextgraph.Identity = TOPIC) -> Event:
+    made = commit(body)
+    publisher = ForwardedPeer(ALICE.public_key)
+    content = EventContent(topic.public_key, publisher, 1, made.blocks, [], bytes(32))
+    return sign_event(content, topic, ALICE)
+
+
+def forged() -> Event:
+    return replace(event(), topic_sig=bytes(64))
+
+
+def test_forged_events_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(one: nextgraph.Client, wire: LyingWire) -> None:
+        async with await one.subscribe(INNER, REPO, TOPIC.public_key) as events:
+            wire.say(forged())
+            wire.say(commit(b"a block out of place").blocks[0])
+            wire.say(ClientResponse(99, ResultCode.OK, EmptyResponse()))
+            wire.say(event(topic=identity("another topic")))
+            wire.say(event())
+            assert await anext(events) == event()
+            assert events.refused == 1
+
+    lied_to(monkeypatch, test, (ResultCode.OK, TopicSubRes(TOPIC.public_key, [], False, 0)))
+
+
+@pytest.mark.parametrize(
+    ("item", "code"),
+    [
+        (TopicSyncRes(forged()), "nextgraph.invalid_signature"),
+        (TopicSyncRes(event(topic=identity("another topic"))), "nextgraph.answer"),
+        (EmptyResponse(), "nextgraph.answer"),
+    ],
+)
+def test_what_does_not_belong_to_a_topic_ends_its_sync(
+    monkeypatch: pytest.MonkeyPatch, item: ResponseContent, code: str
+) -> None:
+    async def test(one: nextgraph.Client, wire: LyingWire) -> None:
+        with pytest.raises(CodecError) as refused:
+            async for _ in one.sync(INNER, TOPIC.public_key):
+                pass
+        assert refused.value.code == code
+
+    lied_to(monkeypatch, test, (ResultCode.PARTIAL_CONTENT, item))
+
+
+def test_blocks_that_nobody_asked_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(one: nextgraph.Client, wire: LyingWire) -> None:
+        with pytest.raises(CodecError) as refused:
+            async for _ in one.get_blocks(INNER, [b"?" * 32], children=True):
+                pass
+        assert refused.value.code == "block.id"
+
+    lied_to(monkeypatch, test, (ResultCode.PARTIAL_CONTENT, commit(b"body").blocks[0]))
+
+
+def test_a_result_that_there_is_not_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(one: nextgraph.Client, wire: LyingWire) -> None:
+        with pytest.raises(RequestError) as refused:
+            await pinned(one)
+        assert refused.value.code == "nextgraph.result_99"
+
+    lied_to(monkeypatch, test, (99, EmptyResponse()))
+
+
+def test_one_answer_of_another_kind_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(one: nextgraph.Client, wire: LyingWire) -> None:
+        with pytest.raises(CodecError) as refused:
+            await one.find_blocks(INNER, [])
+        assert refused.value.code == "nextgraph.answer"
+
+    lied_to(monkeypatch, test, (ResultCode.OK, TopicSubRes(TOPIC.public_key, [], False, 0)))
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"key": bytes(5)}, "event.key"),
+        ({"blocks": commit(b"body").blocks[:1] * 2}, "object.missing"),
+    ],
+)
+def test_an_event_that_is_not_whole_is_not_opened(change: dict[str, Any], code: str) -> None:
+    made = commit(b"body")
+    publisher = ForwardedPeer(ALICE.public_key)
+    key = crypt_event_key(
+        made.reference.key,
+        repo_id=BRANCH.repo_id,
+        branch_id=BRANCH.id,
+        read_cap_key=BRANCH.read_cap_key,
+        publisher=ALICE.public_key,
+        seq=1,
+    )
+    content = EventContent(TOPIC.public_key, publisher, 1, made.blocks, [], key)
+    whole = sign_event(content, TOPIC, ALICE)
+    assert nextgraph.open_event(whole, BRANCH, author=ALICE.public_key).body == b"body"
+    with pytest.raises(CodecError) as refused:
+        nextgraph.open_event(sign_event(replace(content, **change), TOPIC, ALICE), BRANCH)
+    assert refused.value.code == code
+    with pytest.raises(CodecError) as refused:
+        nextgraph.open_event(whole, BRANCH, author=TOPIC.public_key)
+    assert refused.value.code == "commit.author"
