@@ -12,7 +12,6 @@ import pyarrow as pa
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.nextgraph.events import EVENT
-from rillnode.codecs.nextgraph.types import DirectPeer, ForwardedPeer, PeerId
 from rillnode.codecs.streamr.json_text import read_json
 from rillnode.codecs.streamr.message import (
     EncryptionType,
@@ -21,12 +20,10 @@ from rillnode.codecs.streamr.message import (
     decode_message,
 )
 from rillnode.codecs.streamr.signing import verify_message
+from rillnode.node.pipeline.metadata import TIME_MS_MAX, encryption_name, peer_text
 from rillnode.node.pipeline.schema_upgrade import conform
 from rillnode.node.pipeline.silver_table import SILVER_COLUMNS, SILVER_SCHEMA
 from rillnode.node.pipeline.tables import BRONZE_SCHEMA
-
-TIME_MS_MAX: Final = 253_402_300_799_999
-"""Last millisecond of the year 9999: readers such as pandas have no later time."""
 
 _JSON: Final = msgspec.json.Decoder(msgspec.Raw)
 
@@ -132,7 +129,7 @@ def _decode_streamr(data: bytes) -> Decoded:
         prev_ts=None if message.previous is None else previous.timestamp,
         prev_seq=previous.sequence,
         message_type=message.message_type,
-        encryption=_encryption_name(message.encryption_type),
+        encryption=encryption_name(message.encryption_type),
         group_key_id=message.group_key_id,
         signature=verify_message(message).value,
         format="encrypted" if encrypted else "json" if is_json else "text",
@@ -143,7 +140,7 @@ def _decode_streamr(data: bytes) -> Decoded:
 
 def _decode_nextgraph(data: bytes) -> Decoded:
     content = EVENT.decode(data).content
-    topic, publisher = content.topic.hex(), _peer_text(content.publisher)
+    topic, publisher = content.topic.hex(), peer_text(content.publisher)
     return Decoded(
         event_id=f"{topic}/{publisher}/{content.seq}",
         publisher=publisher,
@@ -176,21 +173,6 @@ def _is_json(text: str) -> bool:
     except CodecError:
         return False
     return True
-
-
-def _encryption_name(number: int) -> str:
-    try:
-        return EncryptionType(number).name.lower()
-    except ValueError:
-        return str(number)
-
-
-def _peer_text(peer: PeerId) -> str:
-    match peer:
-        case DirectPeer() | ForwardedPeer():
-            return peer.key.hex()
-        case _:
-            return peer.digest.hex()
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:

@@ -12,12 +12,12 @@ import pyarrow as pa
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.nextgraph.events import EVENT
-from rillnode.codecs.nextgraph.types import DirectPeer, ForwardedPeer
+from rillnode.codecs.nextgraph.types import DirectPeer, ForwardedPeer, PeerId
 from rillnode.codecs.streamr.message import EncryptionType, decode_message
 from rillnode.node.pipeline.tables import BRONZE_SCHEMA
 
 _INT64_MAX: Final = 2**63 - 1
-_TIME_MS_MAX: Final = 253_402_300_799_999
+TIME_MS_MAX: Final = 253_402_300_799_999
 """Last millisecond of the year 9999: readers such as pandas have no later time."""
 
 
@@ -70,31 +70,43 @@ def metadata_arrays(rows: Iterable[Metadata]) -> Mapping[str, pa.Array]:
     return arrays
 
 
+def encryption_name(number: int) -> str:
+    """The name of a Streamr message's encryption type; its number where it has no name."""
+    try:
+        return EncryptionType(number).name.lower()
+    except ValueError:
+        return str(number)
+
+
+def peer_text(peer: PeerId) -> str:
+    """A NextGraph peer's key, or what hides it, hex."""
+    match peer:
+        case DirectPeer() | ForwardedPeer():
+            return peer.key.hex()
+        case _:
+            return peer.digest.hex()
+
+
 def _streamr(data: bytes) -> Metadata:
     message = decode_message(data)
     name, previous = message.id, message.previous
     return Metadata(
-        ts=_within(name.timestamp, _TIME_MS_MAX),
+        ts=_within(name.timestamp, TIME_MS_MAX),
         publisher=name.publisher_id.lower(),
         chain=name.chain_id,
         seq=_within(name.sequence, _INT64_MAX),
-        prev_ts=None if previous is None else _within(previous.timestamp, _TIME_MS_MAX),
+        prev_ts=None if previous is None else _within(previous.timestamp, TIME_MS_MAX),
         prev_seq=None if previous is None else _within(previous.sequence, _INT64_MAX),
         sig=_signature(message.signature),
-        enc=_encryption(message.encryption_type),
+        enc=encryption_name(message.encryption_type),
     )
 
 
 def _nextgraph(data: bytes) -> Metadata:
     event = EVENT.decode(data)
     content = event.content
-    match content.publisher:
-        case DirectPeer() | ForwardedPeer() as peer:
-            publisher = peer.key.hex()
-        case peer:
-            publisher = peer.digest.hex()
     return Metadata(
-        publisher=publisher,
+        publisher=peer_text(content.publisher),
         chain=content.topic.hex(),
         seq=_within(content.seq, _INT64_MAX),
         sig=event.peer_sig,
@@ -117,10 +129,3 @@ def _signature(text: str | None) -> bytes | None:
         return None if text is None else bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
         return None
-
-
-def _encryption(number: int) -> str:
-    try:
-        return EncryptionType(number).name.lower()
-    except ValueError:
-        return str(number)
