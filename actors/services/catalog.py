@@ -11,10 +11,9 @@ from typing import Final, Literal, get_args
 from rillnode.actors.ports import Entropy
 from rillnode.actors.services.answering import AnsweringActor, echo
 from rillnode.actors.services.context import ServiceContext
-from rillnode.actors.services.forwarding import ForwardingService
+from rillnode.actors.services.forwarding import FORWARDING, TRACING, AliasService
 from rillnode.actors.services.pub_sub import PubSubService
 from rillnode.actors.services.static_forwarding import StaticForwardingService
-from rillnode.actors.services.tracing import TracingService
 from rillnode.actors.streams import bidirectional, index_service, service
 from rillnode.actors.streams.bidirectional import SubscriptionService
 from rillnode.actors.streams.context import StreamContext
@@ -65,10 +64,10 @@ def spawn_services(context: StreamContext, indexes: Cell, enabled: Collection[Se
     factories: dict[ServiceName, Callable[[], Worker]] = {
         "echo": partial(AnsweringActor, hub.router, echo),
         "uppercase": partial(AnsweringActor, hub.router, uppercase),
-        "forwarding": partial(ForwardingService, hub),
+        "forwarding": partial(AliasService, hub, FORWARDING),
         "static_forwarding": partial(StaticForwardingService, hub),
         "pub_sub": partial(PubSubService, hub),
-        "tracing": partial(TracingService, hub),
+        "tracing": partial(AliasService, hub, TRACING),
         "discovery": partial(AnsweringActor, hub.router, _discovering(listed, hub.entropy)),
         "stream_subscribe": partial(SubscriptionService, context, indexes, answering),
     }

@@ -1,11 +1,14 @@
-"""The forwarding service: an alias with a random name for whoever asks.
+"""Services that give an alias with a random name to whoever asks: forwarding, and tracing.
 
 A request's payload is sent back to it from the new alias, whose address is so the answer's return
 route. The alias ends with the connection that the request came through.
 
-Source: the Elixir nodes of 2021 to 2024 (`forwarding_service`, later also `forwarding`).
+Source: the Elixir nodes of 2021 to 2024 (`forwarding_service`, `tracing_service`; later also
+`forwarding`, `tracing`).
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -13,22 +16,42 @@ from thespian.actors import ChildActorExited
 
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.return_routes import leads_out
+from rillnode.actors.router import Router
 from rillnode.actors.services.context import Allowance, ServiceContext
 from rillnode.actors.services.forwarder import Forwarder
+from rillnode.actors.services.tracing import Watcher
 from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
-from rillnode.codecs.ockam.routing import WireMessage
-
-PREFIX: Final = b"FWD_"
+from rillnode.codecs.ockam.routing import Route, WireMessage
 
 
-class ForwardingService(Worker):
+@dataclass(frozen=True, slots=True)
+class AliasKind:
+    """What an alias is.
+
+    Attributes:
+        service: the service that makes it, for the log.
+        prefix: its address begins so.
+        make: the actor behind it, given its address, the origin of who asked, and the route to it.
+    """
+
+    service: str
+    prefix: bytes
+    make: Callable[[Router, bytes, Origin, Route], Worker]
+
+
+FORWARDING: Final = AliasKind("forwarding", b"FWD_", Forwarder)
+TRACING: Final = AliasKind("tracing", b"TRC_", Watcher)
+
+
+class AliasService(Worker):
     """Makes aliases; each is an actor of its own, as every worker with an address is."""
 
     on_failure = "resume"
 
-    def __init__(self, context: ServiceContext) -> None:
+    def __init__(self, context: ServiceContext, kind: AliasKind) -> None:
         self._context = context
+        self._kind = kind
         self._allowance = Allowance()
 
     def handle(self, message: object, sender: Cell | None) -> None:
@@ -43,14 +66,14 @@ class ForwardingService(Worker):
                 pass
 
     def _make_alias(self, origin: Origin, wire: WireMessage) -> None:
-        context, route = self._context, wire.return_route
+        context, kind, route = self._context, self._kind, wire.return_route
         if not leads_out(context.router, origin, route):
-            context.refuse("forwarding", "return_route", origin, wire)
+            context.refuse(kind.service, "return_route", origin, wire)
         elif not self._allowance.permits(origin):
-            context.refuse("forwarding", "too_many_aliases", origin, wire)
+            context.refuse(kind.service, "too_many_aliases", origin, wire)
         else:
-            alias = PREFIX + context.entropy(8).hex().encode()
-            factory = partial(Forwarder, context.router, alias, origin, route)
+            alias = kind.prefix + context.entropy(8).hex().encode()
+            factory = partial(kind.make, context.router, alias, origin, route)
             cell = context.system.spawn(factory, parent=self.address)
             context.router.register(alias, cell)
             self._allowance.take(origin, cell)

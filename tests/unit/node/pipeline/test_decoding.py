@@ -10,10 +10,10 @@ from rillnode.codecs.nextgraph.types import ForwardedPeer
 from rillnode.codecs.streamr.message import decode_message, encode_message
 from rillnode.node.pipeline.arrow import BatchBuilder
 from rillnode.node.pipeline.decoding import (
-    TIME_MS_MAX,
     decode_entry,
     decode_rows,
 )
+from rillnode.node.pipeline.metadata import TIME_MS_MAX
 from rillnode.node.pipeline.silver_table import SILVER_SCHEMA
 from streamr_samples import KEY, START_MS, make_message
 
