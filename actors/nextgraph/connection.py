@@ -20,6 +20,7 @@ from rillnode.actors.nextgraph.inbox import Pop
 from rillnode.actors.nextgraph.session import Answer, Asked, Forwarded, Gone, Refusal, Session
 from rillnode.actors.nextgraph.users import Administration, Admission, Expelled
 from rillnode.actors.peers.connection import Drain
+from rillnode.actors.peers.link_actor import Closed, LinkActorEvents, Received
 from rillnode.actors.ports import Link, TimerHandle
 from rillnode.actors.storage import Operation
 from rillnode.actors.system import Cell
@@ -80,16 +81,6 @@ class ClosingLink(Link, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Received:
-    frames: list[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class _Closed:
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Continue:
     """Time to look whether the connection may go on."""
 
@@ -101,34 +92,15 @@ class _Close:
     code: ProtocolCode
 
 
-class BrokerEvents:
-    """What a transport tells of one link, passed on to the connection actor that it makes."""
+class BrokerEvents(LinkActorEvents[ClosingLink]):
+    """What a transport tells of one WebSocket."""
 
-    __slots__ = ("_cell", "_context")
+    __slots__ = ()
 
     def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._cell: Cell | None = None
-
-    def link_opened(self, link: ClosingLink) -> None:
-        """Make the link's actor."""
-        system = self._context.streams.system
-        self._cell = system.spawn(partial(ConnectionActor, self._context, link))
-
-    def messages_received(self, messages: list[bytes]) -> None:
-        """Hand frames to the actor."""
-        self._post(_Received(messages))
-
-    def link_drained(self) -> None:
-        """The client took what was buffered; a held connection looks for itself."""
-
-    def link_closed(self, reason: str) -> None:
-        """The actor ends with its link."""
-        self._post(_Closed(reason))
-
-    def _post(self, message: object) -> None:
-        if self._cell is not None:
-            self._context.streams.system.post(self._cell, message)
+        super().__init__(
+            context.streams.system, lambda link: partial(ConnectionActor, context, link)
+        )
 
 
 class ConnectionActor(ErrandActor):
@@ -170,7 +142,7 @@ class ConnectionActor(ErrandActor):
             case Forwarded(plaintext=plaintext):
                 if self._session is not None and not self._ended:
                     self._link.send([self._dialogue.seal(plaintext)])
-            case _Received(frames=frames):
+            case Received(frames=frames):
                 self._frames.extend(frames)
                 self._go_on()
             case _Continue():
@@ -188,7 +160,7 @@ class ConnectionActor(ErrandActor):
                 self._close(code)
             case Expelled():
                 self._close(ProtocolCode.ACCESS_DENIED)
-            case _Closed(reason=reason):
+            case Closed(reason=reason):
                 logger.info("link_closed", extra={"reason": reason})
                 if self._session is not None:
                     self._session.open = False

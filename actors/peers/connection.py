@@ -14,6 +14,7 @@ from typing import Final
 from rillnode.actors.access import Access
 from rillnode.actors.cells import Cells
 from rillnode.actors.delivery import HANDLED, Delivery, Handled, Origin
+from rillnode.actors.peers.link_actor import Closed, LinkActorEvents, Received
 from rillnode.actors.ports import Entropy, Link, TimerHandle
 from rillnode.actors.router import Router
 from rillnode.actors.storage import LogStore
@@ -76,11 +77,6 @@ class Drain:
     """Read no more from the link; what was read is still answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Received:
-    frames: list[bytes]
-
-
 class _Flush:
     """Everything that this turn's workers had for the link has come."""
 
@@ -93,42 +89,15 @@ class _Continue:
     """Time to look again whether something can be handed on."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Closed:
-    reason: str
+class ConnectionEvents(LinkActorEvents[Link]):
+    """What a transport tells of one link that carries Ockam wire messages."""
 
-
-class ConnectionEvents:
-    """What a transport tells of one link, passed on to the connection actor that it makes."""
-
-    __slots__ = ("_cell", "_context", "_prefix", "_strict")
+    __slots__ = ()
 
     def __init__(self, context: PeerContext, *, prefix: bytes, strict: bool = False) -> None:
-        self._context = context
-        self._prefix = prefix
-        self._strict = strict
-        self._cell: Cell | None = None
-
-    def link_opened(self, link: Link) -> None:
-        """Make the link's actor."""
-        self._cell = self._context.system.spawn(
-            partial(ConnectionActor, self._context, link, self._prefix, self._strict)
+        super().__init__(
+            context.system, lambda link: partial(ConnectionActor, context, link, prefix, strict)
         )
-
-    def messages_received(self, messages: list[bytes]) -> None:
-        """Hand the frames of one read to the actor."""
-        self._post(_Received(messages))
-
-    def link_drained(self) -> None:
-        """The peer took what was buffered; a held connection looks for itself."""
-
-    def link_closed(self, reason: str) -> None:
-        """The actor ends with its link."""
-        self._post(_Closed(reason))
-
-    def _post(self, message: object) -> None:
-        if self._cell is not None:
-            self._context.system.post(self._cell, message)
 
 
 class ConnectionActor(Worker):
@@ -182,7 +151,7 @@ class ConnectionActor(Worker):
                 self._send(message)
             case _Flush():
                 self._flush()
-            case _Received(frames=frames):
+            case Received(frames=frames):
                 self._frames.extend(frames)
                 if not self._busy:
                     self._dispatch()
@@ -197,7 +166,7 @@ class ConnectionActor(Worker):
             case Drain():
                 self._draining = True
                 self._link.pause_reading()
-            case _Closed(reason=reason):
+            case Closed(reason=reason):
                 logger.info("link_closed", extra={"reason": reason})
                 self.system.exit(self.address)
             case _:

@@ -138,7 +138,7 @@ class _DialledEvents(ConnectionEvents):
     def link_opened(self, link: Link) -> None:
         super().link_opened(link)
         if self._cell is not None:
-            self._context.system.post(self._peer, _Opened(self._cell, link))
+            self._system.post(self._peer, _Opened(self._cell, link))
 
     def messages_received(self, messages: list[bytes]) -> None:
         self._heard = True
@@ -146,12 +146,12 @@ class _DialledEvents(ConnectionEvents):
 
     def link_drained(self) -> None:
         super().link_drained()
-        self._context.system.post(self._peer, _Drained())
+        self._system.post(self._peer, _Drained())
 
     def link_closed(self, reason: str) -> None:
         super().link_closed(reason)
         if self._cell is not None:
-            self._context.system.post(self._peer, _Lost(self._cell, reason, self._heard))
+            self._system.post(self._peer, _Lost(self._cell, reason, self._heard))
 
 
 class PeerActor(Worker):

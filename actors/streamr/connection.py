@@ -7,7 +7,7 @@ while much of what it has published is not durable yet, or much of what it is se
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -16,6 +16,7 @@ from typing import Final
 from thespian.actors import ChildActorExited, PoisonMessage
 
 from rillnode.actors.peers.connection import Drain
+from rillnode.actors.peers.link_actor import Closed, LinkActorEvents, Received
 from rillnode.actors.ports import FramedLink, Link
 from rillnode.actors.streamr.admission import check_permission, may
 from rillnode.actors.streamr.context import StreamrContext
@@ -73,52 +74,21 @@ PartitionName = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Received:
-    frames: list[bytes]
-
-
-@dataclass(frozen=True, slots=True)
 class _GoOn:
     """Time to take more requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Closed:
-    reason: str
+class StreamrEvents(LinkActorEvents[FramedLink]):
+    """What the transport tells of one WebSocket."""
 
-
-class StreamrEvents:
-    """What the transport tells of one WebSocket, passed on to the actor that it makes."""
-
-    __slots__ = ("_cell", "_context", "_control_version", "_message_version")
+    __slots__ = ()
 
     def __init__(self, context: StreamrContext, control_version: int, message_version: int) -> None:
-        self._context = context
-        self._control_version = control_version
-        self._message_version = message_version
-        self._cell: Cell | None = None
+        def factory(link: FramedLink) -> Callable[[], StreamrConnection]:
+            outlet = Outlet(link, control_version, message_version)
+            return partial(StreamrConnection, context, link, outlet)
 
-    def link_opened(self, link: FramedLink) -> None:
-        """Make the link's actor."""
-        outlet = Outlet(link, self._control_version, self._message_version)
-        self._cell = self._context.streams.system.spawn(
-            partial(StreamrConnection, self._context, link, outlet)
-        )
-
-    def messages_received(self, messages: list[bytes]) -> None:
-        """Hand requests to the actor."""
-        self._post(_Received(messages))
-
-    def link_drained(self) -> None:
-        """The client took what was buffered; a held connection looks for itself."""
-
-    def link_closed(self, reason: str) -> None:
-        """The actor ends with its link."""
-        self._post(_Closed(reason))
-
-    def _post(self, message: object) -> None:
-        if self._cell is not None:
-            self._context.streams.system.post(self._cell, message)
+        super().__init__(context.streams.system, factory)
 
 
 class StreamrConnection(Worker):
@@ -150,7 +120,7 @@ class StreamrConnection(Worker):
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take requests from the link, answers from relays, and the end of the link."""
         match message:
-            case _Received(frames=frames):
+            case Received(frames=frames):
                 # What comes in one turn is taken together.
                 self._frames.extend(frames)
                 self._soon()
@@ -171,7 +141,7 @@ class StreamrConnection(Worker):
             case Drain():
                 self._draining = True
                 self._link.pause_reading()
-            case _Closed(reason=reason):
+            case Closed(reason=reason):
                 logger.info("client_gone", extra={"reason": reason})
                 self.system.exit(self.address)
             case _:

@@ -1,0 +1,63 @@
+"""What a transport tells of one link, told to the actor that is made for it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from rillnode.actors.system import AsyncioSystemBase, Cell
+from rillnode.actors.worker import Worker
+
+LinkT = TypeVar("LinkT")
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The whole messages of one read, in order."""
+
+    frames: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The link is gone; `reason` is for people."""
+
+    reason: str
+
+
+class LinkActorEvents(Generic[LinkT]):
+    """Makes a link's actor when it opens; satisfies `LinkEvents`.
+
+    The actor is sent Received for each read, and Closed as the last.
+
+    Args:
+        system: where the actor lives.
+        factory: what makes the actor of an open link, as `spawn` takes it.
+    """
+
+    __slots__ = ("_cell", "_factory", "_system")
+
+    def __init__(
+        self, system: AsyncioSystemBase, factory: Callable[[LinkT], Callable[[], Worker]]
+    ) -> None:
+        self._system = system
+        self._factory = factory
+        self._cell: Cell | None = None
+
+    def link_opened(self, link: LinkT) -> None:
+        """Make the link's actor."""
+        self._cell = self._system.spawn(self._factory(link))
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        """Hand the messages of one read to the actor."""
+        self._post(Received(messages))
+
+    def link_drained(self) -> None:
+        """The peer took what was buffered; a held connection looks for itself."""
+
+    def link_closed(self, reason: str) -> None:
+        """The actor ends with its link."""
+        self._post(Closed(reason))
+
+    def _post(self, message: object) -> None:
+        if self._cell is not None:
+            self._system.post(self._cell, message)
