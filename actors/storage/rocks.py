@@ -17,9 +17,10 @@ from rillnode.actors.storage import (
     StoreHealth,
     WriteOperation,
 )
+from rillnode.actors.storage.directories import make_directory
 from rillnode.actors.storage.format import MIGRATIONS, Migration, settle_format
 from rillnode.actors.storage.readers import ReaderPool
-from rillnode.actors.storage.tables import OpenTables, Tables, Tuning, make_directory, open_error
+from rillnode.actors.storage.tables import OpenTables, Tables, Tuning, open_error
 from rillnode.actors.storage.tail import TailCache
 from rillnode.actors.storage.view import DurableView
 from rillnode.actors.storage.writer import Writer

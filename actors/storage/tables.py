@@ -8,7 +8,6 @@ not wait where RocksDB would (`no_slowdown`): it is repeated after a pause.
 """
 
 import logging
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import Final, Literal, NamedTuple
 
 from rocksdict import Cache, ColumnFamily, Env, Options, Rdict, RdictIter, WriteBatch, WriteOptions
 
+from rillnode.actors.storage.current import CURRENT, use_earlier_manifest
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")
@@ -88,13 +88,7 @@ class Tables:
     """An open database. Not for use by several threads, but for `cursors`."""
 
     def __init__(self, path: Path, tuning: Tuning) -> None:
-        database, families = _options(tuning)
-        for name in _existing_families(path):
-            families.setdefault(name, Options(raw_mode=True))
-        try:
-            self._records = Rdict(str(path), database, families)
-        except Exception as error:
-            raise open_error(path, error) from error
+        self._records = _open(path, tuning)
         self._blocks = self._records.get_column_family(BLOCKS)
         self._keys = self._records.get_column_family(KEYS)
         self.blocks = self._records.get_column_family_handle(BLOCKS)
@@ -151,19 +145,6 @@ class Tables:
 OpenTables = Callable[[Path, Tuning], Tables]
 
 
-def make_directory(path: Path) -> None:
-    """Create a directory and its parents so that they survive a power cut."""
-    if path.is_dir():
-        return
-    make_directory(path.parent)
-    path.mkdir(exist_ok=True)
-    parent = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)
-
-
 def open_error(path: Path, error: Exception) -> StoreError:
     """Say what an error on opening means to the operator."""
     text = str(error)
@@ -215,14 +196,23 @@ def _batch(changes: Changes) -> WriteBatch:
     return batch
 
 
-def _existing_families(path: Path) -> list[str]:
-    """Every column family must be opened, those of another version too."""
-    if not (path / "CURRENT").exists():
-        return []
-    try:
-        return Rdict.list_cf(str(path))
-    except Exception as error:
-        raise open_error(path, error) from error
+def _open(path: Path, tuning: Tuning) -> Rdict:
+    while True:
+        try:
+            return _open_as_it_is(path, tuning)
+        except Exception as error:
+            # What a power cut in the midst of opening may leave.
+            if "No such file" not in str(error) or not use_earlier_manifest(path):
+                raise open_error(path, error) from error
+
+
+def _open_as_it_is(path: Path, tuning: Tuning) -> Rdict:
+    database, families = _options(tuning)
+    if (path / CURRENT).exists():
+        # Every column family must be opened, those of another version too.
+        for name in Rdict.list_cf(str(path)):
+            families.setdefault(name, Options(raw_mode=True))
+    return Rdict(str(path), database, families)
 
 
 # Options -------------------------------------------------------------------------------------

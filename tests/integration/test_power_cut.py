@@ -154,14 +154,29 @@ def record(
     return list(read_trace(trace)), store
 
 
-def cut_and_check(
-    trace: list[Record], store: Path, directory: Path, cuts: int, seed: int
-) -> list[int]:
-    """Cut a trace at random points; returns how many confirmed appends each cut had kept."""
-    chance = random.Random(seed)
+def at_random(trace: list[Record], cuts: int, chance: random.Random) -> set[int]:
+    """Numbers of records of every kind to cut after."""
     marks = [number for number, one in enumerate(trace) if one.kind == "m"]
     calls = [number for number, one in enumerate(trace) if one.kind != "m"]
-    at_records = {*chance.sample(marks, cuts // 4), *chance.sample(calls, cuts - cuts // 4)}
+    return {*chance.sample(marks, cuts // 4), *chance.sample(calls, cuts - cuts // 4)}
+
+
+def at_names(trace: list[Record]) -> set[int]:
+    """Numbers of the records that change names in the directory, and of those right after."""
+    changes = [number for number, one in enumerate(trace) if one.kind in "orlu"]
+    return {after for number in changes for after in range(number, min(number + 4, len(trace)))}
+
+
+def cut_and_check(
+    trace: list[Record],
+    store: Path,
+    directory: Path,
+    at_records: set[int],
+    chance: random.Random,
+    *,
+    repeats: int = 1,
+) -> list[int]:
+    """Cut a trace after some records; returns how many confirmed appends each cut had kept."""
     disk, expected = Disk(str(store)), Expected()
     pool, image = directory / "pool", directory / "image"
     pool.mkdir()
@@ -171,7 +186,7 @@ def cut_and_check(
             expected.note(one.data)
         else:
             disk.apply(one)
-        if number in at_records:
+        for _ in range(repeats if number in at_records else 0):
             names, data = chance.choice(MODES), chance.choice(MODES)
             disk.image(image, pool, names, data, chance)
             try:
@@ -217,10 +232,26 @@ def test_no_confirmed_write_is_lost_in_a_power_cut(
     trace, store = record(recorder, fast_directory, operations, cuts, failing_syncs)
     if failing_syncs:
         assert any(one.kind == "F" for one in trace)
-    found = cut_and_check(trace, store, fast_directory, cuts, seed=cuts)
+    chance = random.Random(cuts)
+    at_records = at_random(trace, cuts, chance)
+    found = cut_and_check(trace, store, fast_directory, at_records, chance)
     assert len(found) == cuts
     # Each cut is checked against what was confirmed by then and not trimmed.
     assert max(found) > 400
+
+
+@needs_compiler
+@pytest.mark.long
+@pytest.mark.parametrize("failing_syncs", [0, 1])
+def test_names_may_reach_the_disk_in_any_order(
+    recorder: Path, fast_directory: Path, failing_syncs: int
+) -> None:
+    trace, store = record(recorder, fast_directory, 300, 1, failing_syncs)
+    at_records = at_names(trace)
+    found = cut_and_check(
+        trace, store, fast_directory, at_records, random.Random(failing_syncs), repeats=10
+    )
+    assert len(found) == 10 * len(at_records) > 500
 
 
 KILLED = """
