@@ -61,7 +61,7 @@ class ClientLink:
         if self.is_slow:
             self.buffered_bytes += sum(map(len, messages))
 
-    def send_framed(self, framed: bytes) -> None:
+    def send_framed(self, framed: bytes, count: int) -> None:
         self.send(framed.splitlines())
 
     def pause_reading(self) -> None:

@@ -31,6 +31,11 @@ class TcpDialer:
         self._attempts: dict[asyncio.Task[None], None] = {}
 
     @property
+    def group(self) -> LinkGroup:
+        """The links, for who watches them."""
+        return self._group
+
+    @property
     def link_count(self) -> int:
         """Links now held, those in their handshake included."""
         return len(self._group)

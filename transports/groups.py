@@ -2,15 +2,27 @@
 
 import asyncio
 import logging
-from collections import Counter
-from typing import Protocol
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Final, Protocol
 
 from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.transports.clock import Clock
 from rillnode.transports.links import LinkLimits
+from rillnode.transports.meters import (
+    HANDSHAKE_BOUNDS,
+    Histogram,
+    LinkFailure,
+    LinkMeter,
+    LinkView,
+    Meter,
+)
 from rillnode.transports.sweep import Sweep
 
 _logger = logging.getLogger("rillnode.transports.links")
+
+FAILURES_KEPT_MAX: Final = 50
+"""Newest failures of a group that are kept for people. Own choice: what a page shows."""
 
 
 class Member(Protocol):
@@ -19,10 +31,12 @@ class Member(Protocol):
     Attributes:
         host: the peer's host, by which links are counted.
         remote: its address, for people.
+        meter: what is seen of it.
     """
 
     host: str
     remote: str
+    meter: LinkMeter
 
     def check(self, now: float) -> None:
         """Act on deadlines that have passed at `now` (monotonic seconds)."""
@@ -39,6 +53,10 @@ class LinkGroup:
     Attributes:
         transport: the name of the listener, such as `noise`.
         counters: links that failed or were refused, by error code.
+        failures: the newest of them.
+        opened: links whose handshake succeeded.
+        handshakes: seconds that it took, where there is one.
+        unproven: links whose handshake failed or was refused.
     """
 
     def __init__(self, *, transport: str, clock: Clock, limits: LinkLimits) -> None:
@@ -46,6 +64,11 @@ class LinkGroup:
         self.clock = clock
         self.limits = limits
         self.counters: Counter[str] = Counter()
+        self.failures: deque[LinkFailure] = deque(maxlen=FAILURES_KEPT_MAX)
+        self.opened = 0
+        self.unproven = 0
+        self.handshakes = Histogram(HANDSHAKE_BOUNDS)
+        self._past = Meter()
         self._links: dict[Member, None] = {}
         self._per_host: Counter[str] = Counter()
         self._sweep = Sweep(clock, self._links.keys(), limits.sweep_seconds)
@@ -54,6 +77,23 @@ class LinkGroup:
 
     def __len__(self) -> int:
         return len(self._links)  # those in their handshake included
+
+    def states(self) -> Counter[str]:
+        """How many links are in each state."""
+        return Counter(link.meter.state for link in self._links)
+
+    def views(self) -> Iterator[LinkView]:
+        """Each link as it is now, for people; those in their handshake included."""
+        now = self.clock.monotonic()
+        return (link.meter.view(link.remote, now) for link in self._links)
+
+    def total(self) -> Meter:
+        """What all links took and gave so far, those that are gone included."""
+        total = Meter()
+        total.add(self._past)
+        for link in self._links:
+            total.add(link.meter)
+        return total
 
     def admit(self, link: Member) -> RillnodeError | None:
         """Take a new link in, or say why not."""
@@ -74,6 +114,7 @@ class LinkGroup:
         if link not in self._links:
             return
         del self._links[link]
+        self._past.add(link.meter)
         self._per_host[link.host] -= 1
         if not self._per_host[link.host]:
             del self._per_host[link.host]
@@ -82,6 +123,9 @@ class LinkGroup:
     def count(self, link: Member, error: RillnodeError) -> None:
         """Count and log a failure: its code and who, never what was sent."""
         self.counters[error.code] += 1
+        self.failures.append(
+            LinkFailure(self.clock.monotonic(), link.remote, error.code, error.text)
+        )
         _logger.info(
             "link_failed",
             extra={"code": error.code, "remote": link.remote, "transport": self.transport},

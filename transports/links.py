@@ -13,6 +13,10 @@ from rillnode.codecs.limits import (
     CONNECTIONS_PER_ADDRESS_MAX,
     DRAIN_SECONDS_MAX,
     HANDSHAKE_SECONDS_MAX,
+    HTTP_CONNECTIONS_MAX,
+    HTTP_CONNECTIONS_PER_ADDRESS_MAX,
+    HTTP_HEAD_SECONDS_MAX,
+    HTTP_IDLE_CLOSE_SECONDS,
     IDLE_CLOSE_SECONDS,
     IDLE_PING_SECONDS,
     LINK_BUFFER_BYTES_MAX,
@@ -115,3 +119,12 @@ NOISE_LIMITS = LinkLimits()
 
 OCKAM_LIMITS = LinkLimits(idle_ping_seconds=None, idle_close_seconds=None)
 """Ockam's TCP: released peers send nothing while idle."""
+
+HTTP_LIMITS = LinkLimits(
+    handshake_seconds=HTTP_HEAD_SECONDS_MAX,
+    idle_ping_seconds=None,
+    idle_close_seconds=HTTP_IDLE_CLOSE_SECONDS,
+    connections_max=HTTP_CONNECTIONS_MAX,
+    connections_per_address_max=HTTP_CONNECTIONS_PER_ADDRESS_MAX,
+)
+"""Connections of an HTTP listener; who asks for a WebSocket is a link from then on."""

@@ -36,6 +36,11 @@ class TcpListener:
         return address_text(self.host, self.port)
 
     @property
+    def group(self) -> LinkGroup:
+        """The links, for who watches them."""
+        return self._group
+
+    @property
     def link_count(self) -> int:
         """Links now held, those in their handshake included."""
         return len(self._group)

@@ -10,6 +10,7 @@ from rillnode.codecs.links import LinkInfo
 from rillnode.transports.clock import Timer
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import LinkEvents, LinkLimits
+from rillnode.transports.meters import LinkMeter
 
 
 class TcpLink(asyncio.Protocol):
@@ -40,6 +41,7 @@ class TcpLink(asyncio.Protocol):
         "_silence",
         "_transport",
         "host",
+        "meter",
         "remote",
     )
 
@@ -65,6 +67,8 @@ class TcpLink(asyncio.Protocol):
         self._blocked_at: float | None = None
         self._heard = self._sent = self._paused = self._completed = False
         self._heard_at = self._sent_at = self._begun_at = 0.0
+        now = group.clock.monotonic()
+        self.meter = LinkMeter(group.transport, now, dialled=settled is not None)
         self.remote = self.host = "unknown"
 
     # What the user of the link calls.
@@ -87,8 +91,11 @@ class TcpLink(asyncio.Protocol):
         """
         if self._reason is not None or not messages:
             return
-        self._transport.write(self._codec.encode(messages))
+        data = self._codec.encode(messages)
+        self._transport.write(data)
         self._sent = True
+        self.meter.messages_out += len(messages)
+        self.meter.bytes_out += len(data)
         if self._transport.get_write_buffer_size() > self._group.limits.buffer_bytes_max:
             self._fail(TransportError("link.buffer_full", "the peer reads too slowly"))
 
@@ -169,7 +176,9 @@ class TcpLink(asyncio.Protocol):
         self._transport.set_write_buffer_limits(
             high=limits.buffer_high_bytes, low=limits.buffer_high_bytes // 2
         )
-        self._deadline = self._group.clock.monotonic() + limits.handshake_seconds
+        now = self._group.clock.monotonic()
+        self.meter.connected(self._transport, now)
+        self._deadline = now + limits.handshake_seconds
         self._transport.write(self._codec.start())
         self._go_on()
 
@@ -178,6 +187,7 @@ class TcpLink(asyncio.Protocol):
         if self._reason is not None:
             return
         self._heard = True
+        self.meter.bytes_in += len(data)
         try:
             messages = self._codec.receive(data)
         except (CodecError, HandshakeError) as error:
@@ -187,6 +197,7 @@ class TcpLink(asyncio.Protocol):
             self._go_on()
         if messages and self._events is not None and self._reason is None:
             self._completed = True
+            self.meter.messages_in += len(messages)
             self._events.messages_received(messages)
 
     def eof_received(self) -> None:
@@ -263,7 +274,9 @@ class TcpLink(asyncio.Protocol):
             message_bytes_max=self._codec.message_bytes_max,
             wire_format=self._codec.wire_format,
         )
-        self._heard_at = self._sent_at = self._begun_at = self._group.clock.monotonic()
+        now = self._heard_at = self._sent_at = self._begun_at = self._group.clock.monotonic()
+        self._group.opened += 1
+        self._group.handshakes.record(self.meter.opened(self._info.principal, now))
         self._events = self._make_events()
         self._events.link_opened(self)
         if self._settled is not None and not self._settled.done():
@@ -273,6 +286,8 @@ class TcpLink(asyncio.Protocol):
         """Close because of the peer: at once, but for a last word of the handshake."""
         self._error = error
         self._group.count(self, error)
+        if self._events is None:
+            self._group.unproven += 1
         last_word = self._codec.take_output()
         if last_word:
             self._transport.write(last_word)

@@ -6,10 +6,8 @@ as one write.
 """
 
 import asyncio
-import ssl
 import struct
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -17,8 +15,9 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.codecs.links import LinkInfo
 from rillnode.transports.groups import LinkGroup
+from rillnode.transports.http_connections import HttpConnection
 from rillnode.transports.links import Link
-from rillnode.transports.tcp import bind_error
+from rillnode.transports.meters import LinkMeter
 from rillnode.transports.tcp_link import address_text
 
 _FIN_TEXT: Final = 0x81
@@ -27,9 +26,7 @@ _SHORT: Final = struct.Struct(">BB")
 _MEDIUM: Final = struct.Struct(">BBH")
 _LONG: Final = struct.Struct(">BBQ")
 
-_SHUTDOWN_SECONDS: Final = 2.0
-_BACKLOG: Final = 1_024
-_REASON_BYTES_MAX: Final = 123
+REASON_BYTES_MAX: Final = 123
 """RFC 6455, section 5.5: a close frame holds 125 bytes, two of them the code."""
 
 
@@ -70,7 +67,7 @@ class WebSocketEvents(Protocol):
 
 
 class WebSocketLink:
-    """One accepted WebSocket; satisfies `Link`. Messages are text or binary, one kind per link.
+    """One accepted WebSocket; satisfies `Link`. What it sends is text or binary, one kind per link.
 
     Attributes:
         host: the peer's host.
@@ -85,6 +82,7 @@ class WebSocketLink:
         transport: asyncio.Transport,
         *,
         text: bool,
+        either: bool = False,
         message_bytes_max: int,
     ) -> None:
         name = transport.get_extra_info("peername") or ("unknown", 0)
@@ -102,6 +100,7 @@ class WebSocketLink:
         self._socket = socket
         self._transport = transport
         self._text = text
+        self._either = either
         self._events: WebSocketEvents | None = None
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
@@ -110,6 +109,7 @@ class WebSocketLink:
         self._reason: str | None = None
         self._closing: asyncio.Task[None] | None = None
         self._blocked_at: float | None = None
+        self.meter = LinkMeter(group.transport, group.clock.monotonic(), dialled=False)
 
     @property
     def buffered_bytes(self) -> int:
@@ -122,16 +122,18 @@ class WebSocketLink:
 
     def send(self, messages: Sequence[bytes]) -> None:
         """Send messages, in order; no-op once closed."""
-        self.send_framed(self.frame(messages))
+        self.send_framed(self.frame(messages), len(messages))
 
-    def send_framed(self, framed: bytes) -> None:
-        """Send what `frame` has made; no-op once closed."""
+    def send_framed(self, framed: bytes, count: int) -> None:
+        """Send what `frame` has made of `count` messages; no-op once closed."""
         if self._reason is not None or not framed:
             return
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing.append(framed)
         self._outgoing_bytes += len(framed)
+        self.meter.messages_out += count
+        self.meter.bytes_out += len(framed)
         if self.buffered_bytes > self._group.limits.buffer_bytes_max:
             self._fail(TransportError("link.buffer_full", "the peer reads too slowly"))
 
@@ -178,6 +180,9 @@ class WebSocketLink:
             await self._end(self._reason, WSCloseCode.OK)
             return
         self._events = events
+        self._group.opened += 1
+        self.meter.connected(self._transport, self._group.clock.monotonic())
+        self.meter.opened(self.info.principal, self._group.clock.monotonic())
         events.link_opened(self)
         try:
             reason = await self._read(events)
@@ -190,7 +195,7 @@ class WebSocketLink:
             await self._closing
 
     async def _end(self, reason: str, code: int) -> None:
-        text = reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore").encode()
+        text = reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore").encode()
         await self._socket.close(code=code, message=text)
 
     def _flush(self) -> None:
@@ -199,13 +204,17 @@ class WebSocketLink:
             self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
 
     async def _read(self, events: WebSocketEvents) -> str:
-        expected = WSMsgType.TEXT if self._text else WSMsgType.BINARY
+        expected = [WSMsgType.TEXT if self._text else WSMsgType.BINARY]
+        if self._either:
+            expected = [WSMsgType.TEXT, WSMsgType.BINARY]
         while True:
             await self._resumed.wait()
             message = await self._socket.receive()
             if self._reason is not None:
                 return self._reason
-            if message.type is expected:
+            if message.type in expected:
+                self.meter.messages_in += 1
+                self.meter.bytes_in += len(message.data)
                 events.messages_received([message.data])
             elif message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
                 kind = "text" if self._text else "binary"
@@ -232,8 +241,10 @@ async def accept_websocket(
     group: LinkGroup,
     *,
     text: bool,
+    either: bool = False,
     message_bytes_max: int,
     ping_seconds: float | None,
+    headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
     """Answer an upgrade and serve the link to its end: the body of an aiohttp handler.
 
@@ -242,8 +253,10 @@ async def accept_websocket(
         events: told of the link.
         group: its limits bound the link; where it admits no more the answer is HTTP 503.
         text: the link carries text messages, else binary ones.
+        either: it takes both.
         message_bytes_max: a longer message closes the link with code 1009.
         ping_seconds: time between pings; a peer that does not answer within half of it is closed.
+        headers: added to those of the answer.
     """
     socket = web.WebSocketResponse(
         compress=False,
@@ -255,7 +268,10 @@ async def accept_websocket(
     transport = request.transport
     if transport is None:
         return web.Response(status=400, text="The connection is gone\n")
-    link = WebSocketLink(group, socket, transport, text=text, message_bytes_max=message_bytes_max)
+    socket.headers.update(headers or {})
+    link = WebSocketLink(
+        group, socket, transport, text=text, either=either, message_bytes_max=message_bytes_max
+    )
     refusal = group.admit(link)
     if refusal is not None:
         group.count(link, refusal)
@@ -265,75 +281,8 @@ async def accept_websocket(
     except BaseException:
         group.release(link)
         raise
+    connection = transport.get_protocol()
+    if isinstance(connection, HttpConnection):
+        connection.upgraded()
     await link.run(events)
     return socket
-
-
-class WebServer:
-    """A bound HTTP server and the WebSocket links that it has accepted.
-
-    Attributes:
-        host: the address it is bound to.
-        port: the port it is bound to; never 0.
-    """
-
-    def __init__(self, runner: web.AppRunner, group: LinkGroup | None) -> None:
-        self._runner = runner
-        self._group = group
-        self.host, self.port = runner.addresses[0][:2]
-
-    @property
-    def address(self) -> str:
-        """The bound address as `host:port`."""
-        return address_text(self.host, self.port)
-
-    @property
-    def link_count(self) -> int:
-        """WebSockets now open."""
-        return 0 if self._group is None else len(self._group)
-
-    @property
-    def counters(self) -> Counter[str]:
-        """WebSockets that failed or were refused so far, by error code."""
-        return Counter() if self._group is None else self._group.counters
-
-    def stop_accepting(self) -> None:
-        """Take no more WebSockets; those held stay open, and requests are still answered."""
-        if self._group is not None:
-            self._group.stop()
-
-    async def close(self, reason: str = "the node is stopping") -> None:
-        """Close all links and stop listening; requests under way get a moment to finish."""
-        if self._group is not None:
-            await self._group.close(reason)
-        await self._runner.cleanup()
-
-
-async def listen_web(
-    app: web.Application,
-    host: str,
-    port: int,
-    *,
-    group: LinkGroup | None = None,
-    tls: ssl.SSLContext | None = None,
-) -> WebServer:
-    """Bind `host:port` (port 0: any free one) and serve an application.
-
-    Args:
-        app: what is served.
-        host: the address to bind.
-        port: the port to bind.
-        group: the links that the application accepts, if it accepts any.
-        tls: turns TLS on.
-
-    Raises:
-        TransportError: the address cannot be bound; the text says what to do.
-    """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, ssl_context=tls, backlog=_BACKLOG).start()
-    except OSError as error:
-        await runner.cleanup()
-        raise bind_error(host, port, error) from error
-    return WebServer(runner, group)

@@ -16,7 +16,8 @@ from rillnode.codecs.errors import TransportError
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import NOISE_LIMITS, LinkLimits
-from rillnode.transports.web import WebServer, accept_websocket, listen_web, server_frame
+from rillnode.transports.web import accept_websocket, server_frame
+from rillnode.transports.web_server import WebServer, listen_web
 
 SECONDS = 60.0
 LIMITS = replace(NOISE_LIMITS, sweep_seconds=0.08)
@@ -39,7 +40,9 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(limits: LinkLimits, *, text: bool) -> AsyncGenerator[Served, None]:
+async def serving(
+    limits: LinkLimits, *, text: bool, ping_seconds: float | None
+) -> AsyncGenerator[Served, None]:
     group = LinkGroup(
         transport="test", clock=SystemClock(asyncio.get_running_loop()), limits=limits
     )
@@ -48,7 +51,12 @@ async def serving(limits: LinkLimits, *, text: bool) -> AsyncGenerator[Served, N
         recorder = Recorder()
         served.links.append(recorder)
         return await accept_websocket(
-            request, recorder, group, text=text, message_bytes_max=1_000_000, ping_seconds=None
+            request,
+            recorder,
+            group,
+            text=text,
+            message_bytes_max=1_000_000,
+            ping_seconds=ping_seconds,
         )
 
     app = web.Application()
@@ -63,10 +71,17 @@ async def serving(limits: LinkLimits, *, text: bool) -> AsyncGenerator[Served, N
 
 
 def run(
-    test: Callable[[Served], Awaitable[None]], limits: LinkLimits = LIMITS, *, text: bool = True
+    test: Callable[[Served], Awaitable[None]],
+    limits: LinkLimits = LIMITS,
+    *,
+    text: bool = True,
+    ping_seconds: float | None = None,
 ) -> None:
     async def main() -> None:
-        async with asyncio.timeout(SECONDS), serving(limits, text=text) as served:
+        async with (
+            asyncio.timeout(SECONDS),
+            serving(limits, text=text, ping_seconds=ping_seconds) as served,
+        ):
             await test(served)
 
     asyncio.run(main())
@@ -109,6 +124,17 @@ def test_messages_go_both_ways_in_order(text: bool) -> None:
             assert received.data == (message.decode() if text else message)
 
     run(test, text=text)
+
+
+def test_who_answers_no_ping_is_gone() -> None:
+    async def test(served: Served) -> None:
+        url = f"http://{served.server.address}/"
+        async with served.session.ws_connect(url, autoping=False):
+            await until(lambda: served.links, seconds=SECONDS)
+            await until(lambda: served.links[0].calls[-1:] == ["closed"], seconds=SECONDS)
+        assert not served.server.link_count
+
+    run(test, ping_seconds=0.1)
 
 
 def test_what_was_sent_arrives_before_the_end() -> None:

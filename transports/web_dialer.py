@@ -1,0 +1,301 @@
+"""Dialling WebSockets: the counterpart of `accept_websocket`, on aiohttp's client.
+
+Frames of a client are masked, so that each is made for its own link. What one turn of the loop has
+for a link goes out in order; the socket's own bound on what it buffers holds the rest back.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import aiohttp
+from aiohttp import WSCloseCode, WSMsgType
+
+from rillnode.codecs.errors import CodecError, RillnodeError, TransportError
+from rillnode.codecs.links import LinkInfo
+from rillnode.transports.clock import Clock
+from rillnode.transports.groups import LinkGroup
+from rillnode.transports.links import Link, LinkLimits
+from rillnode.transports.meters import LinkMeter
+from rillnode.transports.web import REASON_BYTES_MAX
+
+_logger = logging.getLogger("rillnode.transports.web_dialer")
+
+_FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
+
+
+class DialledEvents(Protocol):
+    """What is told of a dialled WebSocket; see `WebSocketEvents`."""
+
+    def link_opened(self, link: "DialledWebSocket") -> None:
+        """The link is open; the first event."""
+        ...
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        """Whole messages, in order; none after `close`."""
+        ...
+
+    def link_drained(self) -> None:
+        """Outgoing bytes fell below the low mark after having been above the high one."""
+        ...
+
+    def link_closed(self, reason: str) -> None:
+        """The link is gone; the last event, only ever after `link_opened`."""
+        ...
+
+
+MakeEvents = Callable[[Mapping[str, str]], DialledEvents]
+"""Makes what is told of a link, of the headers of the server's answer.
+
+Raises:
+    CodecError: this is not the server that was meant.
+"""
+
+
+class _Socket(aiohttp.ClientWebSocketResponse):
+    """A WebSocket that remembers the headers of the server's answer."""
+
+    headers: Mapping[str, str]
+
+    def __init__(
+        self, reader: Any, writer: Any, protocol: Any, response: Any, *args: Any, **options: Any
+    ) -> None:
+        super().__init__(reader, writer, protocol, response, *args, **options)
+        self.headers = response.headers
+
+
+class DialledWebSocket:
+    """One WebSocket that this side has opened; satisfies `Link`. Its messages are text.
+
+    Attributes:
+        host: the peer's host.
+        remote: the URL that was dialled.
+        info: who is at the other end: nobody has proved anything.
+    """
+
+    def __init__(
+        self, group: LinkGroup, socket: _Socket, url: str, *, message_bytes_max: int
+    ) -> None:
+        self.host = self.remote = url
+        self.info = LinkInfo(
+            principal="anonymous",
+            remote=url,
+            transport=group.transport,
+            dialled=True,
+            message_bytes_max=message_bytes_max,
+        )
+        self.meter = LinkMeter(group.transport, group.clock.monotonic(), dialled=True)
+        self._group = group
+        self._socket = socket
+        self._outgoing: deque[bytes] = deque()
+        self._outgoing_bytes = 0
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+        self._writer: asyncio.Task[None] | None = None
+        self._reason: str | None = None
+        self._close_code = int(WSCloseCode.OK)
+        self._blocked_at: float | None = None
+        self._events: DialledEvents | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Outgoing bytes that the socket has not taken yet."""
+        return self._outgoing_bytes
+
+    def frame(self, messages: Sequence[bytes]) -> bytes:
+        """Nothing is framed for several links here: each masks its own frames."""
+        return b"".join(messages)
+
+    def send(self, messages: Sequence[bytes]) -> None:
+        """Send messages, in order; no-op once closed."""
+        if self._reason is not None or not messages:
+            return
+        size = sum(map(len, messages))
+        self._outgoing.extend(messages)
+        self._outgoing_bytes += size
+        self.meter.messages_out += len(messages)
+        self.meter.bytes_out += size
+        if self._outgoing_bytes > self._group.limits.buffer_bytes_max:
+            self._fail(TransportError("link.buffer_full", "the peer reads too slowly"))
+        elif self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write())
+
+    def pause_reading(self) -> None:
+        """Take no more messages until `resume_reading`; idempotent."""
+        self._resumed.clear()
+
+    def resume_reading(self) -> None:
+        """Read on; idempotent."""
+        self._resumed.set()
+
+    def close(self, reason: str, code: int = WSCloseCode.OK) -> None:
+        """Write what is buffered, then close with a code and a reason, within `close_seconds`."""
+        if self._reason is not None:
+            return
+        self._reason, self._close_code = reason, code
+        self._resumed.set()
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write())
+
+    def check(self, now: float) -> None:
+        """Act on a peer that does not read; the group's, once per sweep."""
+        limits = self._group.limits
+        if self._blocked_at is None:
+            if self._outgoing_bytes > limits.buffer_high_bytes:
+                self._blocked_at = now
+        elif self._outgoing_bytes <= limits.buffer_high_bytes // 2:
+            self._blocked_at = None
+            if self._events is not None and self._reason is None:
+                self._events.link_drained()
+        elif now - self._blocked_at >= limits.drain_seconds:
+            self._fail(TransportError("link.not_drained", "the peer reads too slowly"))
+
+    async def run(self, events: DialledEvents) -> None:
+        """Tell `events` of the link from its opening to its end."""
+        self._events = events
+        self._group.opened += 1
+        self.meter.opened(self.info.principal, self._group.clock.monotonic())
+        events.link_opened(self)
+        reason = "the connection broke"
+        try:
+            reason = await self._read(events)
+        finally:
+            self._reason = self._reason or reason
+            self._group.release(self)
+            events.link_closed(self._reason)
+            if self._writer is not None:
+                await asyncio.wait((self._writer,), timeout=self._group.limits.close_seconds)
+                self._writer.cancel()
+            await self._socket.close()
+
+    async def _read(self, events: DialledEvents) -> str:
+        while True:
+            await self._resumed.wait()
+            message = await self._socket.receive()
+            if self._reason is not None:
+                return self._reason
+            if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+                data = message.data
+                payload = data.encode() if isinstance(data, str) else data
+                self.meter.messages_in += 1
+                self.meter.bytes_in += len(payload)
+                events.messages_received([payload])
+            elif message.type is WSMsgType.ERROR:
+                return f"the connection broke: {self._socket.exception()}"
+            else:
+                return "closed by the peer"
+
+    async def _write(self) -> None:
+        """Write what there is; then close, if that is asked for."""
+        try:
+            while self._outgoing:
+                message = self._outgoing.popleft()
+                await self._socket.send_str(message.decode())
+                self._outgoing_bytes -= len(message)
+            if self._reason is not None:
+                text = self._reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore").encode()
+                await self._socket.close(code=self._close_code, message=text)
+        except _FAILURES as error:
+            _logger.debug("not_written", extra={"reason": str(error)})
+        finally:
+            self._writer = None
+
+    def _fail(self, error: RillnodeError) -> None:
+        self._group.count(self, error)
+        self._outgoing.clear()
+        self._outgoing_bytes = 0
+        self.close(str(error), WSCloseCode.TRY_AGAIN_LATER)
+
+
+_: type[Link] = DialledWebSocket
+
+
+class WebSocketDialer:
+    """Opens WebSockets in the background, for callers that cannot await.
+
+    Args:
+        transport_name: as in the links' `info`.
+        connect_seconds: what connecting may take, the upgrade included.
+        message_bytes_max: a longer message closes its link with code 1009.
+        ping_seconds: time between pings; a peer that does not answer within half of it is closed.
+    """
+
+    def __init__(
+        self,
+        *,
+        transport_name: str,
+        clock: Clock,
+        limits: LinkLimits,
+        connect_seconds: float,
+        message_bytes_max: int,
+        ping_seconds: float,
+    ) -> None:
+        self.group = LinkGroup(transport=transport_name, clock=clock, limits=limits)
+        self._connect_seconds = connect_seconds
+        self._message_bytes_max = message_bytes_max
+        self._ping_seconds = ping_seconds
+        self._session: aiohttp.ClientSession | None = None
+        self._attempts: dict[asyncio.Task[None], None] = {}
+
+    def dial(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        make_events: MakeEvents,
+        on_failure: Callable[[RillnodeError], None],
+    ) -> "asyncio.Task[None]":
+        """Begin to open a link; `link_opened` or `on_failure` follows, once, later."""
+
+        async def attempt() -> None:
+            try:
+                link, events = await self._open(url, headers, make_events)
+            except RillnodeError as error:
+                _logger.debug("not_reached", extra={"code": error.code, "url": url})
+                on_failure(error)
+            else:
+                await link.run(events)
+
+        task = asyncio.get_running_loop().create_task(attempt())
+        self._attempts[task] = None
+        task.add_done_callback(self._attempts.__delitem__)
+        return task
+
+    async def close(self, reason: str) -> None:
+        """Close all links, give up what is being dialled, and wait for them."""
+        await self.group.close(reason)
+        for task in tuple(self._attempts):
+            task.cancel()
+        await asyncio.gather(*self._attempts, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    async def _open(
+        self, url: str, headers: Mapping[str, str], make_events: MakeEvents
+    ) -> tuple[DialledWebSocket, DialledEvents]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(ws_response_class=_Socket)
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                socket = await self._session.ws_connect(
+                    url,
+                    headers=headers,
+                    heartbeat=self._ping_seconds,
+                    max_msg_size=self._message_bytes_max,
+                )
+        except _FAILURES as error:
+            text = f"{url} cannot be reached: {error or type(error).__name__}"
+            raise TransportError("link.unreachable", text, address=url) from error
+        assert isinstance(socket, _Socket)
+        link = DialledWebSocket(self.group, socket, url, message_bytes_max=self._message_bytes_max)
+        try:
+            events = make_events(socket.headers)
+            refusal = self.group.admit(link)
+            if refusal is not None:
+                raise refusal
+        except RillnodeError as error:
+            code = WSCloseCode.PROTOCOL_ERROR
+            await socket.close(code=code if isinstance(error, CodecError) else WSCloseCode.OK)
+            raise
+        return link, events

@@ -1,0 +1,143 @@
+"""The aiohttp server on one address: the pages and WebSockets of an application, bounded."""
+
+import asyncio
+import logging
+import ssl
+from collections import Counter
+from typing import Final
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from rillnode.transports.clock import SystemClock
+from rillnode.transports.groups import LinkGroup
+from rillnode.transports.http_connections import HttpConnections
+from rillnode.transports.links import HTTP_LIMITS, LinkLimits
+from rillnode.transports.tcp import bind_error
+from rillnode.transports.tcp_link import address_text
+
+_logger = logging.getLogger("rillnode.transports.http")
+
+_SHUTDOWN_SECONDS: Final = 2.0
+_BACKLOG: Final = 1_024
+_FROM_PEERS: Final = (HttpProcessingError, web.RequestPayloadError)
+
+
+class WebServer:
+    """A bound HTTP server and the WebSocket links that it has accepted.
+
+    Attributes:
+        host: the address it is bound to.
+        port: the port it is bound to; never 0.
+    """
+
+    def __init__(
+        self,
+        server: asyncio.Server,
+        runner: web.AppRunner,
+        connections: HttpConnections,
+        group: LinkGroup | None,
+    ) -> None:
+        self._server = server
+        self._runner = runner
+        self._connections = connections
+        self._group = group
+        self.host, self.port = server.sockets[0].getsockname()[:2]
+
+    @property
+    def address(self) -> str:
+        """The bound address as `host:port`."""
+        return address_text(self.host, self.port)
+
+    @property
+    def group(self) -> LinkGroup | None:
+        """The WebSockets, for who watches them."""
+        return self._group
+
+    @property
+    def link_count(self) -> int:
+        """WebSockets now open."""
+        return 0 if self._group is None else len(self._group)
+
+    @property
+    def connection_count(self) -> int:
+        """Connections now open that are no WebSockets."""
+        return len(self._connections)
+
+    @property
+    def counters(self) -> Counter[str]:
+        """WebSockets and other connections that failed or were refused so far, by error code."""
+        links = Counter[str]() if self._group is None else self._group.counters
+        return links + self._connections.counters
+
+    def stop_accepting(self) -> None:
+        """Take no more WebSockets; those held stay open, and requests are still answered."""
+        if self._group is not None:
+            self._group.stop()
+
+    async def close(self, reason: str = "the node is stopping") -> None:
+        """Close all links and stop listening; requests under way get a moment to finish."""
+        self._server.close()
+        if self._group is not None:
+            await self._group.close(reason)
+        await self._runner.cleanup()
+
+
+async def listen_web(
+    app: web.Application,
+    host: str,
+    port: int,
+    *,
+    group: LinkGroup | None = None,
+    tls: ssl.SSLContext | None = None,
+    limits: LinkLimits = HTTP_LIMITS,
+) -> WebServer:
+    """Bind `host:port` (port 0: any free one) and serve an application.
+
+    Args:
+        app: what is served.
+        host: the address to bind.
+        port: the port to bind.
+        group: the links that the application accepts, if it accepts any.
+        tls: turns TLS on.
+        limits: bound the connections as long as they are no links.
+
+    Raises:
+        TransportError: the address cannot be bound; the text says what to do.
+    """
+    loop = asyncio.get_running_loop()
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        logger=_logger,
+        keepalive_timeout=limits.idle_close_seconds,
+        shutdown_timeout=_SHUTDOWN_SECONDS,
+    )
+    await runner.setup()
+    handler = runner.server
+    assert handler is not None
+    connections = HttpConnections(handler, SystemClock(loop), limits)
+    try:
+        server = await loop.create_server(
+            connections,
+            host,
+            port,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else limits.handshake_seconds,
+            backlog=_BACKLOG,
+        )
+    except OSError as error:
+        await runner.cleanup()
+        raise bind_error(host, port, error) from error
+    return WebServer(server, runner, connections, group)
+
+
+def _calmly(record: logging.LogRecord) -> bool:
+    """What a peer has written wrong is answered with 400: it is no failure of the node."""
+    if record.exc_info is not None and isinstance(record.exc_info[1], _FROM_PEERS):
+        record.exc_info = None
+        record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
+    return True
+
+
+_logger.addFilter(_calmly)
