@@ -5,12 +5,15 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+
+from coincurve import PrivateKey, PublicKey
 
 from benchmarks.figures import Sink
 from benchmarks.generator import run
@@ -32,11 +35,17 @@ Start = Callable[[Path], AbstractContextManager[Endpoint]]
 
 
 @contextmanager
-def _rillnode(directory: Path) -> Generator[Endpoint]:
-    """A node that lets everybody in, with everything else as it comes."""
+def start_streamr(directory: Path) -> Generator[Endpoint]:
+    """Run a node that lets everybody in, with everything else as it comes.
+
+    Args:
+        directory: where it is or will be.
+    """
     home, ports_file = directory / "node", directory / "ports.json"
     rillnode = (sys.executable, "-m", "rillnode")
-    subprocess.run([*rillnode, "init", str(home)], check=True, capture_output=True)
+    if not home.exists():
+        subprocess.run([*rillnode, "init", str(home)], check=True, capture_output=True)
+    ports_file.unlink(missing_ok=True)
     listen = ("noise.listen=127.0.0.1:0", "streamr.listen=127.0.0.1:0", "http.enabled=false")
     command = [*rillnode, "run", "-c", str(home / "node.toml"), "--dev"]
     command += ["--ports-file", str(ports_file)]
@@ -61,13 +70,18 @@ def _bare(directory: Path, *, command: Sequence[str]) -> Generator[Endpoint]:
         yield Endpoint(kind="fanout", port=port, pid=process.pid)
 
 
+_NETWORK: Final = "streamr-network"
 _PYTHON: Final = (sys.executable, "-m", "benchmarks.fanout_servers")
 _SERVERS: Final[dict[str, Start]] = {
-    RILLNODE: _rillnode,
+    RILLNODE: start_streamr,
     "bare picows": partial(_bare, command=(*_PYTHON, "picows")),
     "bare aiohttp": partial(_bare, command=(*_PYTHON, "aiohttp")),
     "bare ws on Node": partial(_bare, command=("node", "benchmarks/fanout_ws.js")),
+    _NETWORK: partial(_bare, command=("node", "benchmarks/fanout_network.js")),
 }
+
+
+_PACKAGES: Final = {"bare ws on Node": "ws", _NETWORK: "streamr-network"}
 
 
 def fan_out(settings: Settings, sink: Sink) -> None:
@@ -89,6 +103,7 @@ def fan_out(settings: Settings, sink: Sink) -> None:
                             window=_WINDOW,
                             rate=rate,
                             seconds=seconds,
+                            neighbours=name == _NETWORK,
                         )
                         _add(sink, f"{subscribers:,} subscribers, {workload}", name, run(job))
     for signed in (False, True):
@@ -111,6 +126,21 @@ def _publish(settings: Settings, sink: Sink, seconds: float, *, signed: bool) ->
             )
             workload = "published, signatures verified" if signed else "published, unsigned"
             _add(sink, workload, RILLNODE, run(job))
+        if signed:
+            sink.add("w3", workload, "bare coincurve", _recover(seconds))
+
+
+def _recover(seconds: float) -> Result:
+    """The floor under verifying: signers recovered from digests, one after the other."""
+    key, digest = PrivateKey(), os.urandom(32)
+    signature = key.sign_recoverable(digest, hasher=None)
+    count, begun, cpu = 0, time.perf_counter(), time.process_time()
+    while time.perf_counter() - begun < seconds:
+        for _ in range(100):
+            PublicKey.from_signature_and_message(signature, digest, hasher=None)
+        count += 100
+    took, cpu = time.perf_counter() - begun, time.process_time() - cpu
+    return {"deliveries_per_second": count / took, "server_cpu_us": cpu / count * 1e6}
 
 
 def _add(sink: Sink, workload: str, name: str, result: Result) -> None:
@@ -137,12 +167,13 @@ def _missing(name: str) -> str:
     """Why a server cannot be started here; "" where it can."""
     if name == "bare picows" and find_spec("picows") is None:
         return "there is no picows: run pip install --group bench"
-    if name == "bare ws on Node":
+    package = _PACKAGES.get(name)
+    if package is not None:
         if shutil.which("node") is None:
             return "there is no node: run benchmarks/install-peers.sh"
-        asked = subprocess.run(["node", "-e", "require('ws')"], capture_output=True, env=os.environ)
+        asked = subprocess.run(["node", "-e", f"require('{package}')"], capture_output=True)
         if asked.returncode:
-            return "node finds no ws: run benchmarks/install-peers.sh, or set NODE_PATH"
+            return f"node finds no {package}: run benchmarks/install-peers.sh, or set NODE_PATH"
     return ""
 
 

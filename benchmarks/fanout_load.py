@@ -1,6 +1,7 @@
 """Load on WebSocket servers: one publisher, many subscribers.
 
-On a rillnode the messages are Streamr's; bare servers are sent the same texts.
+On a rillnode the messages are Streamr's; bare servers are sent the same texts, and nodes of
+streamr-network the same messages in the form of nodes.
 """
 
 import asyncio
@@ -16,7 +17,12 @@ from benchmarks.jobs import FanoutJob, Result
 from benchmarks.processes import cpu_seconds
 from rillnode import streamr
 from rillnode.codecs.streamr.control import encode_control
-from rillnode.codecs.streamr.control_messages import PublishRequest, SubscribeRequest
+from rillnode.codecs.streamr.control_messages import (
+    BroadcastMessage,
+    ControlMessage,
+    PublishRequest,
+    SubscribeRequest,
+)
 from rillnode.codecs.streamr.signing import sign_message
 from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, StreamMessage
 
@@ -30,6 +36,9 @@ _BEHIND_MS: Final = 100_000
 """How far in the past messages are dated: a millisecond for each must not lead into the future."""
 
 _STALLED_SECONDS: Final = 30.0
+
+_SETTLE_SECONDS: Final = 2.0
+"""Nodes of streamr-network do not answer who subscribes."""
 
 
 async def fanout(job: FanoutJob) -> AsyncGenerator[Result]:
@@ -50,13 +59,19 @@ class _Load:
     def __init__(self, job: FanoutJob, publish_path: str, subscribe_path: str) -> None:
         self._job = job
         self._frames = _frames(job)
-        port = job.endpoint.port
         subscribe = SubscribeRequest(stream_id=_STREAM, partition=0, request_id="s")
-        hello = encode_control(subscribe, 2, 32).encode()
-        sockets = [Socket(port, subscribe_path) for _ in range(job.subscribers)]
-        for one in sockets:
-            one.ask(hello)
-        publisher = Socket(port, publish_path)
+        if job.neighbours:
+            sockets = [_neighbour(job, number) for number in range(job.subscribers)]
+            for one in sockets:
+                one.raw.sendall(client_frame(_wrapped(subscribe)))
+            time.sleep(_SETTLE_SECONDS)
+            publisher = _neighbour(job, job.subscribers)
+        else:
+            port = job.endpoint.port
+            sockets = [Socket(port, subscribe_path) for _ in range(job.subscribers)]
+            for one in sockets:
+                one.ask(encode_control(subscribe, 2, 32).encode())
+            publisher = Socket(port, publish_path)
         # The first message tells how long all others are, but for what precedes a second one.
         publisher.raw.sendall(next(self._frames) + next(self._frames))
         (size,) = {len(one.receive() and one.receive()) for one in sockets}
@@ -169,5 +184,20 @@ def _endless(job: FanoutJob) -> Iterator[bytes]:
             message = sign_message(message, _KEY)
         previous = MessageRef(timestamp, 0)
         timestamp += 1
-        request = PublishRequest(message=message, request_id="p")
-        yield client_frame(encode_control(request, 2, 32).encode())
+        if job.neighbours:
+            yield client_frame(_wrapped(BroadcastMessage(message=message)))
+        else:
+            request = PublishRequest(message=message, request_id="p")
+            yield client_frame(encode_control(request, 2, 32).encode())
+
+
+def _neighbour(job: FanoutJob, number: int) -> Socket:
+    """A connection to a node of streamr-network, as another node makes it."""
+    headers = f"streamr-peer-id: peer {number}\r\nstreamr-peer-type: node\r\n"
+    return Socket(job.endpoint.port, f"/?address=ws://neighbour:{number}", headers)
+
+
+def _wrapped(message: ControlMessage) -> bytes:
+    """A control message as streamr-network 13 sends it from node to node."""
+    payload = {"serializedControlLayerPayload": encode_control(message, 1, 31)}
+    return msgspec.json.encode({"version": "13.0.0", "code": 4, "payload": payload})

@@ -33,14 +33,14 @@ class Socket:
         ConnectionError: the server does not open it.
     """
 
-    def __init__(self, port: int, path: str) -> None:
+    def __init__(self, port: int, path: str, headers: str = "") -> None:
         self.raw = socket.create_connection(("127.0.0.1", port), timeout=_OPEN_SECONDS)
         self.raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         key = b64encode(os.urandom(16)).decode()
         self.raw.sendall(
             f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n"
             f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\n"
-            "Sec-WebSocket-Version: 13\r\n\r\n".encode()
+            f"Sec-WebSocket-Version: 13\r\n{headers}\r\n".encode()
         )
         head = self._read_until(b"\r\n\r\n")
         if b" 101 " not in head.split(b"\r\n", 1)[0]:

@@ -1,6 +1,6 @@
 """Streamr's side of a node: its key, its actors, and the listener for its clients."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -34,11 +34,13 @@ from rillnode.node.config import Config, StreamrListener
 from rillnode.node.keyfiles import read_secret, write_secret
 from rillnode.node.streamr_rest import PREFIX, Rest, add_routes
 from rillnode.node.streamr_rest.numbers import Numbers
+from rillnode.node.streamr_rest.origins import origin_check
 from rillnode.node.tls import tls_context
 from rillnode.transports.clock import Clock
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import LinkLimits
-from rillnode.transports.web import WebServer, accept_websocket, listen_web
+from rillnode.transports.web import accept_websocket
+from rillnode.transports.web_server import WebServer, listen_web
 
 PING_SECONDS: Final = 60.0
 """Clients never ping; Streamr's broker does so often."""
@@ -144,14 +146,15 @@ class Streamr:
             connections_per_address_max=table.connections_per_address_max,
         )
         group = LinkGroup(transport="streamr", clock=clock, limits=limits)
-        app = self._app(group)
+        origins = frozenset(table.origins)
+        app = self._app(group, origins)
         rest = Rest(
             context=self._context,
             sessions=self._sessions,
             catalogue=self._catalogue,
             stream_service=self._stream_service,
             numbers=Numbers(self._entropy),
-            origins=frozenset(table.origins),
+            origins=origins,
         )
         add_routes(app, rest)
         return await listen_web(app, *table.address, group=group, tls=tls_context(table, "streamr"))
@@ -166,7 +169,7 @@ class Streamr:
             "counters": dict(self._context.counters),
         }
 
-    def _app(self, group: LinkGroup) -> web.Application:
+    def _app(self, group: LinkGroup, origins: Set[str]) -> web.Application:
         async def connect(request: web.Request) -> web.StreamResponse:
             try:
                 control_version = _version(request, "controlLayerVersion", CONTROL_VERSIONS)
@@ -182,7 +185,7 @@ class Streamr:
                 ping_seconds=PING_SECONDS,
             )
 
-        app = web.Application()
+        app = web.Application(middlewares=[origin_check(origins)])
         app.router.add_get(f"{PREFIX}/ws", connect)
         return app
 

@@ -13,6 +13,7 @@ from rillnode.actors.streamr.requests import (
     REQUEST_FAILED,
     Publication,
 )
+from rillnode.actors.streamr.sessions import ETHEREUM
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.limits import STREAMR_FUTURE_SECONDS_MAX, STREAMR_ID_BYTES_MAX
 from rillnode.codecs.streamr.signing import Verdict, verify_message
@@ -48,7 +49,7 @@ def may_resend(access: Access, principal: str, stream_id: str) -> bool:
 
 def ethereum_principal(address: str) -> str:
     """The principal of an Ethereum address."""
-    return f"eth:{address.lower()}"
+    return ETHEREUM + address.lower()
 
 
 def publisher_of(publication: Publication) -> str:
@@ -65,9 +66,27 @@ def check_permission(publication: Publication, access: Access) -> None:
     Raises:
         RequestError: PERMISSION_DENIED, whether there is such a stream or not.
     """
+    if _is_in_anothers_name(publication):
+        raise RequestError(PERMISSION_DENIED, "What is sent in another's name has to be signed")
     stream_id = publication.message.id.stream_id
     if not may(access, publisher_of(publication), "push", stream_id):
         raise RequestError(PERMISSION_DENIED, f"You are not allowed to publish to {stream_id}")
+
+
+def _is_in_anothers_name(publication: Publication) -> bool:
+    """Whether an address that has logged in names another one, and no signature proves it.
+
+    Readers would take it for the other's, and the other's next ones for old. What belongs to no
+    address has no name to be held to: clients choose it.
+    """
+    principal, message = publication.principal, publication.message
+    named = message.id.publisher_id
+    return (
+        message.signature_type == SignatureType.NONE
+        and principal.startswith(ETHEREUM)
+        and bool(named)
+        and ethereum_principal(named) != principal
+    )
 
 
 def check_message(message: StreamMessage, now_ms: int) -> None:

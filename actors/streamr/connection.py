@@ -15,7 +15,7 @@ from typing import Final
 
 from thespian.actors import ChildActorExited, PoisonMessage
 
-from rillnode.actors.peers.connection import Drain
+from rillnode.actors.peers.connection import Drain, Recheck
 from rillnode.actors.peers.link_actor import Closed, LinkActorEvents, Received
 from rillnode.actors.ports import FramedLink, Link
 from rillnode.actors.streamr.admission import check_permission, may
@@ -141,6 +141,9 @@ class StreamrConnection(Worker):
             case Drain():
                 self._draining = True
                 self._link.pause_reading()
+            case Recheck() if self._subscribed:
+                # Each request says whose it is; who lost something is not known here.
+                self._link.close("grants were changed")
             case Closed(reason=reason):
                 logger.info("client_gone", extra={"reason": reason})
                 self.system.exit(self.address)

@@ -48,7 +48,7 @@ class Fanout:
                 continue
             framed = next(iter(outlets)).link.frame(texts)
             for outlet in outlets:
-                outlet.link.send_framed(framed)
+                outlet.link.send_framed(framed, len(texts))
 
 
 def _encode(message: StreamMessage, dialect: Dialect) -> bytes | None:

@@ -255,11 +255,13 @@ class RelayActor(Worker):
             self._fail(request, sender, self._unknown())
             return
         self._clients.add(request.outlet, request.layout)
+        self._context.streams.subscribers.set(self._log, "streamr", len(self._clients))
         subscribed(request)
 
     def _unsubscribe(self, request: Unsubscribe) -> None:
         had_clients = bool(self._clients)
         self._clients.remove(request.outlet)
+        self._context.streams.subscribers.set(self._log, "streamr", len(self._clients))
         unsubscribed(request)
         if had_clients and not self._clients:
             if self._record is None:

@@ -42,6 +42,12 @@ class PermissionBody(Struct):
     anonymous: bool | None = None
 
 
+class StorageNodeBody(Struct):
+    """POST /streams/{id}/storageNodes."""
+
+    address: _Text
+
+
 class StreamBody(Struct, rename="camel"):
     """POST /streams and PUT /streams/{id}: what is null or absent is left as it is.
 
@@ -64,6 +70,7 @@ class StreamBody(Struct, rename="camel"):
 _CHALLENGE_RESPONSE: Final = msgspec.json.Decoder(ChallengeResponse)
 _API_KEY_LOGIN: Final = msgspec.json.Decoder(ApiKeyLogin)
 _PERMISSION: Final = msgspec.json.Decoder(PermissionBody)
+_STORAGE_NODE: Final = msgspec.json.Decoder(StorageNodeBody)
 _STREAM: Final = msgspec.json.Decoder(StreamBody)
 _ANY: Final = msgspec.json.Decoder(Raw)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
@@ -82,6 +89,11 @@ def read_api_key(body: bytes) -> str:
 def read_permission(body: bytes) -> PermissionBody:
     """Read a permission to be given; raises as `read_json`."""
     return read_json(_PERMISSION, text_of(body))
+
+
+def read_storage_node(body: bytes) -> str:
+    """Read the address of a node that is to store a stream; raises as `read_json`."""
+    return read_json(_STORAGE_NODE, text_of(body)).address
 
 
 def read_stream(body: bytes) -> StreamBody:

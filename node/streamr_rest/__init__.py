@@ -11,7 +11,15 @@ from typing import Final
 from aiohttp import web
 
 from rillnode.codecs.errors import RequestError
-from rillnode.node.streamr_rest import data, login, members, publishing, streams
+from rillnode.node.streamr_rest import (
+    data,
+    fields,
+    login,
+    members,
+    publishing,
+    storage_nodes,
+    streams,
+)
 from rillnode.node.streamr_rest.answers import empty_answer
 from rillnode.node.streamr_rest.rest import Handler, Rest, handled
 
@@ -53,6 +61,11 @@ _ROUTES: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", _STREAM + "/permissions/me", members.my_permissions),
     ("GET", _STREAM + "/permissions/{permission}", members.get_permission),
     ("DELETE", _STREAM + "/permissions/{permission}", members.revoke),
+    ("GET", _STREAM + "/detectFields", fields.detect),
+    ("GET", _STREAM + "/storageNodes", storage_nodes.of_stream),
+    ("POST", _STREAM + "/storageNodes", storage_nodes.add),
+    ("DELETE", _STREAM + "/storageNodes/{address}", storage_nodes.remove),
+    ("GET", "/storageNodes/{address}/streams", storage_nodes.streams_of),
     ("GET", _STREAM, streams.get),
     ("PUT", _STREAM, streams.edit),
     ("DELETE", _STREAM, streams.delete),

@@ -15,13 +15,11 @@ from aiohttp import web
 
 from rillnode.actors.streamr import permissions
 from rillnode.actors.streamr.requests import ResendQuery
-from rillnode.actors.streamr.resend import spawn_resend
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.limits import (
     PARTITIONS_MAX,
     STREAMR_INTEGER_MAX,
     STREAMR_RESEND_MESSAGES_MAX,
-    STREAMR_REST_RESENDS_MAX,
 )
 from rillnode.codecs.streamr.json_text import write_json
 from rillnode.codecs.streamr.key_exchange import is_key_stream
@@ -126,24 +124,19 @@ class _Page:
 
 
 async def _answer(rest: Rest, request: web.Request, query: ResendQuery) -> web.StreamResponse:
-    page, resends = _Page(_encoder(request)), rest.resends
+    page = _Page(_encoder(request))
     if not is_key_stream(query.stream_id):
         record = await rest.find(query.stream_id, query.principal, permissions.GET)
         if query.partition >= record.partitions:
             raise RequestError("rest.query", f"The stream has {record.partitions} partitions")
-    if len(resends) >= STREAMR_REST_RESENDS_MAX:
-        raise RequestError("rest.busy", "Too many are reading: wait a little", retryable=True)
-    resend = spawn_resend(rest.context, query, page)
-    resends.add(resend)
+    resend = rest.begin_resend(query, page)
     try:
         taken = await page.take()
         if page.error is not None:
             raise page.error
         return await _stream(rest, request, page, taken)
     finally:
-        resends.discard(resend)
-        # Harmless where it has ended by itself.
-        rest.context.streams.system.exit(resend)
+        rest.end_resend(resend)
 
 
 async def _stream(

@@ -14,19 +14,24 @@ from rillnode.actors.streamr import metadata
 from rillnode.actors.streamr.catalogue import Catalogue
 from rillnode.actors.streamr.context import StreamrContext
 from rillnode.actors.streamr.directory import Question
+from rillnode.actors.streamr.requests import ResendQuery, ResendSink
+from rillnode.actors.streamr.resend import spawn_resend
 from rillnode.actors.streamr.sessions import Sessions
 from rillnode.actors.streams.revising import Revise, Revised, ReviseStream
 from rillnode.actors.system import Cell
 from rillnode.codecs.errors import RequestError, RillnodeError
-from rillnode.codecs.limits import STREAMR_REST_BODY_BYTES_MAX
+from rillnode.codecs.limits import STREAMR_REST_BODY_BYTES_MAX, STREAMR_REST_RESENDS_MAX
 from rillnode.node.streamr_rest.answers import error_answer
 from rillnode.node.streamr_rest.numbers import Numbers
+from rillnode.node.streamr_rest.origins import admits
 
 logger = logging.getLogger("rillnode.node.streamr_rest")
 
 ASK_SECONDS: Final = 30.0
 BODY_SECONDS_MAX: Final = 30.0
 _BEARER: Final = "bearer "
+_UNREAD: Final = frozenset({"rest.too_large", "rest.too_slow", "rest.broken"})
+"""After these errors nobody knows where the next request begins."""
 
 Handler = Callable[["Rest", web.Request], Awaitable[web.StreamResponse]]
 
@@ -94,6 +99,23 @@ class Rest:
         metadata.check(record, self.access, principal, operation)
         return record
 
+    def begin_resend(self, query: ResendQuery, sink: ResendSink) -> Cell:
+        """Have stored messages read; to be ended by `end_resend` in any case.
+
+        Raises:
+            RequestError: `rest.busy`.
+        """
+        if len(self.resends) >= STREAMR_REST_RESENDS_MAX:
+            raise RequestError("rest.busy", "Too many are reading: wait a little", retryable=True)
+        resend = spawn_resend(self.context, query, sink)
+        self.resends.add(resend)
+        return resend
+
+    def end_resend(self, resend: Cell) -> None:
+        """End a reading; harmless where it has ended by itself."""
+        self.resends.discard(resend)
+        self.context.streams.system.exit(resend)
+
     async def revise(self, name: str, principal: str, revise: Revise) -> StreamRecord | None:
         """Change what is stored of a stream.
 
@@ -141,7 +163,7 @@ async def body_of(request: web.Request) -> bytes:
     """A request's body.
 
     Raises:
-        RequestError: `rest.too_large`, `rest.too_slow`.
+        RequestError: `rest.too_large`, `rest.too_slow`, `rest.broken`: its end never comes.
     """
     body = bytearray()
     try:
@@ -153,6 +175,8 @@ async def body_of(request: web.Request) -> bytes:
                     raise RequestError("rest.too_large", text)
     except TimeoutError:
         raise RequestError("rest.too_slow", "The body did not come in time") from None
+    except (web.RequestPayloadError, ConnectionError):
+        raise RequestError("rest.broken", "The body is not what its headers say") from None
     return bytes(body)
 
 
@@ -166,7 +190,7 @@ def handled(rest: Rest, handler: Handler) -> Callable[[web.Request], Awaitable[w
             if not isinstance(error, RequestError):
                 logger.info("rest_failed", extra={"code": error.code, "path": request.path[:200]})
             answer = error_answer(error)
-            if error.code.startswith("rest.too_"):
+            if error.code in _UNREAD:
                 answer.force_close()
         if not answer.prepared:
             answer.headers.update(cors_headers(rest, request))
@@ -178,7 +202,7 @@ def handled(rest: Rest, handler: Handler) -> Callable[[web.Request], Awaitable[w
 def cors_headers(rest: Rest, request: web.Request) -> dict[str, str]:
     """What lets a browser show the answer to the page that asked for it."""
     origin = request.headers.get("Origin")
-    if origin is None or not rest.origins & {"*", origin}:
+    if origin is None or not admits(rest.origins, origin):
         return {}
     return {
         "Access-Control-Allow-Origin": origin,

@@ -94,6 +94,11 @@ class _Filter:
 
 async def list_all(rest: Rest, request: web.Request) -> web.Response:
     """GET /streams?name=&search=&operation=&public=&max=&offset=: by id, the asker's."""
+    return json_answer([metadata.describe(record) for record in await asked_for(rest, request)])
+
+
+async def asked_for(rest: Rest, request: web.Request) -> list[StreamRecord]:
+    """The streams that a request's query describes."""
     principal, query = principal_of(rest, request), request.query
     operation = query.get("operation", permissions.GET).lower()
     if operation not in permissions.OPERATIONS:
@@ -104,7 +109,7 @@ async def list_all(rest: Rest, request: web.Request) -> web.Response:
     skip = number(query, "offset", 0, STREAMR_INTEGER_MAX)
     room = number(query, "max", STREAMR_STREAMS_LISTED_MAX, STREAMR_INTEGER_MAX)
     room = min(room, STREAMR_STREAMS_LISTED_MAX)
-    found: list[object] = []
+    found: list[StreamRecord] = []
     async for record in _candidates(rest, principal, wanted):
         if len(found) >= room:
             break
@@ -113,8 +118,8 @@ async def list_all(rest: Rest, request: web.Request) -> web.Response:
         if skip:
             skip -= 1
             continue
-        found.append(metadata.describe(record))
-    return json_answer(found)
+        found.append(record)
+    return found
 
 
 async def _candidates(rest: Rest, principal: str, wanted: _Filter) -> AsyncIterator[StreamRecord]:

@@ -89,5 +89,17 @@ def test_what_is_encrypted_is_read_by_whom_it_is_for(
     run(tmp_path, clients, "encrypted.js", generation, OTHER_KEY)
 
 
+@pytest.mark.parametrize(
+    "generation",
+    [pytest.param("v2", marks=OLDER), "v3", pytest.param("v4", marks=OLDER), "v5"],
+)
+def test_disorder_and_forgeries_do_a_client_no_harm(
+    tmp_path: Path, clients: Path, generation: str
+) -> None:
+    steps = run(tmp_path, clients, "disorder.js", generation, OTHER_KEY)
+    done = {step["step"] for step in steps}
+    assert {"out of order", "tampered", "malformed", "missed", "partitions"} <= done
+
+
 def test_two_generations_meet_on_one_stream(tmp_path: Path, clients: Path) -> None:
     run(tmp_path, clients, "meeting.js", "v5", "v3")

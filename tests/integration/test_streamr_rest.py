@@ -1,6 +1,9 @@
 """The REST interface of a node, call by call: logins, streams, permissions, browsers."""
 
+import asyncio
 from pathlib import Path
+
+import pytest
 
 from nodes import CLIENT, connect_to
 from rillnode.actors.streamr.sessions import hash_of
@@ -367,12 +370,16 @@ def test_pages_of_configured_origins_may_ask(tmp_path: Path) -> None:
         for origin, told in (("https://a.example", True), ("https://b.example", False)):
             headers = {"Origin": origin, "Access-Control-Request-Method": "PUT"}
             asked = await user.call("OPTIONS", "/streams/x", headers=headers)
-            assert asked.status == 204
+            assert asked.status == (204 if told else 403)
             assert ("Access-Control-Allow-Origin" in asked.headers) is told
-            for path in ("/users/me", "/streams/none", "/streams"):
+            for path, status in (("/users/me", 200), ("/streams/none", 404), ("/streams", 200)):
                 answer = await user.call("GET", path, headers=headers)
                 allowed = answer.headers.get("Access-Control-Allow-Origin")
                 assert allowed == (origin if told else None)
+                if told:
+                    assert answer.status == status
+                else:
+                    assert answer.refusal == (403, "ORIGIN_NOT_ALLOWED")
         assert (await user.call("HEAD", "/users/me")).status == 200
         stored = f"/streams/{await user.make(name='n')}/data/partitions/0/last"
         assert (await user.call("HEAD", stored)).body == b""
@@ -380,6 +387,44 @@ def test_pages_of_configured_origins_may_ask(tmp_path: Path) -> None:
 
     served(streamr_config(tmp_path, origins=["https://a.example"]), test)
 
+
+@pytest.mark.parametrize(
+    ("origins", "origin", "admitted"),
+    [
+        ([], None, True),
+        ([], "https://a.example", False),
+        ([], "null", False),
+        (["https://a.example"], None, True),
+        (["https://a.example"], "https://a.example", True),
+        (["https://a.example"], "https://a.example:8443", False),
+        (["https://a.example"], "http://a.example", False),
+        (["*"], "https://b.example", True),
+    ],
+)
+def test_a_page_opens_a_socket_where_it_may_ask(
+    tmp_path: Path, origins: list[str], origin: str | None, admitted: bool
+) -> None:
+    async def test(server: Server) -> None:
+        url = f"{server.base}/ws?controlLayerVersion=2&messageLayerVersion=32"
+        headers = {} if origin is None else {"Origin": origin}
+        if admitted:
+            async with server.http.ws_connect(url, headers=headers) as socket:
+                await socket.send_str('[2,9,"s","none",0,null]')
+                assert (await socket.receive_json(timeout=60.0))[:3] == [2, 7, "s"]
+        else:
+            async with server.http.get(url, headers={**headers, **UPGRADE}) as answer:
+                assert answer.status == 403
+                assert (await answer.json())["code"] == "ORIGIN_NOT_ALLOWED"
+
+    served(streamr_config(tmp_path, origins=origins), test)
+
+
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
 
 PATHS = [
     "/", "/nothing", "/streams/", "/streams/%00", "/streams/%ff%fe", "/streams/..",
@@ -392,6 +437,32 @@ TAKERS = [
     ("POST", "/streams"), ("PUT", "/streams/s"), ("POST", "/streams/s/permissions"),
     ("POST", "/login/response"), ("POST", "/login/apikey"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"Transfer-Encoding: chunked\r\n\r\nnot hexadecimal\r\n",
+        b"Content-Encoding: gzip\r\nContent-Length: 10\r\n\r\n0123456789",
+    ],
+)
+def test_a_body_that_is_not_what_its_headers_say_is_answered_with_400(
+    tmp_path: Path, rest: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(server: Server) -> None:
+        host, _, port = server.node.addresses()["streamr"].rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST /api/v1/login/apikey HTTP/1.1\r\nHost: node\r\n" + rest)
+        assert (await reader.read()).split(b" ")[1] == b"400"
+        writer.close()
+        # One that breaks off is nobody's to be answered.
+        _, broken = await asyncio.open_connection(host, int(port))
+        broken.write(b"POST /api/v1/login/apikey HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
+        broken.transport.abort()
+        assert (await server.anybody().get("/users/me")).status == 401
+
+    served(streamr_config(tmp_path), test)
+    assert not [one for one in caplog.records if one.exc_info]
 
 
 def test_no_request_does_harm(tmp_path: Path) -> None:
@@ -409,5 +480,73 @@ def test_no_request_does_harm(tmp_path: Path) -> None:
                 answer = await user.call(method, path, data=body)
                 assert answer.refusal == (400, "BAD_PARAMETERS")
         assert (await user.get("/streams/s")).status == 200
+
+    served(streamr_config(tmp_path), test)
+
+
+# What clients ask of a stream's fields and its storage ----------------------------------------
+
+
+def test_fields_are_those_of_the_newest_message(tmp_path: Path) -> None:
+    async def test(server: Server) -> None:
+        user = await server.user()
+        path = f"/streams/{await user.make(name='n', config={'fields': [], 'kept': 1})}"
+        before = await user.get(path)
+        assert (await user.get(f"{path}/detectFields")).body == before.body
+        content = {"n": 1, "x": 0.5, "s": "t", "b": True, "l": [1], "m": {"a": 1}, "none": None}
+        for sent in ({"old": 1}, content):
+            assert (await user.post(f"{path}/data", sent)).status == 200
+        found = await user.get(f"{path}/detectFields?flatten=false")
+        types = {one["name"]: one["type"] for one in found.body["config"]["fields"]}
+        assert types == {
+            "n": "number", "x": "number", "s": "string", "b": "boolean", "l": "list", "m": "map",
+        }  # fmt: skip
+        assert found.body == {
+            **before.body,
+            "config": {"fields": found.body["config"]["fields"], "kept": 1},
+        }
+        # What was found is not kept, until it is sent back.
+        assert (await user.get(path)).body == before.body
+        assert (await user.post(f"{path}/data", [1, 2])).status == 200
+        assert (await user.get(f"{path}/detectFields")).body == before.body
+        stranger = await server.user(BOB)
+        assert (await stranger.get(f"{path}/detectFields")).refusal == (404, "NOT_FOUND")
+
+    served(streamr_config(tmp_path), test)
+
+
+def test_fields_are_for_who_may_read_messages(tmp_path: Path) -> None:
+    async def test(server: Server) -> None:
+        user, other = await server.user(), await server.user(BOB)
+        path = f"/streams/{await user.make(name='n')}"
+        given = {"user": other.address, "operation": "stream_get"}
+        assert (await user.post(f"{path}/permissions", given)).status == 200
+        assert (await other.get(f"{path}/detectFields")).refusal == (403, "FORBIDDEN")
+
+    served(streamr_config(tmp_path), test)
+
+
+def test_every_stream_is_stored_by_this_node(tmp_path: Path) -> None:
+    async def test(server: Server) -> None:
+        user, stranger = await server.user(), await server.user(BOB)
+        name = await user.make(name="n", partitions=2)
+        path = f"/streams/{name}/storageNodes"
+        own = server.node.ethereum_address
+        assert (await user.get(path)).body == [{"streamId": name, "storageNodeAddress": own}]
+        added = await user.post(path, {"address": NOBODY.upper().replace("X", "x")})
+        assert (added.status, added.body) == (
+            200, {"streamId": name, "storageNodeAddress": NOBODY},
+        )  # fmt: skip
+        assert (await user.post(path, {"address": "0x"})).refusal == (400, "BAD_PARAMETERS")
+        removed = await user.call("DELETE", f"{path}/{own}")
+        assert removed.refusal == (403, "FORBIDDEN")
+        assert (await stranger.get(path)).refusal == (404, "NOT_FOUND")
+        assert (await stranger.post(path, {"address": NOBODY})).refusal == (404, "NOT_FOUND")
+        assert (await stranger.call("DELETE", f"{path}/{own}")).refusal == (404, "NOT_FOUND")
+        for address in (own, NOBODY):
+            kept = f"/storageNodes/{address}/streams"
+            assert (await user.get(kept)).body == [{"id": name, "partitions": 2}]
+            assert (await stranger.get(kept)).body == []
+        assert (await user.get("/storageNodes/none/streams")).refusal == (400, "BAD_PARAMETERS")
 
     served(streamr_config(tmp_path), test)

@@ -26,8 +26,23 @@ async function exchangeKeys() {
   const stored = await publisher.getStreamLast({ streamId: stream.id, count: 6 })
   expect(stored.every((one) => one.encryptionType === 2), 'stored in clear')
   expect(new Set(stored.map((one) => one.groupKeyId)).size === 2, 'not two keys')
+  await comesLate(stream)
   await driver.disconnect(publisher)
   await driver.disconnect(subscriber)
+}
+
+/** Who comes later asks for the keys of what is stored, and without a permission gets none. */
+async function comesLate(stream) {
+  const late = await driver.connect(driver.make({ privateKey: crypto.randomBytes(32).toString('hex') }))
+  const user = (await late.getUserInfo()).username
+  const read = () => driver.resend(late, stream.id, { last: 6 })
+  let refused
+  await read().catch((error) => { refused = error })
+  expect(refused, 'read without a permission')
+  await stream.grantPermission('stream_get', user)
+  await stream.grantPermission('stream_subscribe', user)
+  same((await read()).map((content) => content.secret), [0, 1, 2, 3, 4, 5], 'decrypted later')
+  await driver.disconnect(late)
 }
 
 async function shareKey() {

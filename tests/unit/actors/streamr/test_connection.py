@@ -5,6 +5,7 @@ import pytest
 from rillnode.actors.quotas import Quota
 from rillnode.actors.streamr import publishing
 from rillnode.codecs.limits import STREAMR_PUBLISHING_MESSAGES_MAX
+from rillnode.codecs.streamr.ethereum import EthereumKey
 from streamr_support import (
     ALICE,
     BOB,
@@ -134,6 +135,46 @@ def test_a_signed_message_is_its_signers_whatever_the_token() -> None:
         assert error[4] == "PERMISSION_DENIED"
 
     with_streamr(test)
+
+
+@pytest.mark.parametrize(
+    ("named", "code"),
+    [
+        (ALICE.address, None),
+        (ALICE.address.lower(), None),
+        (BOB.address, "PERMISSION_DENIED"),
+        (BOB.address.lower(), "PERMISSION_DENIED"),
+        ("somebody", "PERMISSION_DENIED"),
+    ],
+)
+def test_an_unsigned_message_is_in_the_name_of_who_has_logged_in(
+    named: str, code: str | None
+) -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        token = log_in(node, ALICE)
+        made = message(1_000, key=None, publisher=named)
+        answers = await node.client().ask(publish(made, token=token))
+        assert [answer[4] for answer in answers] == ([] if code is None else [code])
+        # Whoever has not proved to be anybody chooses a name.
+        assert await node.client().ask(publish(made)) == []
+
+    with_streamr(test)
+
+
+def test_a_signed_message_may_be_passed_on_by_anybody() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        token = log_in(node, ALICE)
+        assert await node.client().ask(publish(message(1_000, key=BOB), token=token)) == []
+
+    with_streamr(test)
+
+
+def log_in(node: StreamrCore, key: EthereumKey) -> str:
+    opened = node.sessions.challenge(key.address, "memory")
+    signature = key.sign(opened.text.encode())
+    return node.sessions.answer(opened.id, key.address, signature, "memory").text
 
 
 @pytest.mark.parametrize("stream", [STREAM, "there is no such stream"])
