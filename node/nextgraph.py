@@ -36,11 +36,14 @@ from rillnode.node.nextgraph_access import Caller, admits, may_bootstrap
 from rillnode.node.tls import tls_context
 from rillnode.transports.clock import Clock
 from rillnode.transports.groups import LinkGroup
+from rillnode.transports.keepalive import keep_alive
 from rillnode.transports.links import LinkLimits
-from rillnode.transports.web import WebServer, accept_websocket, listen_web
+from rillnode.transports.web import accept_websocket
+from rillnode.transports.web_server import WebServer, listen_web
 
-PING_SECONDS: Final = 60.0
-"""Clients never ping; the protocol has nothing that tells who is gone."""
+IDLE_SECONDS: Final = 60
+"""How long a client is silent before the system probes it: the protocol has nothing that tells who
+is gone, and released clients take a WebSocket ping for a malformed message and close."""
 
 
 class Nextgraph:
@@ -100,7 +103,7 @@ class Nextgraph:
         """
         table = self._table
         limits = LinkLimits(
-            # Pings find out who is gone; who is only silent may stay.
+            # The system finds out who is gone; who is only silent may stay.
             idle_ping_seconds=None,
             idle_close_seconds=None,
             connections_max=table.connections_max,
@@ -161,13 +164,15 @@ class Nextgraph:
             if not admits(self._table, caller):
                 return _refusal(403, "not from here")
             if request.path == "/" and request.headers.get("Upgrade", "").lower() == "websocket":
+                if request.transport is not None:
+                    keep_alive(request.transport.get_extra_info("socket"), IDLE_SECONDS)
                 return await accept_websocket(
                     request,
                     BrokerEvents(self._context),
                     group,
                     text=False,
                     message_bytes_max=NEXTGRAPH_MESSAGE_BYTES_MAX,
-                    ping_seconds=PING_SECONDS,
+                    ping_seconds=None,
                 )
             if request.path == BOOTSTRAP_PATH and may_bootstrap(self._table, caller):
                 return self._bootstrap_response(caller)

@@ -30,48 +30,61 @@ from rillnode.codecs.nextgraph.results import NextGraphError, ProtocolCode, Resu
 _NOT_THE_CLIENT: Final = "the event's publisher is not the client of this connection"
 
 
-def check_request(content: RequestContent, *, broker: bytes, client_static: bytes) -> None:
-    """Check what a request claims.
+class RequestChecks:
+    """The checks of one connection's requests.
 
     Args:
-        content: the request.
         broker: the broker's peer key, which adverts must name.
         client_static: the X25519 key that the connection's client has proved to have.
-
-    Raises:
-        NextGraphError: a signature does not hold, or is for or by somebody else.
-        Refusal: INVALID_REQUEST, it is larger than can be kept.
     """
-    match content:
-        case Event():
-            _check_event(content, client_static)
-        case PinRepo() | OpenRepo():
-            if len(content.ro_topics) + len(content.rw_topics) > NEXTGRAPH_TOPICS_MAX:
+
+    def __init__(self, broker: bytes, client_static: bytes) -> None:
+        self._broker = broker
+        self._client_static = client_static
+        # The client's Ed25519 key, once an event has named it: working out the X25519 form takes as
+        # long as checking a signature.
+        self._publisher: bytes | None = None
+
+    def check(self, content: RequestContent) -> None:
+        """Check what a request claims.
+
+        Raises:
+            NextGraphError: a signature does not hold, or is for or by somebody else.
+            Refusal: INVALID_REQUEST, it is larger than can be kept.
+        """
+        match content:
+            case Event():
+                self._check_event(content)
+            case PinRepo() | OpenRepo():
+                if len(content.ro_topics) + len(content.rw_topics) > NEXTGRAPH_TOPICS_MAX:
+                    raise Refusal(ResultCode.INVALID_REQUEST)
+                for advert in content.rw_topics:
+                    check_publisher_advert(advert, self._broker)
+            case BlocksPut(blocks=blocks) if len(blocks) > NEXTGRAPH_BLOCKS_MAX:
                 raise Refusal(ResultCode.INVALID_REQUEST)
-            for advert in content.rw_topics:
-                check_publisher_advert(advert, broker)
-        case BlocksPut(blocks=blocks) if len(blocks) > NEXTGRAPH_BLOCKS_MAX:
-            raise Refusal(ResultCode.INVALID_REQUEST)
-        case BlocksExist(blocks=ids) | BlocksGet(ids=ids) if len(ids) > NEXTGRAPH_IDS_MAX:
-            raise Refusal(ResultCode.INVALID_REQUEST)
-        case TopicSub(publisher=advert, topic=topic) if advert is not None:
-            if advert.content.topic != topic:
-                text = "the publisher's advert is for another topic"
-                raise NextGraphError(ProtocolCode.INVALID_PUBLISHER_ADVERT, text)
-            check_publisher_advert(advert, broker)
-        case _:
-            pass
+            case BlocksExist(blocks=ids) | BlocksGet(ids=ids) if len(ids) > NEXTGRAPH_IDS_MAX:
+                raise Refusal(ResultCode.INVALID_REQUEST)
+            case TopicSub(publisher=advert, topic=topic) if advert is not None:
+                if advert.content.topic != topic:
+                    text = "the publisher's advert is for another topic"
+                    raise NextGraphError(ProtocolCode.INVALID_PUBLISHER_ADVERT, text)
+                check_publisher_advert(advert, self._broker)
+            case _:
+                pass
 
+    def _check_event(self, event: Event) -> None:
+        if len(event.content.blocks) > NEXTGRAPH_BLOCKS_MAX:
+            raise Refusal(ResultCode.INVALID_REQUEST)
+        publisher = check_event(event)
+        if publisher != self._publisher:
+            if not self._is_client(publisher):
+                raise NextGraphError(ProtocolCode.INVALID_SIGNATURE, _NOT_THE_CLIENT)
+            self._publisher = publisher
+        if len(EVENT.encode(event)) > ENTRY_BYTES_MAX:
+            raise Refusal(ResultCode.INVALID_REQUEST)
 
-def _check_event(event: Event, client_static: bytes) -> None:
-    if len(event.content.blocks) > NEXTGRAPH_BLOCKS_MAX:
-        raise Refusal(ResultCode.INVALID_REQUEST)
-    publisher = check_event(event)
-    try:
-        is_client = x25519_form(publisher) == client_static
-    except CodecError:
-        is_client = False
-    if not is_client:
-        raise NextGraphError(ProtocolCode.INVALID_SIGNATURE, _NOT_THE_CLIENT)
-    if len(EVENT.encode(event)) > ENTRY_BYTES_MAX:
-        raise Refusal(ResultCode.INVALID_REQUEST)
+    def _is_client(self, publisher: bytes) -> bool:
+        try:
+            return x25519_form(publisher) == self._client_static
+        except CodecError:
+            return False

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from thespian.actors import PoisonMessage
 
-from rillnode.actors.nextgraph.admission import check_request
+from rillnode.actors.nextgraph.admission import RequestChecks
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.errands import ErrandActor, Steps
 from rillnode.actors.nextgraph.external import answer_external
@@ -121,6 +121,7 @@ class ConnectionActor(ErrandActor):
         )
         self._frames: deque[bytes] = deque()
         self._session: Session | None = None
+        self._checks: RequestChecks
         self._last_id = 0
         self._asked = False
         self._ended = False
@@ -263,7 +264,6 @@ class ConnectionActor(ErrandActor):
     def _request(self, overlay: OverlayId, request: ClientRequest) -> None:
         session, content = self._session, request.content
         assert session is not None
-        assert self._dialogue.remote_static is not None
         asked = Asked(session, request.id, overlay, content)
         self._asked = True
         if request.id <= self._last_id:
@@ -271,11 +271,7 @@ class ConnectionActor(ErrandActor):
             return
         self._last_id = request.id
         try:
-            check_request(
-                content,
-                broker=self._context.peer.public_key,
-                client_static=self._dialogue.remote_static,
-            )
+            self._checks.check(content)
         except Refusal as refusal:
             asked.refuse(refusal.result)
             return
@@ -313,6 +309,9 @@ class ConnectionActor(ErrandActor):
         if ask.code is not ProtocolCode.NO_ERROR:
             self._refuse(ask.code)
             return
+        static = self._dialogue.remote_static
+        assert static is not None
+        self._checks = RequestChecks(self._context.peer.public_key, static)
         self._session = Session(user, self.address, self._link)
         self._context.sessions.add(self._session)
         self._dialogue.admit()

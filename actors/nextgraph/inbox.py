@@ -6,7 +6,6 @@ two brings it again rather than loses it.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.errands import ErrandActor, Found, Steps
@@ -14,10 +13,9 @@ from rillnode.actors.nextgraph.records import Letters, name_of, pack, unpack
 from rillnode.actors.nextgraph.session import Asked, Forwarded, Gone, Refusal, Session
 from rillnode.actors.storage import GetRecord, Operation, PutRecords
 from rillnode.actors.system import Cell
-from rillnode.codecs.bare import Codec
 from rillnode.codecs.limits import NEXTGRAPH_LETTERS_BYTES_MAX, NEXTGRAPH_LETTERS_MAX
 from rillnode.codecs.nextgraph.client import ClientMessage, InboxReceive
-from rillnode.codecs.nextgraph.inbox import InboxMessage, inbox_signature_holds
+from rillnode.codecs.nextgraph.inbox import LETTER, InboxMessage, inbox_signature_holds
 from rillnode.codecs.nextgraph.messages import encode_message
 from rillnode.codecs.nextgraph.requests import InboxPost, InboxRegister, inbox_register_holds
 from rillnode.codecs.nextgraph.results import ResultCode
@@ -27,8 +25,6 @@ from rillnode.codecs.nextgraph.types import (
     InnerOverlay,
     OverlayId,
 )
-
-LETTER: Final[Codec[InboxMessage]] = Codec(InboxMessage)
 
 Inbox = tuple[str, bytes]
 """An overlay as records name it, and the inbox's key."""

@@ -13,6 +13,7 @@
     nextgraph/inbox/OVERLAY/INBOX              -> user that has registered the inbox
     nextgraph/letters/OVERLAY/INBOX            -> Letters
     nextgraph/letter/OVERLAY/INBOX/NUMBER      -> InboxMessage
+    nextgraph/wallet/ID                        -> Wallet, on its way between devices
 
 Ids are 64 hexadecimal digits; an inbox's overlay has its kind before them. Structs are written as
 MessagePack; fields of a later version are passed over. A topic's commits are not among these: they
@@ -103,10 +104,17 @@ class Letters(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
 
 
-Stored = TypeVar("Stored", User, InvitationRecord, Overlay, Pin, Letters)
+class Wallet(msgspec.Struct, frozen=True, kw_only=True):
+    """A wallet that was left, sealed; `expires_at` is in milliseconds since 1970."""
+
+    expires_at: int
+    content: bytes
 
 
-def pack(value: User | InvitationRecord | Overlay | Pin | Letters) -> bytes:
+Stored = TypeVar("Stored", User, InvitationRecord, Overlay, Pin, Letters, Wallet)
+
+
+def pack(value: User | InvitationRecord | Overlay | Pin | Letters | Wallet) -> bytes:
     """Write a struct as it is stored."""
     return msgspec.msgpack.encode(value)
 

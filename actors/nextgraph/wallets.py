@@ -1,15 +1,24 @@
-"""Wallets on their way from one of a user's devices to another: kept in memory, fetched once."""
+"""Wallets on their way from one of a user's devices to another: kept a while, fetched once.
+
+A wallet that is left is stored with the time until which it is kept, and leaves the store before it
+is given out. Who waits at a rendezvous waits on a connection, and is forgotten with the node.
+"""
 
 from dataclasses import dataclass
+from typing import Final
 
+from rillnode.actors.cell import GONE
 from rillnode.actors.nextgraph.context import BrokerContext
-from rillnode.actors.nextgraph.errands import Errand
-from rillnode.actors.nextgraph.session import Asked
+from rillnode.actors.nextgraph.errands import Errand, ErrandActor, Steps
+from rillnode.actors.nextgraph.records import Wallet, name_of, pack, unpack
+from rillnode.actors.nextgraph.session import Asked, Refusal
+from rillnode.actors.storage import GetRecord, ListRecords, Operation, PutRecords
 from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.limits import NEXTGRAPH_WALLET_SECONDS, NEXTGRAPH_WALLETS_MAX
 from rillnode.codecs.nextgraph.requests import WalletPutExport
 from rillnode.codecs.nextgraph.results import ResultCode
+
+_KEPT_MS: Final = int(NEXTGRAPH_WALLET_SECONDS * 1_000)
 
 
 @dataclass(slots=True, eq=False)
@@ -22,64 +31,120 @@ class FetchWallet(Errand):
 
 
 @dataclass(frozen=True, slots=True)
-class _Late:
-    """A wallet or who waits for one has been here for long enough."""
+class _Expired:
+    """A wallet may have been here for long enough."""
 
     id: bytes
-    what: bytes | FetchWallet
 
 
-class WalletsActor(Worker):
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """Who waits for a wallet has been here for long enough."""
+
+    fetch: FetchWallet
+
+
+class WalletsActor(ErrandActor):
     """One per broker."""
 
-    on_failure = "resume"
-
     def __init__(self, context: BrokerContext) -> None:
+        super().__init__(context.streams.store)
         self._context = context
-        self._wallets: dict[bytes, bytes] = {}
+        # Until when each is kept, in ms since 1970.
+        self._expiries: dict[bytes, int] = {}
         self._waiting: dict[bytes, FetchWallet] = {}
+
+    def started(self) -> None:
+        """Find the wallets that were left before the node began."""
+        self.in_order(self._find(), lambda _: None)
 
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take wallets, who fetches them, and the time."""
         match message:
+            case Asked(content=WalletPutExport(is_rendezvous=True) as request):
+                message.refuse(self._hand_over(request))
             case Asked(content=WalletPutExport() as request):
-                message.refuse(self._put(request))
-            case FetchWallet(id=one, waits=True):
-                self._wait(one, message)
-            case FetchWallet(id=one):
-                wallet = self._wallets.pop(one, None)
-                if wallet is None:
-                    message.fail(ResultCode.NOT_FOUND)
-                else:
-                    message.wallet = wallet
-                    message.done()
-            case _Late(id=one, what=what):
-                if self._wallets.get(one) is what:
-                    del self._wallets[one]
-                if self._waiting.get(one) is what:
-                    self._waiting.pop(one).fail(ResultCode.EXPORT_WALLET_TIME_OUT)
+                self.answer_in_order(message, self._keep(message, request))
+            case FetchWallet(waits=True):
+                self._wait(message)
+            case FetchWallet():
+                self.in_order(self._fetch(message), message.fail)
+            case _Expired(id=one):
+                self.in_order(self._expire(one), lambda _: None)
+            case _Late(fetch=fetch):
+                if self._waiting.get(fetch.id) is fetch:
+                    del self._waiting[fetch.id]
+                    fetch.fail(ResultCode.EXPORT_WALLET_TIME_OUT)
+            case Operation():
+                self.complete(message)
             case _:
                 pass
 
-    def _put(self, request: WalletPutExport) -> ResultCode:
-        one, wallet = request.rendezvous_id, request.wallet
-        if request.is_rendezvous:
-            fetch = self._waiting.pop(one, None)
-            if fetch is None:
-                return ResultCode.NOT_FOUND
-            fetch.wallet = wallet
-            fetch.done()
-            return ResultCode.OK
-        if len(self._wallets) >= NEXTGRAPH_WALLETS_MAX and one not in self._wallets:
+    # Wallets that are left -------------------------------------------------------------------
+
+    def _find(self) -> Steps:
+        prefix, after = name_of("wallet", ""), ""
+        while True:
+            # One by one: each may be as large as a message.
+            listing = ListRecords(prefix=prefix, after=after, limit=1)
+            yield (listing,)
+            if not listing.records:
+                break
+            ((after, value),) = listing.records
+            self._note(bytes.fromhex(after.removeprefix(prefix)), unpack(value, Wallet).expires_at)
+
+    def _note(self, one: bytes, expires_at: int) -> None:
+        self._expiries[one] = expires_at
+        left_ms = max(0, expires_at - self._context.streams.clock.now_ms())
+        self.wake_after(left_ms / 1_000, _Expired(one))
+
+    def _keep(self, asked: Asked, request: WalletPutExport) -> Steps:
+        one = request.rendezvous_id
+        if len(self._expiries) >= NEXTGRAPH_WALLETS_MAX and one not in self._expiries:
             self._context.counters["wallets.full"] += 1
-            return ResultCode.STORAGE_ERROR
-        self._wallets[one] = wallet
-        self.wake_after(NEXTGRAPH_WALLET_SECONDS, _Late(one, wallet))
+            raise Refusal(ResultCode.STORAGE_ERROR)
+        expires_at = self._context.streams.clock.now_ms() + _KEPT_MS
+        value = pack(Wallet(expires_at=expires_at, content=request.wallet))
+        yield (PutRecords(records=[(name_of("wallet", one), value)]),)
+        self._note(one, expires_at)
+        asked.answer()
+
+    def _fetch(self, fetch: FetchWallet) -> Steps:
+        get = GetRecord(key=name_of("wallet", fetch.id))
+        yield (get,)
+        if get.value is None:
+            raise Refusal(ResultCode.NOT_FOUND)
+        wallet = unpack(get.value, Wallet)
+        yield from self._drop(fetch.id)
+        if wallet.expires_at <= self._context.streams.clock.now_ms():
+            raise Refusal(ResultCode.NOT_FOUND)
+        fetch.wallet = wallet.content
+        fetch.done()
+
+    def _expire(self, one: bytes) -> Steps:
+        expires_at = self._expiries.get(one)
+        if expires_at is None:
+            return
+        if expires_at <= self._context.streams.clock.now_ms():
+            yield from self._drop(one)
+
+    def _drop(self, one: bytes) -> Steps:
+        yield (PutRecords(records=[(name_of("wallet", one), None)]),)
+        self._expiries.pop(one, None)
+
+    # Rendezvous ------------------------------------------------------------------------------
+
+    def _hand_over(self, request: WalletPutExport) -> ResultCode:
+        fetch = self._waiting.pop(request.rendezvous_id, None)
+        if fetch is None or fetch.reply_to.mailbox is GONE:
+            return ResultCode.NOT_FOUND
+        fetch.wallet = request.wallet
+        fetch.done()
         return ResultCode.OK
 
-    def _wait(self, one: bytes, fetch: FetchWallet) -> None:
-        if one in self._waiting or len(self._waiting) >= NEXTGRAPH_WALLETS_MAX:
+    def _wait(self, fetch: FetchWallet) -> None:
+        if fetch.id in self._waiting or len(self._waiting) >= NEXTGRAPH_WALLETS_MAX:
             fetch.fail(ResultCode.ACCESS_DENIED)
             return
-        self._waiting[one] = fetch
-        self.wake_after(NEXTGRAPH_WALLET_SECONDS, _Late(one, fetch))
+        self._waiting[fetch.id] = fetch
+        self.wake_after(NEXTGRAPH_WALLET_SECONDS, _Late(fetch))

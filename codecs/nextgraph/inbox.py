@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from rillnode.codecs.bare import U32, Codec
-from rillnode.codecs.keys import verify
+from rillnode.codecs.keys import Identity, verify
 from rillnode.codecs.nextgraph.blocks import Block
 from rillnode.codecs.nextgraph.bootstrap import BrokerServerType
 from rillnode.codecs.nextgraph.types import V0, OverlayId, PublicKey, Signature
@@ -55,7 +55,13 @@ class LocatedBroker:
 Locator = Annotated[list[LocatedBroker], V0]
 """Brokers that a message may be for."""
 
+LETTER: Final[Codec[InboxMessage]] = Codec(InboxMessage)
 _BODY: Final[Codec[InboxBody]] = Codec(InboxBody)
+
+
+def sign_inbox_message(body: InboxBody, sender: Identity) -> bytes:
+    """Sign what a message says, with the key of the inbox that it is from."""
+    return sender.sign(_BODY.encode(body))
 
 
 def inbox_signature_holds(message: InboxMessage) -> bool:

@@ -1,15 +1,21 @@
-"""A client of NextGraph brokers, for asyncio: pin, publish, subscribe, sync, blocks."""
+"""A client of NextGraph brokers, for asyncio: pin, publish, subscribe, sync, blocks, inboxes."""
 
-from rillnode.node.nextgraph_client.client import Client, connect
+from rillnode.node.nextgraph_client.client import Client
+from rillnode.node.nextgraph_client.connecting import connect, fetch_objects, fetch_wallet
+from rillnode.node.nextgraph_client.inboxes import Inbox, Inboxes
 from rillnode.node.nextgraph_client.sealing import Branch, OpenedEvent, make_commit, open_event
 from rillnode.node.nextgraph_client.subscription import Subscription
 
 __all__ = [
     "Branch",
     "Client",
+    "Inbox",
+    "Inboxes",
     "OpenedEvent",
     "Subscription",
     "connect",
+    "fetch_objects",
+    "fetch_wallet",
     "make_commit",
     "open_event",
 ]

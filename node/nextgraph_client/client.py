@@ -9,12 +9,12 @@ from typing import Final, Self
 
 import aiohttp
 
-import rillnode
-from rillnode.codecs.errors import CodecError, RillnodeError
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.limits import NEXTGRAPH_BLOCKS_MAX, NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.adverts import sign_publisher_advert
 from rillnode.codecs.nextgraph.blocks import BLOCK, Block, block_id
+from rillnode.codecs.nextgraph.bloom import make_filter
 from rillnode.codecs.nextgraph.client_dialogue import ClientLogin
 from rillnode.codecs.nextgraph.events import (
     Event,
@@ -28,26 +28,31 @@ from rillnode.codecs.nextgraph.requests import (
     BlocksExist,
     BlocksGet,
     BlocksPut,
+    CommitGet,
     PinRepo,
+    RepoPinStatusReq,
     TopicSub,
     TopicSyncReq,
     TopicUnsub,
     UnpinRepo,
+    WalletPutExport,
 )
 from rillnode.codecs.nextgraph.responses import (
     BlocksFound,
     RepoOpened,
+    RepoPinStatus,
     TopicSubRes,
     TopicSyncRes,
 )
-from rillnode.codecs.nextgraph.start import ClientInfo, ClientType, Registration
 from rillnode.codecs.nextgraph.types import (
+    NIL_OVERLAY,
     ForwardedPeer,
     OverlayAccess,
     OverlayId,
     ReadWriteAccess,
 )
 from rillnode.node.nextgraph_client.connection import Connection, expected, unexpected
+from rillnode.node.nextgraph_client.inboxes import Inboxes
 from rillnode.node.nextgraph_client.sealing import Branch
 from rillnode.node.nextgraph_client.subscription import Subscription, TopicKey
 from rillnode.node.nextgraph_client.wire import open_wire
@@ -73,6 +78,7 @@ class Client:
 
     Attributes:
         peer: the key of this connection, and so the publisher of its events.
+        inboxes: letters from and to other stores' owners.
     """
 
     def __init__(self, broker: bytes) -> None:
@@ -82,6 +88,7 @@ class Client:
         self.peer = Identity.from_seed(os.urandom(SEED_BYTES))
         self._seq = 0
         self._subscriptions: dict[TopicKey, list[Subscription]] = {}
+        self.inboxes = Inboxes(lambda: self._link)
         self._http: aiohttp.ClientSession
         self._connection: Connection | None = None
 
@@ -95,7 +102,7 @@ class Client:
         except BaseException:
             await self._http.close()
             raise
-        self._connection = Connection(wire, self._forwarded, self._ended)
+        self._connection = Connection(wire, self._forwarded, self.inboxes.received, self._ended)
 
     async def __aenter__(self) -> Self:
         """It is connected already."""
@@ -148,6 +155,16 @@ class Client:
         overlay = access.inner if isinstance(access, ReadWriteAccess) else access.overlay
         return expected(await self._link.ask(overlay, request), RepoOpened).topics
 
+    async def pin_status(self, overlay: OverlayId, repo_hash: bytes) -> RepoPinStatus | None:
+        """Tell what the user has pinned of a repo on this side of its store; None: nothing."""
+        try:
+            answer = await self._link.ask(overlay, RepoPinStatusReq(repo_hash))
+        except RequestError as error:
+            if error.code == "nextgraph.false":
+                return None
+            raise
+        return expected(answer, RepoPinStatus)
+
     async def unpin(self, overlay: OverlayId, repo_hash: bytes) -> None:
         """Have the broker keep a repo no longer."""
         await self._link.ask(overlay, UnpinRepo(repo_hash))
@@ -172,7 +189,7 @@ class Client:
             publisher: the topic's key, to publish on it as well.
         """
         advert = None if publisher is None else sign_publisher_advert(publisher, self._broker)
-        subscription = Subscription((overlay, topic), self)
+        subscription = Subscription((overlay, topic), self._left)
         self._subscriptions.setdefault(subscription.key, []).append(subscription)
         try:
             answer = await self._link.ask(overlay, TopicSub(topic, repo_hash, advert))
@@ -237,6 +254,7 @@ class Client:
         *,
         known: Sequence[bytes] = (),
         until: Sequence[bytes] = (),
+        local: Sequence[bytes] = (),
     ) -> AsyncGenerator[Event]:
         """Read a topic's stored events, parents before children; each has been verified.
 
@@ -245,12 +263,17 @@ class Client:
             topic: the topic.
             known: ids of commits that are had, with all before them.
             until: up to these; empty: all that there are.
+            local: ids of all commits that are had, where some have others before them that are not.
+                The broker is told by a filter, which takes about one commit in 100,000 for one
+                that is had, and leaves it out with what only it leads to: where a parent is
+                missing afterwards, ask again without.
 
         Raises:
             RequestError: also `nextgraph.topic_not_found`: nothing was published there yet.
             NextGraphError: a signature of an event does not hold.
         """
-        request = TopicSyncReq(topic, list(known), list(until), None)
+        filtered = make_filter(local, len(local)) if local else None
+        request = TopicSyncReq(topic, list(known), list(until), filtered)
         async with aclosing(self._link.stream(overlay, request)) as answers:
             async for answer in answers:
                 item = expected(answer, TopicSyncRes).item
@@ -296,14 +319,37 @@ class Client:
                     wanted.update(block.content.children)
                 yield block
 
+    async def get_commit(
+        self, overlay: OverlayId, commit: bytes, *, topic: bytes | None = None
+    ) -> list[Block]:
+        """Read a commit with the blocks that its event carried, in the event's order.
+
+        Raises:
+            RequestError: also `nextgraph.not_found`.
+        """
+        async with aclosing(self._link.stream(overlay, CommitGet(commit, topic))) as answers:
+            blocks = [expected(answer, Block) async for answer in answers]
+        if all(block_id(block) != commit for block in blocks):
+            raise CodecError("block.id", "the commit that was asked for is not among the blocks")
+        return blocks
+
     async def find_blocks(self, overlay: OverlayId, ids: Sequence[bytes]) -> BlocksFound:
         """Tell which blocks the broker has."""
         return expected(await self._link.ask(overlay, BlocksExist(list(ids))), BlocksFound)
 
+    async def leave_wallet(self, wallet: bytes, rendezvous: bytes, *, waits: bool = False) -> None:
+        """Leave a sealed wallet for another device, which fetches it with `fetch_wallet`.
+
+        Args:
+            wallet: the wallet.
+            rendezvous: 32 random bytes, which the other device is told in another way.
+            waits: hand it to a device that waits already, or fail.
+        """
+        await self._link.ask(NIL_OVERLAY, WalletPutExport(wallet, rendezvous, waits))
+
     # Forwarding ------------------------------------------------------------------------------
 
-    def leave(self, subscription: Subscription) -> None:
-        """Forget a subscription."""
+    def _left(self, subscription: Subscription) -> None:
         others = self._subscriptions.get(subscription.key, [])
         if subscription in others:
             others.remove(subscription)
@@ -334,45 +380,8 @@ class Client:
         for followers in tuple(self._subscriptions.values()):
             for follower in tuple(followers):
                 follower.failed(error)
-
-
-async def connect(
-    url: str,
-    *,
-    broker: bytes,
-    user: Identity,
-    client: Identity | None = None,
-    invitation: bytes | None = None,
-    register: bool = True,
-    tls: ssl.SSLContext | None = None,
-) -> Client:
-    """Connect to a NextGraph broker: `ws://host:port` is a rillnode's `nextgraph` listener.
-
-    Args:
-        url: of the WebSocket.
-        broker: the broker's peer id, 32 bytes; another one is refused.
-        user: who it speaks for.
-        client: the program's own key; None: a new one.
-        invitation: the code to be registered with.
-        register: wish to be registered if the user is not, with or without a code.
-        tls: how brokers are verified; None: by the system's authorities.
-
-    Raises:
-        HandshakeError: the broker lets the user not in (`nextgraph.invitation_required`,
-            `nextgraph.access_denied`, `nextgraph.expired`), or is another one.
-        TransportError: it is not reached.
-        CodecError: `key.point`, its peer id is no key.
-    """
-    wish = Registration(invitation) if register else None
-    login = ClientLogin(
-        user=user,
-        client=client or Identity.from_seed(os.urandom(SEED_BYTES)),
-        info=ClientInfo(ClientType.NODE_SERVICE, "{}", rillnode.__version__, 0, 0),
-        registration=wish,
-    )
-    one = Client(broker)
-    await one.open(url, login, tls)
-    return one
+        for inbox in self.inboxes.open:
+            inbox.failed(error)
 
 
 def _portions(blocks: Sequence[Block]) -> Iterator[list[Block]]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Final, TypeVar
 
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, TransportError
-from rillnode.codecs.nextgraph.client import ClientMessage
+from rillnode.codecs.nextgraph.client import ClientEvent, ClientMessage, InboxReceive
 from rillnode.codecs.nextgraph.events import Event
 from rillnode.codecs.nextgraph.requests import ClientRequest, RequestContent
 from rillnode.codecs.nextgraph.responses import ClientResponse, EmptyResponse, ResponseContent
@@ -32,10 +32,12 @@ class Connection:
         self,
         wire: Wire,
         forwarded: Callable[[OverlayId, Event], None],
+        lettered: Callable[[InboxReceive], None],
         ended: Callable[[RillnodeError], None],
     ) -> None:
         self._wire = wire
         self._forwarded = forwarded
+        self._lettered = lettered
         self._ended = ended
         self._last_id = 0
         self._sending = asyncio.Lock()
@@ -58,7 +60,7 @@ class Connection:
         finally:
             self._asked.pop(number, None)
         if answer.result != ResultCode.OK:
-            raise _refusal(answer.result)
+            raise refusal(answer.result)
         return answer.content
 
     async def stream(
@@ -69,10 +71,17 @@ class Connection:
         try:
             while (answer := await self._next(answers)).result not in _ENDS:
                 if answer.result != ResultCode.PARTIAL_CONTENT:
-                    raise _refusal(answer.result)
+                    raise refusal(answer.result)
                 yield answer.content
         finally:
             self._asked.pop(number, None)
+
+    async def tell(self, overlay: OverlayId, content: ClientEvent) -> None:
+        """Say what has no answer; raises as `ask`."""
+        async with self._sending:
+            if self._error is not None:
+                raise self._error
+            await self._wire.send(ClientMessage(overlay, content))
 
     async def close(self) -> None:
         """End the connection, and whatever waits for it."""
@@ -121,6 +130,8 @@ class Connection:
                     answers.put_nowait(answer)
             case Event() as event:
                 self._forwarded(message.overlay, event)
+            case InboxReceive() as letter:
+                self._lettered(letter)
             case other:
                 logger.info("message_dropped", extra={"kind": type(other).__name__})
 
@@ -149,7 +160,8 @@ def unexpected(answer: ResponseContent) -> CodecError:
     return CodecError("nextgraph.answer", f"the broker has answered {name}")
 
 
-def _refusal(result: int) -> RequestError:
+def refusal(result: int) -> RequestError:
+    """What the application is told of an answer's result."""
     try:
         name = ResultCode(result).name.lower()
     except ValueError:

@@ -11,13 +11,16 @@ from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.client import ClientMessage
 from rillnode.codecs.nextgraph.client_dialogue import ClientDialogue, ClientLogin, FromBroker
+from rillnode.codecs.nextgraph.external import ExtRequest, ExtResponse
 from rillnode.codecs.nextgraph.messages import encode_message
 from rillnode.codecs.nextgraph.results import ProtocolCode, closing_code
 from rillnode.codecs.nextgraph.start import AuthResult
+from rillnode.transports.keepalive import keep_alive
 
 _OPEN_SECONDS: Final = 30.0
-_PING_SECONDS: Final = 30.0
-"""A broker that does not answer a ping within half of it counts as gone."""
+_IDLE_SECONDS: Final = 30
+"""How long a broker is silent before the system probes it; released brokers take a WebSocket ping
+for a malformed message and close."""
 
 _CLOSE_SECONDS: Final = 2.0
 
@@ -84,13 +87,41 @@ async def open_wire(
         CodecError: `key.point`, the broker's key is none.
     """
     dialogue = ClientDialogue(peer, broker, login)
+    socket, verdict = await _open(http, url, dialogue, _OPEN_SECONDS)
+    assert isinstance(verdict, AuthResult), "the dialogue lets nothing else through"
+    if verdict.result:
+        await socket.close()
+        name = _name(verdict.result)
+        raise HandshakeError(f"nextgraph.{name}", f"the broker lets nobody in: {name}")
+    return Wire(socket, dialogue)
+
+
+async def ask_external(
+    http: aiohttp.ClientSession,
+    url: str,
+    *,
+    peer: Identity,
+    broker: bytes,
+    request: ExtRequest,
+    seconds: float,
+) -> ExtResponse:
+    """Ask the one thing that anybody may, on a connection of its own; raises as `open_wire`."""
+    socket, answer = await _open(http, url, ClientDialogue(peer, broker, request), seconds)
+    await socket.close()
+    assert isinstance(answer, ExtResponse), "the dialogue lets nothing else through"
+    return answer
+
+
+async def _open(
+    http: aiohttp.ClientSession, url: str, dialogue: ClientDialogue, seconds: float
+) -> tuple[aiohttp.ClientWebSocketResponse, FromBroker]:
+    """Open a WebSocket and lead a dialogue to what its owner gets first."""
     try:
-        async with asyncio.timeout(_OPEN_SECONDS):
-            socket = await http.ws_connect(
-                url, max_msg_size=NEXTGRAPH_MESSAGE_BYTES_MAX, heartbeat=_PING_SECONDS
-            )
+        async with asyncio.timeout(seconds):
+            socket = await http.ws_connect(url, max_msg_size=NEXTGRAPH_MESSAGE_BYTES_MAX)
             try:
-                await _come_in(socket, dialogue)
+                keep_alive(socket.get_extra_info("socket"), _IDLE_SECONDS)
+                return socket, await _first_word(socket, dialogue)
             except BaseException:
                 await socket.close()
                 raise
@@ -102,10 +133,11 @@ async def open_wire(
     except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
         reason = str(error) or type(error).__name__
         raise TransportError("link.unreachable", f"{url} is not reached: {reason}") from None
-    return Wire(socket, dialogue)
 
 
-async def _come_in(socket: aiohttp.ClientWebSocketResponse, dialogue: ClientDialogue) -> None:
+async def _first_word(
+    socket: aiohttp.ClientWebSocketResponse, dialogue: ClientDialogue
+) -> FromBroker:
     said: FromBroker | None = None
     try:
         while said is None:
@@ -120,10 +152,7 @@ async def _come_in(socket: aiohttp.ClientWebSocketResponse, dialogue: ClientDial
             raise
         text = "the broker cannot open the handshake: is its peer id the right one?"
         raise HandshakeError("nextgraph.noise_handshake_failed", text) from None
-    assert isinstance(said, AuthResult), "the dialogue lets nothing else through"
-    if said.result:
-        name = _name(said.result)
-        raise HandshakeError(f"nextgraph.{name}", f"the broker lets nobody in: {name}")
+    return said
 
 
 async def _send(socket: aiohttp.ClientWebSocketResponse, frame: bytes) -> None:

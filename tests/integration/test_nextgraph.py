@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 import aiohttp
 import pytest
-from aiohttp import WSMsgType
+from aiohttp import WSMsgType, web
 from msgspec.structs import replace
 
 from nextgraph_broker import INNER, TOPIC_A, identity, pin
@@ -40,6 +41,7 @@ from rillnode.codecs.nextgraph.requests import (
 from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.codecs.nextgraph.start import AuthResult, Registration
 from rillnode.codecs.nextgraph.types import ForwardedPeer
+from rillnode.node import nextgraph as nextgraph_module
 from rillnode.node.cli import main
 from rillnode.node.config.tables import (
     Config,
@@ -50,6 +52,7 @@ from rillnode.node.config.tables import (
 )
 from rillnode.node.keyfiles import write_key
 from rillnode.node.runtime import Node
+from rillnode.transports.web import accept_websocket
 
 SECONDS: Final = 30.0
 VECTORS: Final = Path(__file__).parents[1] / "conformance" / "vectors"
@@ -307,6 +310,30 @@ def test_a_file_of_megabytes_goes_in_and_comes_out_again(directory: Path) -> Non
             async with client(node, "bob") as reader:
                 answers = await reader.ask(BlocksGet([made.reference.id], True, None))
                 assert [block for _, block in answers[:-1]] == made.blocks
+
+    run(test)
+
+
+def test_a_silent_client_is_probed_by_the_system_and_not_pinged(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Released clients close when they get a ping.
+    probed: list[tuple[float | None, int]] = []
+
+    async def accept(request: web.Request, *arguments: Any, **options: Any) -> web.StreamResponse:
+        assert request.transport is not None
+        link = request.transport.get_extra_info("socket")
+        probes = link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        probed.append((options["ping_seconds"], probes))
+        return await accept_websocket(request, *arguments, **options)
+
+    monkeypatch.setattr(nextgraph_module, "accept_websocket", accept)
+
+    async def test() -> None:
+        async with Node(config(directory)) as node, client(node):
+            ((ping_seconds, probes),) = probed
+            assert ping_seconds is None
+            assert probes
 
     run(test)
 

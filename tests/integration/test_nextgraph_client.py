@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,8 +14,9 @@ import pytest
 from nodes import node_config
 from rillnode import nextgraph
 from rillnode.codecs.errors import CodecError, HandshakeError, RequestError, TransportError
-from rillnode.codecs.nextgraph.client import ClientContent, ClientMessage
+from rillnode.codecs.nextgraph.client import ClientContent, ClientMessage, InboxReceive
 from rillnode.codecs.nextgraph.events import Event, EventContent, crypt_event_key, sign_event
+from rillnode.codecs.nextgraph.inbox import InboxBody, InboxMessage, sign_inbox_message
 from rillnode.codecs.nextgraph.requests import ClientRequest
 from rillnode.codecs.nextgraph.responses import (
     ClientResponse,
@@ -28,7 +29,7 @@ from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import ForwardedPeer
 from rillnode.node.config.tables import NextgraphListener
 from rillnode.node.nextgraph_client import client as client_module
-from rillnode.node.nextgraph_client import subscription as subscription_module
+from rillnode.node.nextgraph_client import feed as feed_module
 from rillnode.node.nextgraph_client.wire import Wire
 from rillnode.node.runtime import Node
 
@@ -195,6 +196,106 @@ def test_who_is_not_invited_or_expects_another_broker_is_told_so(tmp_path: Path)
     run(test, tmp_path, invited=True)
 
 
+def test_a_sync_leaves_out_what_is_had_already(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        async with client(node) as one:
+            await pinned(one)
+            made = [commit(b"0")]
+            for number in range(1, 4):
+                made.append(commit(b"%d" % number, [made[-1].reference.id]))
+            sent = [await one.publish(INNER, TOPIC, BRANCH, each) for each in made]
+            had = [each.reference.id for each in made[:3]]
+            later = [event async for event in one.sync(INNER, TOPIC.public_key, local=had)]
+            assert later == sent[3:]
+
+    run(test, tmp_path)
+
+
+def test_a_commit_is_read_with_the_blocks_of_its_event(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        async with client(node) as one:
+            await pinned(one)
+            made = commit(b"body", [b"p" * 32])
+            await one.publish(INNER, TOPIC, BRANCH, made)
+            found = await one.get_commit(INNER, made.reference.id, topic=TOPIC.public_key)
+            assert found == made.blocks
+            with pytest.raises(RequestError) as refused:
+                await one.get_commit(INNER, b"?" * 32)
+            assert refused.value.code == "nextgraph.not_found"
+
+    run(test, tmp_path)
+
+
+def test_letters_go_from_inbox_to_inbox_at_once_or_when_they_are_fetched(tmp_path: Path) -> None:
+    box, own = identity("box"), identity("own box")
+    outer = ACCESS.outer
+
+    async def test(node: Node) -> None:
+        async with client(node, identity("bob")) as writer:
+            for number in range(2):
+                await writer.inboxes.post(outer, box.public_key, b"early %d" % number)
+            async with client(node) as reader:
+                inbox = await reader.inboxes.register(outer, box)
+                await writer.inboxes.post(
+                    outer, box.public_key, b"live", sender=(outer, own), blocks=commit(b"1").blocks
+                )
+                live = await anext(inbox)
+                assert (live.msg.body.msg, live.from_queue) == (b"live", False)
+                assert live.msg.body.from_inbox == own.public_key
+                assert live.msg.blocks == commit(b"1").blocks
+                for number in range(2):
+                    await reader.inboxes.fetch()
+                    letter = await anext(inbox)
+                    assert (letter.msg.body.msg, letter.from_queue) == (b"early %d" % number, True)
+                await reader.close()
+                with pytest.raises(TransportError):
+                    await anext(inbox)
+
+    run(test, tmp_path)
+
+
+def test_a_wallet_goes_from_device_to_device(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        url = f"ws://{node.addresses()['nextgraph']}"
+        broker = bytes.fromhex(node.nextgraph_peer_id or "")
+        meeting = b"m" * 32
+        async with client(node) as laptop:
+            await laptop.leave_wallet(b"sealed", meeting)
+            fetched = await nextgraph.fetch_wallet(url, broker=broker, rendezvous=meeting)
+            assert fetched == b"sealed"
+            with pytest.raises(RequestError) as refused:
+                await nextgraph.fetch_wallet(url, broker=broker, rendezvous=meeting)
+            assert refused.value.code == "nextgraph.not_found"
+            waiting = asyncio.create_task(
+                nextgraph.fetch_wallet(url, broker=broker, rendezvous=meeting, waits=True)
+            )
+            while not waiting.done():
+                with suppress(RequestError):  # until the other one is there
+                    await laptop.leave_wallet(b"handed over", meeting, waits=True)
+                await asyncio.sleep(0.01)
+            assert await waiting == b"handed over"
+
+    run(test, tmp_path)
+
+
+def test_objects_that_are_exposed_are_read_by_strangers(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        url = f"ws://{node.addresses()['nextgraph']}"
+        broker = bytes.fromhex(node.nextgraph_peer_id or "")
+        made = commit(b"public", [b"p" * 32])
+        ids = [made.reference.id]
+        async with client(node) as one:
+            await one.pin(REPO, ACCESS, publish=[TOPIC], expose_outer=True)
+            await one.publish(INNER, TOPIC, BRANCH, made)
+        shown = await nextgraph.fetch_objects(url, broker=broker, overlay=ACCESS.outer, ids=ids)
+        assert shown == [replace(made.blocks[0], commit_header_key=None)]
+        with pytest.raises(RequestError) as refused:
+            await nextgraph.fetch_objects(url, broker=broker, overlay=INNER, ids=ids)
+        assert refused.value.code == "nextgraph.overlay_mismatch"
+
+    run(test, tmp_path)
+
+
 def test_refusals_and_too_long_requests_leave_the_connection_as_it_is(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         async with client(node) as one:
@@ -271,7 +372,7 @@ def test_a_stopped_node_ends_requests_and_subscriptions(tmp_path: Path) -> None:
 def test_a_reader_that_falls_behind_is_told_and_finds_the_rest_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscription_module, "INBOX_BYTES_MAX", 1)
+    monkeypatch.setattr(feed_module, "FEED_BYTES_MAX", 1)
 
     async def test(node: Node) -> None:
         async with client(node) as writer, client(node) as reader:
@@ -348,6 +449,36 @@ def event(body: bytes = b"body", topic: nextgraph.Identity = TOPIC) -> Event:
 
 def forged() -> Event:
     return replace(event(), topic_sig=bytes(64))
+
+
+def test_forged_letters_and_those_to_others_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = identity("box")
+
+    def letter(to: nextgraph.Identity, sig: bytes | None) -> InboxReceive:
+        body = InboxBody(INNER, to.public_key, INNER, ALICE.public_key, b"message")
+        return InboxReceive(InboxMessage(body, sig or sign_inbox_message(body, ALICE), []), False)
+
+    async def test(one: nextgraph.Client, wire: LyingWire) -> None:
+        async with await one.inboxes.register(INNER, box) as inbox:
+            wire.say(letter(box, bytes(64)))
+            wire.say(letter(TOPIC, None))
+            wire.say(letter(box, None))
+            assert await anext(inbox) == letter(box, None)
+            assert inbox.refused == 1
+
+    lied_to(monkeypatch, test, (ResultCode.OK, EmptyResponse()))
+
+
+def test_a_commit_without_its_root_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = commit(b"another")
+
+    async def test(one: nextgraph.Client, _: LyingWire) -> None:
+        with pytest.raises(CodecError) as wrong:
+            await one.get_commit(INNER, b"?" * 32)
+        assert wrong.value.code == "block.id"
+
+    ends = (ResultCode.END_OF_STREAM, EmptyResponse())
+    lied_to(monkeypatch, test, (ResultCode.PARTIAL_CONTENT, made.blocks[0]), ends)
 
 
 def test_forged_events_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,89 +1,45 @@
-"""The released NextGraph client, unmodified: a wallet, documents, files, a second device.
+"""The released NextGraph clients, unmodified: a wallet, documents, files, more devices, no broker.
 
-It runs on Node.js and comes from npm as the lock file beside the script has it.
+They run on Node.js and on Python 3.10, and come from npm, as the lock file beside the script has
+it, and from PyPI.
 """
 
 import asyncio
 import json
 import os
-import struct
-import subprocess
-import zlib
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final
 
 import msgspec
 import pytest
 
+from nextgraph_devices import (
+    DEED_SECONDS,
+    PYPI_CLIENT,
+    PYPI_PYTHON,
+    SCRIPTS,
+    BrokerProcess,
+    Device,
+    image,
+    node_device,
+    python_device,
+)
 from nodes import node_config
 from npm_support import npm_packages
+from pypi_support import pypi_python
 from rillnode.actors.nextgraph.records import PREFIX
 from rillnode.node.config import NextgraphListener
 from rillnode.node.runtime import Node
 
-SCRIPTS: Final = Path(__file__).with_name("nextgraph_clients")
-DEED_SECONDS: Final = 120.0
 TEST_SECONDS: Final = 300.0
+LONG_SECONDS: Final = 900.0
+SILENT_SECONDS: Final = 65.0
+"""Longer than any broker's patience may be: these clients say nothing of their own accord."""
+
+ECHO: Final = "did:ng:z:echo"
 
 pytestmark = pytest.mark.npm
-
-
-class Device:
-    """One process with a NextGraph client."""
-
-    def __init__(self, packages: Path) -> None:
-        self._packages = packages
-
-    async def __aenter__(self) -> Self:
-        self._process = await asyncio.create_subprocess_exec(
-            "node",
-            str(SCRIPTS / "device.js"),
-            env={**os.environ, "NODE_PATH": str(self._packages)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.wait()
-
-    async def do(self, deed: str, **details: Any) -> dict[str, Any]:
-        """Have the client do something; return what came of it."""
-        said, heard = self._process.stdin, self._process.stdout
-        assert said is not None
-        assert heard is not None
-        said.write(json.dumps({"do": deed, **details}).encode() + b"\n")
-        async with asyncio.timeout(DEED_SECONDS):
-            while line := await heard.readline():
-                if line.startswith(b"=> "):
-                    answer: dict[str, Any] = json.loads(line[3:])
-                    assert "error" not in answer, (deed, answer)
-                    return answer
-        raise AssertionError(f"the client has ended at {deed!r}")
-
-    async def reads(self, document: str, texts: list[str]) -> None:
-        """Wait until the client has these texts of a document."""
-        async with asyncio.timeout(DEED_SECONDS):
-            while (await self.do("read", document=document))["texts"] != texts:
-                await asyncio.sleep(0.1)
-
-
-def image(path: Path) -> Path:
-    """A picture, which every wallet needs."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    rows = b"".join(b"\0" + bytes((x * y + x) % 256 for x in range(600)) for y in range(200))
-    header = struct.pack(">IIBBBBB", 200, 200, 8, 2, 0, 0, 0)
-    chunks = (b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*one) for one in chunks))
-    return path
 
 
 def test_an_invited_user_s_second_device_has_everything_and_edits_go_both_ways(
@@ -100,7 +56,9 @@ def test_an_invited_user_s_second_device_has_everything_and_edits_go_both_ways(
     async def main() -> None:
         async with AsyncExitStack() as stack, asyncio.timeout(TEST_SECONDS):
             node = await stack.enter_async_context(Node(config))
-            first, second = [await stack.enter_async_context(Device(packages)) for _ in range(2)]
+            first, second = [
+                await stack.enter_async_context(node_device(packages)) for _ in range(2)
+            ]
             answer = await node.client.ask("nextgraph", b"{}")
             invited = json.loads(answer.payload)
             text = invited["link"].removeprefix("/#/i/")
@@ -133,3 +91,82 @@ def test_an_invited_user_s_second_device_has_everything_and_edits_go_both_ways(
 
 async def names(node: Node) -> list[str]:
     return [info.name for info in await node.client.streams(PREFIX)]
+
+
+@pytest.mark.long
+def test_devices_in_two_languages_share_a_wallet_and_merge_what_they_wrote_without_a_broker(
+    tmp_path: Path,
+) -> None:
+    packages, python = npm_packages(SCRIPTS), pypi_python(PYPI_PYTHON, PYPI_CLIENT)
+    wallet, sent, received = tmp_path / "wallet.ngw", tmp_path / "sent", tmp_path / "received"
+    sent.write_bytes(os.urandom(2_500_000))
+    home = tmp_path / "node"
+    home.mkdir()
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack, asyncio.timeout(LONG_SECONDS):
+            broker = await stack.enter_async_context(BrokerProcess(home))
+            laptop, phone = [
+                await stack.enter_async_context(node_device(packages)) for _ in range(2)
+            ]
+            opening = await laptop.do(
+                "create",
+                port=broker.port,
+                peer=broker.peer_id,
+                code=None,
+                image=str(image(tmp_path / "image.png")),
+                file=str(wallet),
+            )
+            opening["file"] = str(wallet)
+            document = (await laptop.do("make"))["document"]
+            await laptop.do("write", document=document, text="1 laptop")
+
+            # A device in the other language has it; live from here on, both ways, after a silence.
+            script = await stack.enter_async_context(python_device(python))
+            await script.do("open", **opening)
+            await asyncio.sleep(SILENT_SECONDS)
+            await echoes(script, laptop, document, ["1 laptop"])
+            await script.do("write", document=document, text="2 script")
+            await laptop.reads(document, ["1 laptop", "2 script"])
+            await laptop.do("write", document=document, text="3 laptop")
+            await echoes(script, laptop, document, ["1 laptop", "2 script", "3 laptop"])
+            other = (await script.do("make"))["document"]
+            await script.do("write", document=other, text="1 script")
+
+            # All write at one time, two of them offline; the broker dies.
+            file = (await laptop.do("upload", path=str(sent)))["file"]
+            await phone.do("open", **opening)
+            await phone.reads(document, ["1 laptop", "2 script", "3 laptop"])
+            await phone.reads(other, ["1 script"])
+            await laptop.do("disconnect")
+            await phone.do("disconnect")
+            await laptop.do("write", document=document, text="4 laptop")
+            await script.do("write", document=document, text="5 script")
+            await broker.kill()
+            await phone.do("write", document=document, text="6 phone")
+            await broker.start()
+            await phone.do("connect")
+            await laptop.do("connect")
+            texts = ["1 laptop", "2 script", "3 laptop", "4 laptop", "5 script", "6 phone"]
+            await laptop.reads(document, texts)
+            await phone.reads(document, texts)
+            await phone.do("download", file=file, path=str(received))
+            assert received.read_bytes() == sent.read_bytes()
+
+            # And a device that has nothing yet gets everything.
+            last = await stack.enter_async_context(python_device(python))
+            await last.do("open", **opening)
+            await echoes(last, laptop, document, texts)
+
+    asyncio.run(main())
+
+
+async def echoes(writer: Device, reader: Device, document: str, texts: list[str]) -> None:
+    """Wait until the writer has these texts of a document, as it shows to the reader."""
+    async with asyncio.timeout(DEED_SECONDS):
+        while True:
+            await writer.do("echo", document=document)
+            answer = await reader.do("read", document=document, predicate=ECHO)
+            if answer["texts"] == texts:
+                return
+            await asyncio.sleep(0.2)

@@ -6,9 +6,10 @@
 //   {"do": "open", "file": "PATH", "words": [...], "pin": [...]}
 //   {"do": "make"} -> {"document": "did:ng:..."}
 //   {"do": "write", "document": ..., "text": ...}
-//   {"do": "read", "document": ...} -> {"texts": [...]}
+//   {"do": "read", "document": ..., "predicate": "did:ng:z:text"} -> {"texts": [...]}
 //   {"do": "upload", "path": ...} -> {"file": "did:ng:..."}
 //   {"do": "download", "file": "did:ng:...", "path": ...} -> {"bytes": 1000}
+//   {"do": "disconnect"}, {"do": "connect"}: what is written in between waits on the device
 //
 // usage: NODE_PATH=... node device.js
 globalThis.WebSocket = require('ws');
@@ -18,13 +19,13 @@ const ng = require('nextgraph');
 
 const PIN = [1, 2, 1, 3];
 const PREDICATE = 'did:ng:z:text';
-let session;
+let session, user;
 
 function userId(key) {
   return Buffer.concat([Buffer.from([0]), Buffer.from(key)]).reverse().toString('base64url');
 }
 
-async function connect(user) {
+async function connect() {
   const status = await ng.user_connect(ng.client_info(), userId(user.Ed25519PubKey), undefined);
   const [one] = Object.values(status);
   if (!one || one.error) throw new Error('not connected: ' + JSON.stringify(status));
@@ -61,7 +62,8 @@ const deeds = {
     });
     fs.writeFileSync(file, Buffer.from(wallet.wallet_file));
     session = wallet.session_id;
-    await connect(wallet.user);
+    user = wallet.user;
+    await connect();
     return { words: wallet.mnemonic_str, pin: PIN };
   },
 
@@ -69,10 +71,20 @@ const deeds = {
     const wallet = await ng.wallet_read_file(new Uint8Array(fs.readFileSync(file)));
     const opened = ng.wallet_open_with_mnemonic_words(wallet, words, pin);
     await ng.wallet_import(wallet, opened, true);
-    const user = opened.V0.personal_site;
+    user = opened.V0.personal_site;
     const started = await ng.session_in_memory_start(opened.V0.wallet_id, user);
     session = started.session_id;
-    await connect(user);
+    await connect();
+    return {};
+  },
+
+  async disconnect() {
+    await ng.user_disconnect(userId(user.Ed25519PubKey));
+    return {};
+  },
+
+  async connect() {
+    await connect();
     return {};
   },
 
@@ -107,8 +119,8 @@ const deeds = {
     return { bytes: fs.statSync(path).size };
   },
 
-  async read({ document }) {
-    const query = `SELECT ?text WHERE { ?s <${PREDICATE}> ?text }`;
+  async read({ document, predicate = PREDICATE }) {
+    const query = `SELECT ?text WHERE { ?s <${predicate}> ?text }`;
     const found = await ng.sparql_query(session, query, undefined, document);
     return { texts: found.results.bindings.map((row) => row.text.value).sort() };
   },

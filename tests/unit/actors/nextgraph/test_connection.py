@@ -30,12 +30,9 @@ from rillnode.codecs.nextgraph.client import ClientMessage
 from rillnode.codecs.nextgraph.events import sign_event
 from rillnode.codecs.nextgraph.external import (
     Blocks,
-    ExportedWallet,
-    ExtEmpty,
     ExtObjectGet,
     ExtRequest,
     ExtResponse,
-    WalletGetExport,
 )
 from rillnode.codecs.nextgraph.messages import encode_message
 from rillnode.codecs.nextgraph.requests import (
@@ -142,6 +139,20 @@ def test_an_id_that_is_none_of_a_client_s_ends_the_connection(number: int) -> No
         await client.settle()
         assert client.wire.closed is not None
         assert client.wire.closed[0] == 4_004
+
+    with_broker(test)
+
+
+def test_what_only_brokers_forward_ends_the_connection() -> None:
+    async def test(broker: Broker) -> None:
+        for name in ("event", "block"):
+            client = await broker.client(name=name)
+            event, _ = client.event()
+            content = event if name == "event" else event.content.blocks[0]
+            message = encode_message(ClientMessage(INNER, content))
+            client.events.messages_received([client.dialogue.seal(message)])
+            await client.settle()
+            assert client.wire.closed == (4_004, "InvalidState")
 
     with_broker(test)
 
@@ -336,50 +347,12 @@ def test_nothing_is_kept_of_connections_that_have_ended() -> None:
 # Who comes for something else --------------------------------------------------------------------
 
 
-async def external(broker: Broker, content: WalletGetExport | ExtObjectGet) -> ExtResponse:
+async def external(broker: Broker, content: ExtObjectGet) -> ExtResponse:
     visitor = await broker.visit(ExtRequest(0, content))
     (response,) = visitor.said
     assert isinstance(response, ExtResponse)
     assert visitor.wire.closed == (1_000, "NoError")
     return response
-
-
-def test_a_wallet_is_left_and_fetched_once() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        assert await client.result(NIL_OVERLAY, WalletPutExport(b"wallet", ID, False)) == 0
-        first = await external(broker, WalletGetExport(ID, False))
-        assert (first.result, first.content) == (ResultCode.OK, ExportedWallet(b"wallet"))
-        second = await external(broker, WalletGetExport(ID, False))
-        assert (second.result, second.content) == (ResultCode.NOT_FOUND, ExtEmpty())
-
-    with_broker(test)
-
-
-def test_a_wallet_is_handed_over_at_a_rendezvous() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        put = WalletPutExport(b"wallet", ID, True)
-        assert await client.result(NIL_OVERLAY, put) == ResultCode.NOT_FOUND
-        visitor = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
-        assert visitor.said == []
-        assert await client.result(NIL_OVERLAY, put) == ResultCode.OK
-        await visitor.settle()
-        (response,) = visitor.said
-        assert response.content == ExportedWallet(b"wallet")
-
-    with_broker(test)
-
-
-def test_nobody_waits_for_a_wallet_for_ever() -> None:
-    async def test(broker: Broker) -> None:
-        visitor = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
-        broker.core.clock.advance(601.0)
-        await visitor.settle()
-        (response,) = visitor.said
-        assert response.result == ResultCode.EXPORT_WALLET_TIME_OUT
-
-    with_broker(test)
 
 
 def test_objects_are_given_to_strangers_where_they_are_exposed() -> None:
