@@ -1,11 +1,12 @@
 """Network layer: what trackers and nodes say to each other.
 
-The same five messages are spoken in three forms, all of them JSON in one WebSocket frame:
+The same five messages are spoken in four forms, all of them JSON in one WebSocket frame:
 
     OBJECT          {"version":"13.0.0","code":0-4,"payload":{..}}     streamr-network to 19
     ARRAY           [1,type,requestId,..] with trackers, types 1-4     streamr-network 20 to 22
                     [2,..] between nodes: the control message itself
     SPECIFICATION   ["4.4.3",type,source,..], types 0-4                the specification's text
+    EXTENDED        ["4.4.3+rillnode",type,source,..], types 0-4       between nodes of this kind
 
     message            code, type   ARRAY   fields
     StatusMessage      0            1       status
@@ -14,9 +15,10 @@ The same five messages are spoken in three forms, all of them JSON in one WebSoc
     StorageNodes       3            4       streamId, streamPartition, nodeAddresses
     Wrapper            4            -       a control message
 
-The specification's form has neither partition nor counter, and its status is a text; to 13 there
-is no counter. A receiver knows the sender by the connection, so `source` is only carried. The
-specification's example of StorageNodes shows type 1; its table says 3, and the table counts.
+The specification's form has neither partition nor counter, and its status is a text; EXTENDED has
+partition and counter behind the specification's fields. To 13 there is no counter. A receiver
+knows the sender by the connection, so `source` is only carried. The specification's example of
+StorageNodes shows type 1; its table says 3, and the table counts.
 
 Source: frames of streamr-network 13.0.0, 19.1.0 and 22.1.0; streamr-specs a65e0f9, Network Layer.
 """
@@ -39,6 +41,7 @@ TRACKER_VERSION: Final = 1
 """First element of arrays to and from trackers; control messages begin with 2."""
 
 SPECIFICATION_VERSION: Final = "4.4.3"
+EXTENDED_VERSION: Final = "4.4.3+rillnode"
 OBJECT_VERSION: Final = "19.1.0"
 
 PEER_ID_HEADER: Final = "streamr-peer-id"
@@ -61,6 +64,7 @@ class Form(Enum):
     OBJECT = "object"
     ARRAY = "array"
     SPECIFICATION = "specification"
+    EXTENDED = "extended"
 
 
 class StreamStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -163,6 +167,15 @@ _SPECIFICATION_FIELDS: Final[dict[type[Message], tuple[str, ...]]] = {
     FindStorageNodes: ("streamId",),
     StorageNodes: ("streamId", "nodeAddresses"),
 }
+_FIELDS: Final[dict[Form, dict[type[Message], tuple[str, ...]]]] = {
+    Form.SPECIFICATION: _SPECIFICATION_FIELDS,
+    Form.EXTENDED: {
+        StatusMessage: ("status",),
+        Instruction: ("streamId", "nodeAddresses", "streamPartition", "counter"),
+        FindStorageNodes: ("streamId", "streamPartition"),
+        StorageNodes: ("streamId", "nodeAddresses", "streamPartition"),
+    },
+}
 _PARTITIONED: Final = (Instruction, FindStorageNodes, StorageNodes)
 
 _ANY: Final = msgspec.json.Decoder[Any](Any)
@@ -174,9 +187,9 @@ class Frame:
     """A message as it is sent, in its form.
 
     Attributes:
-        version: the sender's package, in the forms OBJECT and SPECIFICATION.
+        version: the sender's package, in all forms but ARRAY.
         request_id: of the form ARRAY with trackers; empty where an answer belongs to no request.
-        source: the sender as the form SPECIFICATION names it.
+        source: the sender as the forms SPECIFICATION and EXTENDED name it.
     """
 
     message: Message
@@ -190,14 +203,14 @@ def decode_frame(text: str | bytes) -> Frame:
     """Decode one frame of any form; what follows the known fields is ignored.
 
     Raises:
-        CodecError: as `read_json`; `network.form`, none of the three; `network.type`, no such
+        CodecError: as `read_json`; `network.form`, none of the four; `network.type`, no such
             message; `codec.field`, a field is missing or wrong.
     """
     match read_json(_ANY, text):
         case {"version": _, "code": _, "payload": _} as value:
             frame = _read_object(value)
         case [str(), *_] as value:
-            frame = _read_specification_array(value, text)
+            frame = _read_specified_array(value, text)
         case [1, *_] as value:
             frame = _read_tracker_array(value)
         case [2, *_]:
@@ -219,12 +232,13 @@ def encode_frame(frame: Frame) -> str:
     """
     message = frame.message
     number = _TYPES.index(type(message))
-    if frame.form is Form.SPECIFICATION:
+    if frame.form is not Form.SPECIFICATION:
+        _check_partition(message)
+    if (fields := _FIELDS.get(frame.form)) is not None:
         head = [frame.version, number, frame.source]
         if isinstance(message, Wrapper):
             return write_json([*head, msgspec.Raw(message.payload.encode())])
-        return write_json(head + _values(message, _SPECIFICATION_FIELDS))
-    _check_partition(message)
+        return write_json(head + _values(message, fields))
     if frame.form is Form.OBJECT:
         payload = message.status if isinstance(message, StatusMessage) else message
         return write_json({"version": frame.version, "code": number, "payload": payload})
@@ -251,9 +265,10 @@ def _read_tracker_array(value: Sequence[Any]) -> Frame:
     return Frame(message=message, form=Form.ARRAY, request_id=request_id)
 
 
-def _read_specification_array(value: Sequence[Any], text: str | bytes) -> Frame:
+def _read_specified_array(value: Sequence[Any], text: str | bytes) -> Frame:
     version, number, source = _convert(value[:3], tuple[str, int, str])
     kind = _type_of(number)
+    form = Form.EXTENDED if version == EXTENDED_VERSION else Form.SPECIFICATION
     message: Message
     if kind is Wrapper:
         _convert(value[3:4], tuple[list[Any]])
@@ -261,8 +276,8 @@ def _read_specification_array(value: Sequence[Any], text: str | bytes) -> Frame:
         payload = read_json(_ELEMENTS, text)[3]
         message = Wrapper(payload=bytes(payload).decode())
     else:
-        message = _convert(dict(zip(_SPECIFICATION_FIELDS[kind], value[3:], strict=False)), kind)
-    return Frame(message=message, form=Form.SPECIFICATION, version=version, source=source)
+        message = _convert(dict(zip(_FIELDS[form][kind], value[3:], strict=False)), kind)
+    return Frame(message=message, form=form, version=version, source=source)
 
 
 def _type_of(number: int) -> type[Message]:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from random import Random
+from hashlib import shake_128
 from typing import Final
 
 from rillnode.actors.streams.subscription import CHUNK_BYTES
@@ -49,8 +49,7 @@ class Share:
 def payload_of(producer: str, number: int, size: int) -> bytes:
     """One entry's bytes: who pushes it, its number, and filling that depends on both."""
     head = MARKER + f"{producer} {number} ".encode()
-    filling = Random(f"{producer} {number}").randbytes(max(0, size - len(head)))
-    return (head + filling)[: max(size, len(head))]
+    return head + shake_128(head).digest(max(0, size - len(head)))
 
 
 class Program:

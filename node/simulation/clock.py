@@ -21,14 +21,15 @@ class MachineClock:
     def __init__(self, loop: ProcessLoop) -> None:
         self.loop = loop
         self.ahead_ms = 0
+        self._scheduler = loop.scheduler
 
     def now_ms(self) -> int:
         """Milliseconds since 1970, as this machine believes."""
-        return EPOCH_MS + self.ahead_ms + int(self.loop.time() * 1_000)
+        return EPOCH_MS + self.ahead_ms + int(self._scheduler.now * 1_000)
 
     def monotonic(self) -> float:
         """Virtual seconds; a clock that is set does not change them."""
-        return self.loop.time()
+        return self._scheduler.now
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         """Call back in the process that runs now."""

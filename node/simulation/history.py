@@ -94,6 +94,7 @@ class History:
 
     def __post_init__(self) -> None:
         self._hash = blake2b(digest_size=16)
+        self._ends: dict[Log, int] = {}
 
     # Deeds are hashed under these words; to change one changes every trace hash.
 
@@ -132,7 +133,7 @@ class History:
 
     def confirmed_end(self, log: Log) -> int:
         """The index after the last that anybody has seen."""
-        return max(self.logs.get(log, {-1: b""})) + 1
+        return self._ends.get(log, 0)
 
     # Readers ---------------------------------------------------------------------------------
 
@@ -141,6 +142,8 @@ class History:
         if log[0] in self.lost:
             return
         known = self.logs.setdefault(log, {}).setdefault(index, payload)
+        if index >= self._ends.get(log, 0):
+            self._ends[log] = index + 1
         if known != payload:
             self.broken(
                 "index-reassigned",

@@ -40,28 +40,70 @@ class Life(Enum):
     DEAD = "dead"
 
 
+class Call(asyncio.TimerHandle):
+    """A callback that is to run once; asyncio's own handle with what the scheduler needs of it.
+
+    There is one for each callback of a run, so it does nothing that can be left out: it is not
+    made by asyncio's constructors, and the scheduler reads its attributes.
+
+    Attributes:
+        loop: of the process that it belongs to.
+        dropped: whether it was cancelled.
+    """
+
+    __slots__ = ("args", "callback", "context", "dropped", "loop", "time")
+
+    def __init__(
+        self,
+        loop: "ProcessLoop",
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+        time: float = 0.0,
+    ) -> None:
+        self.loop = loop
+        self.callback = callback
+        self.args = args
+        self.context = contextvars.copy_context() if context is None else context
+        self.time = time
+        self.dropped = False
+
+    def __repr__(self) -> str:
+        return f"<Call {self.callback!r} of {self.loop!r}>"
+
+    def when(self) -> float:
+        """The time for which it was made."""
+        return self.time
+
+    def cancel(self) -> None:
+        """Never run it; harmless after it has run."""
+        self.dropped = True
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self.dropped
+
+
 class Scheduler:
     """Virtual time and everything that is to happen.
 
     Attributes:
         now: seconds since the run began.
         handled: callbacks run so far.
+        ready: runs a call after those that are ready already.
     """
 
     def __init__(self) -> None:
         self.now = 0.0
         self.handled = 0
-        self._ready: deque[tuple[ProcessLoop, asyncio.Handle]] = deque()
-        self._timers: list[tuple[float, int, ProcessLoop, asyncio.Handle]] = []
+        self._ready: deque[Call] = deque()
+        self.ready = self._ready.append
+        self._timers: list[tuple[float, int, Call]] = []
         self._order = count()
 
-    def ready(self, loop: "ProcessLoop", handle: asyncio.Handle) -> None:
-        """Run a callback after those that are ready already."""
-        self._ready.append((loop, handle))
-
-    def at(self, when: float, loop: "ProcessLoop", handle: asyncio.Handle) -> None:
-        """Run a callback at a time, which may be past."""
-        heapq.heappush(self._timers, (when, next(self._order), loop, handle))
+    def at(self, call: Call) -> None:
+        """Run a call at its time, which may be past."""
+        heapq.heappush(self._timers, (call.time, next(self._order), call))
 
     def run_until(self, done: "asyncio.Future[Any]") -> None:
         """Let things happen until `done` is.
@@ -69,7 +111,7 @@ class Scheduler:
         Raises:
             SimulationStuck: that never comes.
         """
-        ready = self._ready
+        ready, alive = self._ready, Life.RUNNING
         running: ProcessLoop | None = None
         last = self.handled + EVENTS_MAX
         try:
@@ -77,31 +119,39 @@ class Scheduler:
                 if not ready:
                     self._advance()
                     continue
-                loop, handle = ready.popleft()
-                if loop.life is not Life.RUNNING:
-                    loop.keep(handle)
-                elif not handle.cancelled():
-                    if loop is not running:
-                        running = loop
-                        asyncio._set_running_loop(loop)
-                    self.handled += 1
-                    handle._run()  # pyright: ignore[reportPrivateUsage]
-                    if self.handled > last:
-                        raise SimulationStuck(f"more than {EVENTS_MAX:,} callbacks")
+                call = ready.popleft()
+                if call.dropped:
+                    continue
+                loop = call.loop
+                if loop.life is not alive:
+                    loop.keep(call)
+                    continue
+                if loop is not running:
+                    running = loop
+                    asyncio._set_running_loop(loop)
+                self.handled += 1
+                try:
+                    call.context.run(call.callback, *call.args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    message = f"Exception in callback {call.callback!r}"
+                    loop.call_exception_handler({"message": message, "exception": error})
+                if self.handled > last:
+                    raise SimulationStuck(f"more than {EVENTS_MAX:,} callbacks")
         finally:
             asyncio._set_running_loop(None)
 
     def _advance(self) -> None:
         """Let time jump to the next timer, and make ready all that are due then."""
         timers, ready = self._timers, self._ready
-        while timers and timers[0][3].cancelled():
+        while timers and timers[0][2].dropped:
             heapq.heappop(timers)
         if not timers:
             raise SimulationStuck("nothing is left to happen")
-        self.now = max(self.now, timers[0][0])
-        while timers and timers[0][0] <= self.now:
-            _, _, loop, handle = heapq.heappop(timers)
-            ready.append((loop, handle))
+        now = self.now = max(self.now, timers[0][0])
+        while timers and timers[0][0] <= now:
+            ready.append(heapq.heappop(timers)[2])
 
 
 class ProcessLoop(asyncio.BaseEventLoop):
@@ -112,6 +162,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
     runs by itself: the scheduler runs its callbacks.
 
     Attributes:
+        scheduler: runs its callbacks.
         name: of the process, for people.
         life: whether its callbacks run.
         errors: what its callbacks have raised.
@@ -123,8 +174,8 @@ class ProcessLoop(asyncio.BaseEventLoop):
         self.sockets: dict[asyncio.Transport, None] = {}
         self.life = Life.RUNNING
         self.errors: list[dict[str, Any]] = []
-        self._scheduler = scheduler
-        self._kept: list[asyncio.Handle] = []
+        self.scheduler = scheduler
+        self._kept: list[Call] = []
         # A task that is waited for by nobody must not be collected as garbage.
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._failed: list[asyncio.Task[Any]] = []
@@ -134,10 +185,10 @@ class ProcessLoop(asyncio.BaseEventLoop):
 
     # A process's life ------------------------------------------------------------------------
 
-    def keep(self, handle: asyncio.Handle) -> None:
-        """Take a callback that cannot run now."""
+    def keep(self, call: Call) -> None:
+        """Take a call that cannot run now."""
         if self.life is Life.PAUSED:
-            self._kept.append(handle)
+            self._kept.append(call)
 
     def pause(self) -> None:
         """Stand still until `resume`, as a process that is stopped or collects garbage."""
@@ -149,8 +200,8 @@ class ProcessLoop(asyncio.BaseEventLoop):
         if self.life is Life.PAUSED:
             self.life = Life.RUNNING
             kept, self._kept = self._kept, []
-            for handle in kept:
-                self._scheduler.ready(self, handle)
+            for call in kept:
+                self.scheduler.ready(call)
 
     def kill(self) -> None:
         """Never run anything again."""
@@ -173,7 +224,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         """Virtual seconds."""
-        return self._scheduler.now
+        return self.scheduler.now
 
     def call_soon(
         self,
@@ -182,9 +233,9 @@ class ProcessLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         """Run a callback at this very time, after those that are ready already."""
-        handle = asyncio.Handle(callback, args, self, context)
-        self._scheduler.ready(self, handle)
-        return handle
+        call = Call(self, callback, args, context)
+        self.scheduler.ready(call)
+        return call
 
     def call_soon_threadsafe(
         self,
@@ -203,7 +254,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """Run a callback after virtual seconds."""
-        return self.call_at(self._scheduler.now + delay, callback, *args, context=context)
+        return self.call_at(self.scheduler.now + delay, callback, *args, context=context)
 
     def call_at(
         self,
@@ -213,12 +264,9 @@ class ProcessLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """Run a callback at a virtual time."""
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
-        self._scheduler.at(when, self, handle)
-        return handle
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Nothing to do: the scheduler passes over cancelled timers."""
+        call = Call(self, callback, args, context, when)
+        self.scheduler.at(call)
+        return call
 
     # Futures and tasks -----------------------------------------------------------------------
 

@@ -176,6 +176,7 @@ class Network:
         self._table = table
         self._jitter_seconds = table.jitter_ms / 1_000
         self._byte_seconds = 8e-6 / table.bandwidth_mbit if table.bandwidth_mbit else 0.0
+        self._even = table == NetworkTable()
         self._loop = ProcessLoop(scheduler, "network")
         self._connections: Counter[tuple[str, str]] = Counter()
         self._blocks: Counter[tuple[str, str]] = Counter()
@@ -222,16 +223,20 @@ class Network:
     def _release(self, which: Callable[[Pipe], bool]) -> None:
         for pipe in [one for one in self._stalled if which(one)]:
             del self._stalled[pipe]
-            late = self._way_seconds(pipe) + pipe.random.random() * RESEND_SECONDS
+            late = pipe.way_seconds + pipe.random.random() * RESEND_SECONDS
             self._loop.call_later(late, pipe.unblocked)
 
     # What pipes ask --------------------------------------------------------------------------
 
     def arrival(self, pipe: Pipe, size: int) -> float:
         """When a segment that is sent now arrives."""
-        table, random, now = self._table, pipe.random, self.scheduler.now
-        delay = self._way_seconds(pipe)
         self.counts["segments"] += 1
+        now = self.scheduler.now
+        return now + (pipe.way_seconds if self._even else self._delay(pipe, size, now))
+
+    def _delay(self, pipe: Pipe, size: int, now: float) -> float:
+        """What a segment needs on a network that is slow or bad."""
+        table, random, delay = self._table, pipe.random, pipe.way_seconds
         if self._jitter_seconds:
             delay += random.expovariate(1.0 / self._jitter_seconds)
         if table.loss:
@@ -251,7 +256,7 @@ class Network:
             host = self.hosts[pipe.source]
             host.free_at = max(host.free_at, now) + size * self._byte_seconds
             delay += host.free_at - now
-        return now + delay
+        return delay
 
     def carry(self, pipe: Pipe, when: float, arrive: Callable[[], object]) -> None:
         """Call `arrive` then, whoever lives or not."""
@@ -278,6 +283,8 @@ class Network:
         """Bytes arrive, as they are or harmed."""
         for watcher in self.watchers:
             watcher.delivered(pipe, data)
+        if not self._harm:
+            return data
         way = (pipe.source, pipe.target)
         if way not in self._harm or not pipe.last:
             return data
@@ -290,10 +297,6 @@ class Network:
         place = pipe.random.randrange(len(data))
         flipped = data[place] ^ 1 << pipe.random.randrange(8)
         return data[:place] + bytes((flipped,)) + data[place + 1 :]
-
-    def _way_seconds(self, pipe: Pipe) -> float:
-        source, target = self.hosts[pipe.source], self.hosts[pipe.target]
-        return self._latency.seconds(source.number, target.number) + self.processing_seconds
 
     # Connecting ------------------------------------------------------------------------------
 
@@ -320,8 +323,9 @@ class Network:
     def _pipe(self, source: Host, target: Host, *, dialling: bool) -> Pipe:
         way = (source.name, target.name)
         self._connections[way] += 1
-        random = self.random(f"{way[0]}>{way[1]} {self._connections[way]}")
-        return Pipe(self, *way, dialling=dialling, random=random)
+        seconds = self._latency.seconds(source.number, target.number) + self.processing_seconds
+        number = self._connections[way]
+        return Pipe(self, *way, number, dialling=dialling, way_seconds=seconds)
 
     def _knock(self, near: StreamTransport, out: Pipe, port: int, again: float) -> None:
         """Ask for a connection, again after `again` seconds where the way is blocked."""
@@ -336,7 +340,7 @@ class Network:
         source, target = self.hosts[out.source], self.hosts[out.target]
         factory = target.listeners.get(port)
         if factory is None:
-            self._loop.call_later(self._way_seconds(out), near.sign_arrived, Sign.RESET)
+            self._loop.call_later(out.way_seconds, near.sign_arrived, Sign.RESET)
             return
         back = self._pipe(target, source, dialling=False)
         far = StreamTransport(target.loop, back, (source.name, FREE_PORT_MIN))

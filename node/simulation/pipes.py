@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from functools import cached_property
 from random import Random
 from typing import Final, Protocol
 
@@ -34,6 +35,10 @@ Item = bytes | Sign
 
 class Carrier(Protocol):
     """The part of a network that a pipe needs."""
+
+    def random(self, purpose: str) -> Random:
+        """A source of chance of its own for each purpose."""
+        ...
 
     def arrival(self, pipe: "Pipe", size: int) -> float:
         """When a segment that is sent now arrives."""
@@ -63,7 +68,7 @@ class Pipe:
         source: name of the host that sends.
         target: name of the host that receives.
         dialling: whether the source is the side that has dialled.
-        random: decides what happens to its segments, apart from all other pipes.
+        way_seconds: what a segment needs at least, from the sender's call to the receiver.
         last: the bytes that were delivered last, for who replays them.
     """
 
@@ -71,17 +76,30 @@ class Pipe:
     receiver: "StreamTransport"
 
     def __init__(
-        self, carrier: Carrier, source: str, target: str, *, dialling: bool, random: Random
+        self,
+        carrier: Carrier,
+        source: str,
+        target: str,
+        number: int,
+        *,
+        dialling: bool,
+        way_seconds: float,
     ) -> None:
         self.source = source
         self.target = target
         self.dialling = dialling
-        self.random = random
+        self.way_seconds = way_seconds
         self.last = b""
         self._carrier = carrier
+        self._number = number
         self._items: deque[tuple[float, Item]] = deque()
         self._under_way = False
         self.unread_bytes = 0
+
+    @cached_property
+    def random(self) -> Random:
+        """Decides what happens to its segments, apart from all other pipes; made when needed."""
+        return self._carrier.random(f"{self.source}>{self.target} {self._number}")
 
     def send(self, item: Item) -> None:
         """Send what has room in the window."""
@@ -169,6 +187,9 @@ class StreamTransport(asyncio.Transport):
         if self._closing or self._gone or not data:
             return
         whole = bytes(data)
+        if not self._buffer and len(whole) <= SEGMENT_BYTES and self._has_room():
+            self._out.send(whole)
+            return
         for at in range(0, len(whole), SEGMENT_BYTES):
             self._buffer.append(whole[at : at + SEGMENT_BYTES])
         self._buffered += len(whole)
@@ -266,7 +287,7 @@ class StreamTransport(asyncio.Transport):
 
     def _push(self) -> None:
         out, buffer = self._out, self._buffer
-        while buffer and out.unread_bytes < WINDOW_BYTES:
+        while buffer and self._has_room():
             segment = buffer.popleft()
             self._buffered -= len(segment)
             out.send(segment)
@@ -275,6 +296,9 @@ class StreamTransport(asyncio.Transport):
             self.loop.call_soon(self._resume_writing)
         if self._closing and not buffer:
             self._end(None, tell=Sign.END)
+
+    def _has_room(self) -> bool:
+        return self._out.unread_bytes < WINDOW_BYTES
 
     def _resume_writing(self) -> None:
         if not self._gone:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.limits import OVERLAY_DEGREE_MAX
 from rillnode.node.config.kinds import Count, Seconds
 
 Chance = Annotated[float, Meta(ge=0, le=1)]
@@ -177,6 +178,8 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
         mode: `model`: flooding without protocol; `protocol`: real nodes and clients.
         nodes: How many nodes.
         degree: Neighbours of each node in the overlay.
+        overlay: In protocol mode, that real nodes share one stream over an overlay which a tracker
+            forms, and nothing else happens: how messages spread is measured as in model mode.
         messages: How many messages are published in all.
         processing_ms: What a node needs for each message before it hands it on.
         seconds: How long faults happen; publishing is spread over this time.
@@ -195,6 +198,7 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
     mode: Literal["model", "protocol"] = "protocol"
     nodes: Annotated[int, Meta(ge=1, le=MODEL_NODES_MAX)] = 3
     degree: Count = 4
+    overlay: bool = False
     messages: Count = 200
     processing_ms: NotNegative = 0.0
     seconds: Seconds = 30.0
@@ -260,6 +264,8 @@ def _problem(scenario: Scenario) -> str:
         return ""
     if scenario.nodes > PROTOCOL_NODES_MAX:
         return f'nodes: mode = "protocol" runs at most {PROTOCOL_NODES_MAX}'
+    if scenario.overlay:
+        return _overlay_problem(scenario)
     if scenario.random_faults.count and not scenario.random_faults.kinds:
         return "random_faults.kinds: expected at least one"
     for number, fault in enumerate(scenario.fault):
@@ -267,4 +273,14 @@ def _problem(scenario: Scenario) -> str:
             match = _HOST.fullmatch(name)
             if match is None or int(match[1]) >= scenario.nodes:
                 return f"fault[{number}].nodes: {name!r}: expected n0 to n{scenario.nodes - 1}"
+    return ""
+
+
+def _overlay_problem(scenario: Scenario) -> str:
+    if not 2 <= scenario.degree <= OVERLAY_DEGREE_MAX:
+        return f"degree: a tracker takes 2 to {OVERLAY_DEGREE_MAX}"
+    if scenario.nodes < 2:
+        return "nodes: an overlay has at least two"
+    if scenario.fault or scenario.random_faults.count:
+        return "overlay: faults are of scenarios without it"
     return ""

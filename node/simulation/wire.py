@@ -18,7 +18,7 @@ class _Direction:
     """The records of one direction of a connection."""
 
     def __init__(self, skip: int) -> None:
-        self.rest = bytearray()
+        self.rest = b""
         self.skip = skip
         self.records = 0
         self.heads: dict[bytes, None] = {}
@@ -44,17 +44,16 @@ class WireAudit:
         if direction is None:
             skip = PREAMBLE_BYTES if pipe.dialling else 0
             direction = self._directions[pipe] = _Direction(skip)
-        rest = direction.rest
-        rest += data
-        at = min(direction.skip, len(rest))
+        rest = direction.rest + data if direction.rest else data
+        at, size = min(direction.skip, len(rest)), len(rest)
         direction.skip -= at
-        while len(rest) - at >= 2:
-            end = at + 2 + int.from_bytes(rest[at : at + 2])
-            if end > len(rest):
+        while size - at >= 2:
+            end = at + 2 + (rest[at] << 8 | rest[at + 1])
+            if end > size:
                 break
-            self._record(pipe, direction, bytes(rest[at + 2 : min(end, at + 2 + DH_BYTES)]))
+            self._record(pipe, direction, rest[at + 2 : min(end, at + 2 + DH_BYTES)])
             at = end
-        del rest[:at]
+        direction.rest = rest[at:]
 
     def delivered(self, pipe: Pipe, data: bytes) -> None:
         """What arrives was seen when it was sent."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.duplicates import DuplicateDetector
 from rillnode.codecs.streamr.network import (
+    EXTENDED_VERSION,
     FindStorageNodes,
     Form,
     Frame,
@@ -85,6 +86,9 @@ def frames(draw: st.DrawFn) -> Frame:
         return Frame(message=message, form=form, version=draw(TEXTS))
     if is_specified:
         return Frame(message=message, form=form, version=draw(TEXTS), source=draw(TEXTS))
+    if form is Form.EXTENDED:
+        version, source = EXTENDED_VERSION, draw(TEXTS)
+        return Frame(message=message, form=form, version=version, source=source)
     request_id = "" if isinstance(message, Wrapper) else draw(TEXTS)
     return Frame(message=message, form=form, request_id=request_id)
 

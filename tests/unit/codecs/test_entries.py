@@ -119,6 +119,15 @@ def test_kind_of_a_newer_version_is_an_error_with_its_offset() -> None:
     assert (caught.value.code, caught.value.offset) == ("entries.kind", 4)
 
 
+@pytest.mark.parametrize("metas", [None, [b"m", b""]])
+def test_a_block_that_is_cut_anywhere_is_no_block(metas: list[bytes] | None) -> None:
+    value = block_of([b"ab", b"c"], metas=metas).value
+    for end in range(len(value)):
+        with pytest.raises(CodecError) as caught:
+            entries_of(Block(0, value[:end]))
+        assert caught.value.code == "codec.truncated"
+
+
 def test_split_keeps_order_and_limits() -> None:
     items = [bytes(100_000)] * 7 + [b""] * (BLOCK_ENTRIES_MAX + 5) + [bytes(ENTRY_BYTES_MAX), b"z"]
     runs = list(split_items(iter(items)))

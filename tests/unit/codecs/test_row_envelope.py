@@ -39,6 +39,7 @@ def test_a_row_comes_out_as_it_went_in(data: str | bytes) -> None:
         b'{"query": "q", "batch": 1, "task": 0, "row": 0, "data_base64": "A"}',
         '{"query": "q", "batch": 1, "task": 0, "row": 0, "data_base64": "é"}'.encode(),
         b"[" * 100_000,
+        b'{"later":' * 100_000,
     ],
 )
 def test_what_is_no_envelope_is_refused(payload: bytes) -> None:

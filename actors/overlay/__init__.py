@@ -1,0 +1,1 @@
+"""The overlay: nodes that share streams, each linked to a few others, and their tracker."""

@@ -1,0 +1,100 @@
+"""What the overlay's actors of one node share."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from rillnode.actors.access import NODE_PRINCIPAL
+from rillnode.actors.delivery import Origin
+from rillnode.actors.overlay.dialect import Dialect
+from rillnode.actors.streams.context import StreamContext
+from rillnode.codecs.limits import FRAME_BYTES_MAX
+from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.streamr.node_address import AnyAddress, NodeAddress, ReleasedPeer
+
+MEMBER_ADDRESS: Final = b"overlay"
+"""Of the actor that trackers talk to."""
+
+
+class NodeLinks(Protocol):
+    """Links to other nodes, dialled when there is something to send; all on the loop's thread."""
+
+    def hold(self, node: AnyAddress, /) -> Route:
+        """The way to a node, for as long as it is not released as often as it was held."""
+        ...
+
+    def release(self, node: AnyAddress, /) -> None:
+        """It is not needed any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OverlaySettings:
+    """What is fixed of a node's part.
+
+    Attributes:
+        identity: the node's, hexadecimal.
+        address: where others are to dial it; known once it listens.
+        storage: it keeps streams for others.
+        takes_part: whether a stream is shared.
+        trackers: routes to trackers, all nodes' in the same order.
+        released: it can be linked to released nodes.
+    """
+
+    identity: str
+    address: Callable[[], NodeAddress]
+    storage: bool
+    takes_part: Callable[[str], bool]
+    trackers: tuple[Route, ...]
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OverlayContext:
+    """The node's parts that its overlay works with.
+
+    Attributes:
+        links: to other nodes.
+        admitted: identities that a tracker has named, and how often.
+        origin: of what the node itself sends.
+        counters: what was sent, taken and refused.
+        neighbours: identities of who is linked, by stream partition.
+    """
+
+    streams: StreamContext
+    settings: OverlaySettings
+    links: NodeLinks
+    admitted: Counter[str] = field(default_factory=Counter[str])
+    counters: Counter[str] = field(default_factory=Counter[str])
+    neighbours: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    origin: Origin = field(
+        default_factory=lambda: Origin(NODE_PRINCIPAL, FRAME_BYTES_MAX, native=False)
+    )
+
+    @property
+    def dialect(self) -> Dialect:
+        """How this node begins to talk to another."""
+        return Dialect(str(self.settings.address()))
+
+
+def claim_of(origin: Origin) -> ReleasedPeer | None:
+    """Who a released peer says that it is; None for others."""
+    return None if origin.link is None else origin.link.info.claim
+
+
+def identity_of(origin: Origin) -> str:
+    """What tells a node from others, as its address does: proved, except a released one's."""
+    claim = claim_of(origin)
+    return identity_in(origin.principal) if claim is None else claim.url
+
+
+def name_of(origin: Origin) -> str:
+    """What a node is called in statuses."""
+    claim = claim_of(origin)
+    return identity_in(origin.principal) if claim is None else claim.name
+
+
+def identity_in(principal: str) -> str:
+    """Who a principal is: its part after the kind."""
+    return principal.rpartition(":")[2]

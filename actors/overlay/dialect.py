@@ -1,0 +1,106 @@
+"""The one place where the overlay's actors meet the bytes that peers send.
+
+Actors know the network layer's messages; how a peer writes them is its dialect, and follows from
+the first frame that it sends. Nodes of this kind dial with the form EXTENDED.
+"""
+
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from rillnode.codecs.streamr.control import decode_control, encode_control
+from rillnode.codecs.streamr.control_messages import ControlMessage
+from rillnode.codecs.streamr.json_text import read_json
+from rillnode.codecs.streamr.network import (
+    EXTENDED_VERSION,
+    Form,
+    Frame,
+    Message,
+    Status,
+    StatusMessage,
+    Wrapper,
+    decode_frame,
+    encode_frame,
+)
+
+_STATUS = msgspec.json.Decoder(Status)
+_CONTROL_VERSION = 2
+_MESSAGE_VERSION = 32
+_BROADCAST = b",[2,0,"
+_WRAPPER = f'["{EXTENDED_VERSION}",4,"'.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one peer is written to.
+
+    Attributes:
+        source: how this node names itself to it.
+        version: the package's version that frames name, where the form has one.
+    """
+
+    source: str = ""
+    form: Form = Form.EXTENDED
+    version: str = EXTENDED_VERSION
+
+    def encode(self, message: Message, request_id: str = "") -> bytes:
+        """Encode a message; a status becomes a text where the specification has one."""
+        if isinstance(message, StatusMessage) and self.form in (Form.SPECIFICATION, Form.EXTENDED):
+            message = StatusMessage(status=msgspec.json.encode(message.status).decode())
+        frame = Frame(
+            message=message,
+            form=self.form,
+            version=self.version,
+            request_id=request_id,
+            source=self.source,
+        )
+        return encode_frame(frame).encode()
+
+    def encode_control(self, message: ControlMessage) -> bytes:
+        """Encode a message of the control layer as nodes send it to each other."""
+        return self.encode(
+            Wrapper(payload=encode_control(message, _CONTROL_VERSION, _MESSAGE_VERSION))
+        )
+
+    def answering(self, frame: Frame) -> "Dialect":
+        """The dialect that answers a frame: as it was written."""
+        if (self.form, self.version) == (frame.form, frame.version):
+            return self
+        return Dialect(self.source, frame.form, frame.version)
+
+
+def decode(payload: bytes) -> Frame:
+    """Decode a frame; as `decode_frame`, but a status that came as text is read.
+
+    Raises:
+        CodecError: as `decode_frame`, and for the status's text.
+    """
+    frame = decode_frame(payload)
+    match frame.message:
+        case StatusMessage(status=str() as text):
+            return replace(frame, message=StatusMessage(status=read_json(_STATUS, text)))
+        case _:
+            return frame
+
+
+def decode_wrapped(message: Wrapper) -> ControlMessage:
+    """Decode what a wrapper holds.
+
+    Raises:
+        CodecError: as `decode_control`.
+    """
+    return decode_control(message.payload.encode())[1]
+
+
+def broadcast_text(payload: bytes) -> bytes | None:
+    """The BroadcastMessage in a frame of the form EXTENDED, found without reading it.
+
+    None where the frame is something else, or is written in an unusual way.
+    """
+    start = len(_WRAPPER)
+    end = payload.find(b'"', start)
+    if end < 0 or not payload.startswith(_WRAPPER) or b"\\" in payload[start:end]:
+        return None
+    if not payload.startswith(_BROADCAST, end + 1) or payload[-1:] != b"]":
+        return None
+    return payload[end + 2 : -1]

@@ -1,0 +1,61 @@
+"""The overlay of one stream partition, as its tracker keeps it: one graph for each kind of nodes.
+
+Nodes are linked only to those that speak as they do. One that speaks several ways is in several
+graphs, and so what is said in one of them gets into the others.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from rillnode.actors.overlay.topology import Topology
+
+OWN: Final = ""
+"""The kind of nodes that speak the form EXTENDED; others are named by their generation."""
+
+
+class Graphs:
+    """The graphs of one stream partition.
+
+    Args:
+        make: makes an empty graph.
+
+    Attributes:
+        counters: the number of each node's last instruction.
+    """
+
+    def __init__(self, make: Callable[[], Topology]) -> None:
+        self._make = make
+        self._graphs: dict[str, Topology] = {}
+        self.counters: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._graphs.values()))
+
+    def update(self, name: str, kinds: Iterable[str], neighbours: Sequence[str]) -> None:
+        """Take over what a node of these kinds says of its neighbours."""
+        for kind in kinds:
+            graph = self._graphs.get(kind)
+            if graph is None:
+                graph = self._graphs[kind] = self._make()
+            graph.update(name, neighbours)
+
+    def neighbours(self, name: str) -> Iterator[tuple[str, str]]:
+        """A node's neighbours: the kind that they have in common, and each one's name."""
+        for kind, graph in self._graphs.items():
+            for other in graph.neighbours(name):
+                yield kind, other
+
+    def form(self, name: str, kinds: Iterable[str]) -> Sequence[str]:
+        """Bring a node to its neighbours; return whose have changed since the last call."""
+        changed: dict[str, None] = {}
+        for kind in kinds:
+            changed |= dict.fromkeys(self._graphs[kind].form(name))
+        return list(changed)
+
+    def leave(self, name: str) -> None:
+        """Remove a node; harmless when it is not there."""
+        self.counters.pop(name, None)
+        for kind, graph in list(self._graphs.items()):
+            graph.leave(name)
+            if not len(graph):
+                del self._graphs[kind]

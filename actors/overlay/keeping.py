@@ -1,0 +1,203 @@
+"""Other nodes' messages on their way into the local log: in order, and each once for good.
+
+With the entries of an append the last number of each of their chains is written, in the same
+batch: after a crash either both are there or none, and what comes again is known.
+"""
+
+import json
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from struct import Struct
+from typing import Final
+
+from rillnode.actors.access import NODE_PRINCIPAL
+from rillnode.actors.delivery import Origin
+from rillnode.actors.overlay.context import OverlayContext
+from rillnode.actors.overlay.intake import Intake
+from rillnode.actors.overlay.rendering import Item, item_of
+from rillnode.actors.storage import StreamRecord, log_id
+from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
+from rillnode.actors.streams.resolving import stream_cell
+from rillnode.actors.system import Cell
+from rillnode.codecs.entries import EntryKind, split_items
+from rillnode.codecs.streamr.duplicates import Number
+from rillnode.codecs.streamr.ordering import ChainName
+from rillnode.codecs.streamr.stream_message import StreamMessage
+
+logger = logging.getLogger("rillnode.actors.overlay.keeping")
+
+_NUMBER: Final = Struct(">QQ")
+_CURSOR: Final = Struct(">QQ")
+_GONE: Final = ("stream.unknown", "stream.removed")
+
+Records = list[tuple[str, bytes | None]]
+
+
+def records_prefix(log: int) -> str:
+    """Begins the names of what is kept beside a log for its overlay."""
+    return f"overlay/{log}/"
+
+
+def chain_record(log: int, chain: ChainName, number: Number | None) -> tuple[str, bytes | None]:
+    """The record of a chain's last number; None removes it."""
+    value = None if number is None else _NUMBER.pack(*number)
+    return records_prefix(log) + json.dumps(chain, separators=(",", ":")), value
+
+
+def read_chain_record(log: int, name: str, value: bytes) -> tuple[ChainName, Number]:
+    """What `chain_record` has made."""
+    publisher_id, chain_id = json.loads(name.removeprefix(records_prefix(log)))
+    timestamp, sequence = _NUMBER.unpack(value)
+    return (publisher_id, chain_id), (timestamp, sequence)
+
+
+def cursor_record(log: int, next_index: int, previous: int | None) -> tuple[str, bytes]:
+    """The record of how far a log was announced; it sorts behind those of chains."""
+    value = _CURSOR.pack(next_index, 0 if previous is None else previous + 1)
+    return f"{records_prefix(log)}~", value
+
+
+def read_cursor(value: bytes) -> tuple[int, int | None]:
+    """The next index, and that of the last entry of bytes announced."""
+    next_index, previous = _CURSOR.unpack(value)
+    return next_index, previous - 1 if previous else None
+
+
+@dataclass(slots=True)
+class _Waiting:
+    message: StreamMessage
+    item: Item
+    origin: Origin | None
+
+    @property
+    def size(self) -> int:
+        return len(self.item.data) + len(self.item.meta)
+
+
+class Keeper:
+    """The messages of one stream partition that are not durable yet.
+
+    What waits counts for the link that it came over, which is read no more while that is much.
+
+    Args:
+        context: the node's parts.
+        intake: learns what was taken.
+        record: the stream.
+        partition: the partition.
+        asker: is sent what `appended` takes.
+    """
+
+    def __init__(
+        self,
+        context: OverlayContext,
+        intake: Intake,
+        record: StreamRecord,
+        partition: int,
+        asker: Cell,
+    ) -> None:
+        self._context = context
+        self._intake = intake
+        self._name = record.name
+        self._partition = partition
+        self._log = log_id(record.id, partition)
+        self._asker = asker
+        self._waiting: deque[_Waiting] = deque()
+        self._in_flight: list[_Waiting] = []
+        self._changed: dict[ChainName, None] = {}
+        self._records: Records = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is not durable yet."""
+        return bool(self._waiting or self._in_flight)
+
+    def keep(self, message: StreamMessage, text: bytes | None, origin: Origin | None) -> None:
+        """Let a message be appended, after those before it.
+
+        Raises:
+            CodecError: it cannot be kept.
+        """
+        waiting = _Waiting(message, item_of(message, text), origin)
+        if origin is not None:
+            origin.account.reserved_bytes += waiting.size
+        self._waiting.append(waiting)
+
+    def flush(self) -> None:
+        """Append what waits, unless an append is under way: what comes meanwhile goes together."""
+        if self._in_flight or not self._waiting:
+            return
+        kind = self._waiting[0].item.kind
+        run = list(takewhile(lambda one: one.item.kind is kind, self._waiting))
+        items = next(split_items([one.item.data for one in run]))
+        self._in_flight = [self._waiting.popleft() for _ in items]
+        self._append(kind, items)
+
+    def again(self) -> None:
+        """Append what failed once more."""
+        if self._in_flight:
+            items = [one.item.data for one in self._in_flight]
+            self._append(self._in_flight[0].item.kind, items)
+
+    def appended(self, done: EntriesAppended) -> bool:
+        """Take the end of an append; whether it must be done `again`, later."""
+        if done.error is not None and done.error.code not in _GONE:
+            logger.warning("not_kept", extra={"code": done.error.code})
+            return True
+        ended = list(self._in_flight)
+        if done.error is not None:
+            ended += self._waiting
+            self._waiting.clear()
+        else:
+            self._context.counters["kept"] += len(ended)
+        self._in_flight, self._records = [], []
+        for one in ended:
+            if one.origin is not None:
+                one.origin.account.reserved_bytes -= one.size
+        self.flush()
+        return False
+
+    def drop(self) -> None:
+        """Give up what waits."""
+        for one in (*self._in_flight, *self._waiting):
+            if one.origin is not None:
+                one.origin.account.reserved_bytes -= one.size
+        self._in_flight = []
+        self._waiting.clear()
+
+    def _append(self, kind: EntryKind, items: Sequence[bytes]) -> None:
+        streams, batch = self._context.streams, self._in_flight
+        keys = [(key, nth) for nth, one in enumerate(batch) for key in one.item.keys]
+        if kind is EntryKind.BYTES:
+            keys += streams.pushed_keys(streams.clock.now_ms(), len(items))
+        metas = [one.item.meta for one in batch]
+        for one in batch:
+            self.took(one.message)
+        self._records = [*self._records, *self.records()]  # those of a failed append once more
+        append = AppendEntries(
+            self._asker,
+            NODE_PRINCIPAL,
+            kind,
+            items,
+            metas=metas if any(metas) else (),
+            keys=keys,
+            records=self._records,
+        )
+        stream = stream_cell(streams, self._name, self._partition)
+        streams.system.post(stream, append)
+
+    def took(self, message: StreamMessage) -> None:
+        """A message is in the log, or will be with the next append: its chain's record changes."""
+        name = message.id
+        forgotten = self._intake.took(message)
+        self._changed[name.publisher_id.lower(), name.chain_id] = None
+        if forgotten is not None:
+            self._changed[forgotten] = None
+
+    def records(self) -> Records:
+        """The records that have changed since this was asked last."""
+        changed, self._changed = self._changed, {}
+        last = self._intake.last
+        return [chain_record(self._log, chain, last.get(chain)) for chain in changed]

@@ -1,0 +1,156 @@
+"""A node's neighbours in one stream partition: who should be one, who is, over which link."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rillnode.actors.delivery import Origin
+from rillnode.actors.overlay.context import OverlayContext, name_of
+from rillnode.actors.overlay.dialect import Dialect
+from rillnode.actors.overlay.watching import watch
+from rillnode.actors.system import Cell
+from rillnode.codecs.ockam.routing import Route, WireMessage
+from rillnode.codecs.streamr.control_messages import ControlMessage
+from rillnode.codecs.streamr.node_address import AnyAddress, ReleasedAddress
+
+
+@dataclass(slots=True)
+class Neighbour:
+    """One node that messages are exchanged with.
+
+    Attributes:
+        route: leads to its neighbours actor.
+        origin: of what comes from it.
+    """
+
+    identity: str
+    route: Route
+    origin: Origin
+    dialect: Dialect
+    watch: Cell
+
+    @property
+    def name(self) -> str:
+        """What it is called in statuses."""
+        return name_of(self.origin)
+
+    @property
+    def congested(self) -> bool:
+        """Whether it has much to take still."""
+        return self.origin.congested
+
+
+class Neighbourhood:
+    """The table of neighbours; it sends nothing by itself but what it is told to.
+
+    Of two nodes the one with the lesser identity dials: there is one link between them. Of this
+    node and a released one that does which the tracker has in mind.
+
+    Attributes:
+        wanted: whom the tracker wants, by identity.
+        linked: who is a neighbour now, by identity.
+    """
+
+    def __init__(self, context: OverlayContext, own: Route, owner: Cell) -> None:
+        self._context = context
+        self._own = own
+        self._owner = owner
+        self._held: dict[str, Route] = {}
+        self._asked: dict[str, tuple[AnyAddress, Route]] = {}
+        self.wanted: dict[str, AnyAddress] = {}
+        self.linked: dict[str, Neighbour] = {}
+
+    def instruct(self, nodes: Iterable[AnyAddress]) -> Sequence[Neighbour]:
+        """Take over whom the tracker wants; returns who is no neighbour any more."""
+        own = self._context.settings.identity
+        wanted = {node.identity: node for node in nodes if node.identity != own}
+        for identity in wanted:
+            if identity not in self.wanted:
+                self._context.admitted[identity] += 1
+        for identity, node in self.wanted.items():
+            if identity not in wanted:
+                self._context.admitted[identity] -= 1
+            if wanted.get(identity) != node and self._held.pop(identity, None) is not None:
+                self._context.links.release(node)
+        self.wanted = wanted
+        gone = [one for identity, one in self.linked.items() if identity not in wanted]
+        for one in gone:
+            self.unlink(one.identity)
+        return gone
+
+    def to_ask(self) -> Sequence[tuple[Route, Dialect]]:
+        """The ways to those that this node dials and that are not linked yet."""
+        found: list[tuple[Route, Dialect]] = []
+        for identity, node in self.wanted.items():
+            if identity in self.linked or not self._dials(node):
+                continue
+            route = self._held.get(identity)
+            if route is None:
+                route = self._held[identity] = (*self._context.links.hold(node), *self._own)
+            found.append((route, self._context.dialect))
+        return found
+
+    def _dials(self, node: AnyAddress) -> bool:
+        if isinstance(node, ReleasedAddress):
+            return node.dialled
+        return node.identity > self._context.settings.identity
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody is linked whom the tracker wants."""
+        return self.linked.keys() >= self.wanted.keys()
+
+    def link(self, identity: str, origin: Origin, route: Route, dialect: Dialect) -> bool:
+        """Take a neighbour in; whether it is new, or comes over a new link."""
+        known = self.linked.get(identity)
+        if known is not None and known.origin is origin:
+            known.route = route
+            return False
+        self.unlink(identity)
+        cell = watch(self._context.streams.system, origin, self._owner)
+        self.linked[identity] = Neighbour(identity, route, origin, dialect, cell)
+        return True
+
+    def unlink(self, identity: str) -> None:
+        """Let a neighbour go; harmless when it is none."""
+        known = self.linked.pop(identity, None)
+        if known is not None:
+            self._context.streams.system.exit(known.watch)
+
+    def lost(self, origin: Origin) -> bool:
+        """A link is gone; whether it was a neighbour's."""
+        gone = [one.identity for one in self.linked.values() if one.origin is origin]
+        for identity in gone:
+            self.unlink(identity)
+        return bool(gone)
+
+    def by_origin(self, origin: Origin) -> Neighbour | None:
+        """The neighbour that messages came from."""
+        for one in self.linked.values():
+            if one.origin is origin:
+                return one
+        return None
+
+    def close(self) -> Sequence[Neighbour]:
+        """Let everybody go; returns who was a neighbour."""
+        for node, _ in self._asked.values():
+            self._context.admitted[node.identity] -= 1
+            self._context.links.release(node)
+        self._asked.clear()
+        return self.instruct(())
+
+    def ask_storage(self, node: AnyAddress, request: ControlMessage) -> None:
+        """Ask a node that is no neighbour; the link to it stays while this partition is shared."""
+        self._context.admitted[node.identity] += node.identity not in self._asked
+        if node.identity not in self._asked:
+            self._asked[node.identity] = (node, (*self._context.links.hold(node), *self._own))
+        _, route = self._asked[node.identity]
+        self.send(route, [self._context.dialect.encode_control(request)])
+
+    def send(self, route: Route, payloads: Iterable[bytes]) -> None:
+        """Send frames, in order, as one batch."""
+        messages = [WireMessage(route, self._own, payload) for payload in payloads]
+        self._context.streams.router.route(self._context.origin, messages)
+
+    def tell(self, one: Neighbour, *messages: ControlMessage) -> None:
+        """Send messages of the control layer to a neighbour."""
+        self.send(one.route, map(one.dialect.encode_control, messages))

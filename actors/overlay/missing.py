@@ -1,0 +1,140 @@
+"""What was missed: asked of neighbours and storage nodes, and given to those that ask.
+
+A gap in a chain is asked of one node after the other, first neighbours, then storage nodes. What
+was missed while a link was gone is told in both directions as soon as there is one again.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from rillnode.actors.delivery import Origin
+from rillnode.actors.overlay.answering import Answer, Push
+from rillnode.actors.overlay.context import OverlayContext
+from rillnode.actors.overlay.dialect import Dialect
+from rillnode.actors.overlay.linking import Neighbour, Neighbourhood
+from rillnode.actors.overlay.resending import Range, Receiver, ResendingActor, Since
+from rillnode.actors.storage import StreamRecord
+from rillnode.actors.streamr.requests import LAST
+from rillnode.actors.system import Cell
+from rillnode.codecs.limits import OVERLAY_RESENDS_MAX
+from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.streamr.control_messages import ResendFromRequest, ResendRangeRequest
+from rillnode.codecs.streamr.node_address import AnyAddress
+from rillnode.codecs.streamr.ordering import GapFound
+from rillnode.codecs.streamr.stream_message import MessageRef
+
+
+class Missing:
+    """The resends of one stream partition, asked for and answered.
+
+    Args:
+        context: the node's parts.
+        record: the stream.
+        partition: the partition.
+        links: the neighbours.
+        owner: the actor whose children answer.
+    """
+
+    def __init__(
+        self,
+        context: OverlayContext,
+        record: StreamRecord,
+        partition: int,
+        links: Neighbourhood,
+        owner: Cell,
+    ) -> None:
+        self._context = context
+        self._record = record
+        self._partition = partition
+        self._links = links
+        self._owner = owner
+        self._storage: Sequence[AnyAddress] = ()
+        self._asked = 0
+        self._resends: dict[Cell, None] = {}
+
+    def close(self) -> None:
+        """End all answers."""
+        for cell in tuple(self._resends):
+            self._context.streams.system.exit(cell)
+        self._resends.clear()
+
+    def everything_since(self, since_ms: int) -> ResendFromRequest:
+        """The request for all that has come to a node since then."""
+        return ResendFromRequest(
+            stream_id=self._record.name,
+            partition=self._partition,
+            from_ref=MessageRef(since_ms, 0),
+            request_id="missed",
+        )
+
+    def ask_for(self, gap: GapFound) -> None:
+        """Ask for a gap: another node each time, neighbours before storage nodes."""
+        request = ResendRangeRequest(
+            stream_id=self._record.name,
+            partition=self._partition,
+            from_ref=MessageRef(*gap.first),
+            to_ref=MessageRef(*gap.last),
+            publisher_id=gap.publisher_id,
+            chain_id=gap.chain_id,
+            request_id="gap",
+        )
+        self._context.counters["gaps"] += 1
+        neighbours = list(self._links.linked.values())
+        count = len(neighbours) + len(self._storage)
+        if not count:
+            return
+        nth = self._asked % count
+        self._asked += 1
+        if nth < len(neighbours):
+            self._links.tell(neighbours[nth], request)
+        else:
+            self._links.ask_storage(self._storage[nth - len(neighbours)], request)
+
+    def storage_found(self, nodes: Sequence[AnyAddress], since_ms: int | None) -> None:
+        """Remember who keeps the stream, and ask one of them for what was missed, if anything."""
+        own = self._context.settings.identity
+        self._storage = [node for node in nodes if node.identity != own]
+        if since_ms is not None:
+            for node in self._storage[:1]:
+                if node.identity not in self._links.linked:
+                    self._links.ask_storage(node, self.everything_since(since_ms))
+
+    def push(self, one: Neighbour, since_ms: int) -> None:
+        """Send a neighbour all that has come here since then."""
+        send = partial(self._links.send, one.route)
+        self._spawn(Since(since_ms), lambda ended: Push(one.origin, one.dialect, send, ended))
+
+    def answer(
+        self,
+        origin: Origin,
+        route: Route,
+        dialect: Dialect,
+        request: ResendFromRequest | ResendRangeRequest,
+    ) -> None:
+        """Answer a node that has missed something; refused when too many are answered already."""
+        send = partial(self._links.send, route)
+        if len(self._resends) >= OVERLAY_RESENDS_MAX:
+            refused = Answer(request, origin, dialect, send, lambda: None)
+            refused.refuse("RESEND_FAILED", "Too many resends at one time")
+            return
+        first = (request.from_ref.timestamp, request.from_ref.sequence or 0)
+        asked: Since | Range = Since(request.from_ref.timestamp)
+        if isinstance(request, ResendRangeRequest) or request.publisher_id is not None:
+            last = request.to_ref if isinstance(request, ResendRangeRequest) else LAST
+            publisher_id = request.publisher_id or ""
+            asked = Range(publisher_id, request.chain_id, first, (last.timestamp, last.sequence))
+        self._spawn(asked, lambda ended: Answer(request, origin, dialect, send, ended))
+
+    def _spawn(self, asked: Since | Range, make: Callable[[Callable[[], None]], Receiver]) -> None:
+        cells: list[Cell] = []
+
+        def ended() -> None:
+            for cell in cells:
+                self._resends.pop(cell, None)
+
+        factory = partial(
+            ResendingActor, self._context, self._record, self._partition, asked, make(ended)
+        )
+        cell = self._context.streams.system.spawn(factory, parent=self._owner)
+        cells.append(cell)
+        self._resends[cell] = None

@@ -1,0 +1,391 @@
+"""The neighbours actor: one stream partition, as it is shared with other nodes.
+
+What local clients have made durable goes to all neighbours; what comes from one goes to all others
+and into the local log, where all local subscribers find it. So a message goes around no circle and
+is stored once at each node. Whoever was away, in part or wholly, is brought up to date when a link
+is made again: both ways, from a while before the trouble began.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.overlay.announcing import LogReader
+from rillnode.actors.overlay.context import OverlayContext, identity_of
+from rillnode.actors.overlay.dialect import Dialect, broadcast_text, decode, decode_wrapped
+from rillnode.actors.overlay.intake import Intake
+from rillnode.actors.overlay.keeping import Keeper
+from rillnode.actors.overlay.linking import Neighbourhood
+from rillnode.actors.overlay.loading import Loaded, Loading
+from rillnode.actors.overlay.messages import (
+    Instructed,
+    Leave,
+    Linked,
+    StorageFound,
+    TrackerHeard,
+)
+from rillnode.actors.overlay.missing import Missing
+from rillnode.actors.overlay.rendering import Renderer, is_carried, is_own
+from rillnode.actors.overlay.settling import MARGIN_MS, Settling
+from rillnode.actors.overlay.sharing import Sharing
+from rillnode.actors.overlay.stream_keys import overlay_address
+from rillnode.actors.overlay.watching import LinkLost
+from rillnode.actors.storage import FindStream, ListRecords, Read, StreamRecord
+from rillnode.actors.streams.inside import EntriesAppended, Following
+from rillnode.actors.streams.subscription import Grown
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+from rillnode.codecs.entries import Entry, EntryKind
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.ockam.routing import Route, WireMessage, local
+from rillnode.codecs.streamr.control_messages import (
+    BroadcastMessage,
+    ResendFromRequest,
+    ResendRangeRequest,
+    SubscribeRequest,
+    SubscribeResponse,
+    UnicastMessage,
+    UnsubscribeRequest,
+    UnsubscribeResponse,
+)
+from rillnode.codecs.streamr.network import Wrapper
+from rillnode.codecs.streamr.stream_message import StreamMessage
+
+logger = logging.getLogger("rillnode.actors.overlay.neighbours")
+
+TICK_SECONDS: Final = 1.0
+"""How often neighbours that are not linked yet are asked, and those left out are looked at."""
+
+CONNECT_SECONDS: Final = 10.0
+"""How long neighbours have to be linked before the tracker is told that they are not."""
+
+RETRY_SECONDS: Final = 1.0
+"""Pause after the store could not be read or written."""
+
+LEFT_OUT_MS: Final = 10_000
+"""How long before it is noticed that a neighbour takes nothing it may have been left out."""
+
+SAVE_SECONDS: Final = 5.0
+"""How often it is kept how far the log was announced."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    """Time to look after links, gaps and what is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """Time to try the store again."""
+
+
+class NeighboursActor(Worker):
+    """One partition of one shared stream."""
+
+    mailbox_messages_max = 16_384
+    on_failure = "resume"
+
+    def __init__(
+        self, context: OverlayContext, record: StreamRecord, partition: int, member: Cell
+    ) -> None:
+        self._context = context
+        self._record = record
+        self._partition = partition
+        self._member = member
+        self._own_address = overlay_address(record.name, partition)
+        self._counter = self._instructed = 0
+        self._settle_at = 0.0
+        self._told: tuple[Sequence[str], int] | None = None
+        self._behind: dict[str, int] = {}
+        self._waiting: list[object] = []
+        self._settling: Settling | None = None
+        self._ticking = False
+        self._saved_at = 0.0
+
+    def started(self) -> None:
+        """Take the address; load what was kept beside the log."""
+        context, me = self._context, self.address
+        context.streams.router.register(self._own_address, me)
+        own: Route = (local(self._own_address),)
+        self._intake = Intake()
+        self._links = Neighbourhood(context, own, me)
+        self._reader = LogReader(context, self._record, self._partition, me)
+        self._keeper = Keeper(context, self._intake, self._record, self._partition, me)
+        self._renderer = Renderer(self._record, self._partition, context.settings.identity)
+        self._sharing = Sharing(
+            context, self._record, self._partition, self._links, self._intake, self._keeper
+        )
+        self._missing = Missing(context, self._record, self._partition, self._links, me)
+        self._loading = Loading(
+            context, self._record, self._partition, self._intake, self._reader, me
+        )
+        self._loading.begin()
+
+    def stopped(self) -> None:
+        """Give everything back."""
+        self._reader.unfollow()
+        self._keeper.drop()
+        self._missing.close()
+        for one in self._links.close():
+            self._links.tell(one, self._unsubscribe())
+        self._context.streams.router.unregister(self._own_address)
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take what comes from nodes, the member, the log and the store."""
+        if self._settling is None:
+            self._load(message)
+        else:
+            self._handle(message)
+        if not self._ticking and self._has_work:
+            self._ticking = True
+            self.wake_after(TICK_SECONDS, _Tick())
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether time has to bring something: so that idle streams cost none."""
+        return self._settling is not None and (
+            not self._links.complete
+            or bool(self._behind)
+            or self._intake.deadline is not None
+            or self._reader.unsaved
+        )
+
+    def _handle(self, message: object) -> None:
+        match message:
+            case Delivery():
+                self._deliver(message)
+            case Grown(next_index=index):
+                self._reader.grown(index)
+                self._announce()
+            case EntriesAppended():
+                self._appended(message)
+            case Read():
+                self._read(message)
+            case Instructed():
+                self._instruct(message)
+            case TrackerHeard(heard=heard):
+                self._tracked(heard)
+            case StorageFound(nodes=nodes):
+                self._missing.storage_found(nodes, self._since_ms())
+            case LinkLost(origin=origin):
+                if self._links.lost(origin):
+                    self._disturbed()
+                    self._tell()
+            case StreamRecord():
+                self._record = message
+                self._sharing.update(message)
+            case _Tick():
+                self._tick()
+            case _Again():
+                self._keeper.again()
+            case Leave():
+                self.system.exit(self.address)
+            case _:
+                pass
+
+    def _load(self, message: object) -> None:
+        """Until it is known what was taken, messages wait."""
+        match message:
+            case ListRecords() | FindStream() | Read() | Following():
+                loaded = self._loading.take(message)
+                if isinstance(loaded, Loaded):
+                    self._loaded(loaded)
+            case _Again():
+                self._loading.begin()
+            case Leave():
+                self.system.exit(self.address)
+            case _:
+                self._waiting.append(message)
+        if self._loading.failed:
+            self._loading.failed = False
+            self.wake_after(RETRY_SECONDS, _Again())
+
+    def _loaded(self, loaded: Loaded) -> None:
+        clock = self._context.streams.clock
+        since_ms = loaded.last_received_at
+        if since_ms is None:
+            since_ms = 0 if self._context.settings.storage else clock.now_ms()
+        self._settling = Settling(max(0, since_ms - MARGIN_MS), clock.monotonic())
+        self._reader.grown(loaded.next_index)
+        self._tell()
+        waiting, self._waiting = self._waiting, []
+        for message in waiting:
+            self.handle(message, None)
+        self._saved_at = clock.monotonic()
+
+    # Links -----------------------------------------------------------------------------------
+
+    def _instruct(self, instructed: Instructed) -> None:
+        self._instructed = instructed.counter
+        self._settle_at = self._context.streams.clock.monotonic() + CONNECT_SECONDS
+        for one in self._links.instruct(instructed.nodes):
+            self._links.tell(one, self._unsubscribe())
+        self._disturbed()
+        self._ask_neighbours()
+        self._tell()
+
+    def _ask_neighbours(self) -> None:
+        request = SubscribeRequest(
+            stream_id=self._record.name, partition=self._partition, request_id=""
+        )
+        for route, dialect in self._links.to_ask():
+            self._links.send(route, [dialect.encode_control(request)])
+
+    def _unsubscribe(self) -> UnsubscribeRequest:
+        return UnsubscribeRequest(
+            stream_id=self._record.name, partition=self._partition, request_id=""
+        )
+
+    def _tick(self) -> None:
+        """Look after what time may have brought."""
+        clock = self._context.streams.clock
+        self._ticking = False
+        self._ask_neighbours()
+        self._tell()
+        self._sharing.poll()
+        self._flush(None)
+        self._announce()
+        for identity, since_ms in list(self._behind.items()):
+            one = self._links.linked.get(identity)
+            if one is None or not one.congested:
+                del self._behind[identity]
+                if one is not None:
+                    self._missing.push(one, since_ms)
+        if clock.monotonic() - self._saved_at >= SAVE_SECONDS:
+            self._saved_at = clock.monotonic()
+            self._reader.save(self._sharing.records())
+
+    def _tracked(self, heard: bool) -> None:
+        clock = self._context.streams.clock
+        assert self._settling is not None
+        self._settling.tracked(heard, clock.now_ms(), clock.monotonic())
+
+    def _disturbed(self) -> None:
+        clock = self._context.streams.clock
+        assert self._settling is not None
+        self._settling.disturbed(clock.now_ms(), clock.monotonic())
+
+    def _tell(self) -> None:
+        """Tell the member of the neighbours, if they are others than when it was told last.
+
+        An instruction counts as carried out once everybody is linked, or cannot be in good time:
+        else slow links would look like lost ones to the tracker, and overlays be made of fast ones.
+        """
+        if self._links.complete or self._context.streams.clock.monotonic() >= self._settle_at:
+            self._counter = self._instructed
+        names = sorted(one.name for one in self._links.linked.values())
+        told = (tuple(names), self._counter)
+        if told != self._told:
+            self._told = told
+            linked = Linked(self._record.name, self._partition, *told)
+            self.system.post(self._member, linked)
+
+    # What nodes say --------------------------------------------------------------------------
+
+    def _deliver(self, delivery: Delivery) -> None:
+        origin = delivery.origin
+        for wire in delivery.messages:
+            try:
+                text = broadcast_text(wire.payload)
+                if text is None or not self._sharing.is_copy(text):
+                    self._take(origin, wire)
+            except CodecError as error:
+                self._context.counters[error.code] += 1
+                logger.info("bad_message", extra={"code": error.code, "offset": error.offset})
+        self._flush(origin)
+
+    def _take(self, origin: Origin, wire: WireMessage) -> None:
+        frame = decode(wire.payload)
+        if not isinstance(frame.message, Wrapper):
+            raise CodecError("network.type", "nodes send each other messages of the control layer")
+        dialect = self._context.dialect.answering(frame)
+        match decode_wrapped(frame.message):
+            case BroadcastMessage() | UnicastMessage() as message:
+                self._sharing.received(message, origin)
+            case SubscribeRequest(request_id=request_id):
+                response = SubscribeResponse(
+                    stream_id=self._record.name, partition=self._partition, request_id=request_id
+                )
+                self._links.send(wire.return_route, [dialect.encode_control(response)])
+                self._link(origin, wire.return_route, dialect)
+            case SubscribeResponse():
+                self._link(origin, wire.return_route, dialect)
+            case UnsubscribeRequest(request_id=request_id):
+                done = UnsubscribeResponse(
+                    stream_id=self._record.name, partition=self._partition, request_id=request_id
+                )
+                self._links.send(wire.return_route, [dialect.encode_control(done)])
+                if self._links.lost(origin):
+                    self._tell()
+            case ResendFromRequest() | ResendRangeRequest() as request:
+                self._missing.answer(origin, wire.return_route, dialect, request)
+            case _:
+                pass  # how a resend begins and ends says nothing that the messages do not
+
+    def _link(self, origin: Origin, route: Route, dialect: Dialect) -> None:
+        identity = identity_of(origin)
+        if not self._links.link(identity, origin, route, dialect):
+            return
+        self._tell()
+        since_ms = self._since_ms()
+        if since_ms is not None:
+            one = self._links.linked[identity]
+            self._links.tell(one, self._missing.everything_since(since_ms))
+            self._missing.push(one, since_ms)
+        self._announce()
+
+    def _since_ms(self) -> int | None:
+        assert self._settling is not None
+        return self._settling.since_ms(self._context.streams.clock.monotonic())
+
+    def _flush(self, source: Origin | None) -> None:
+        now_ms = self._context.streams.clock.now_ms()
+        for one in self._sharing.flush(source):
+            self._behind.setdefault(one.identity, now_ms - LEFT_OUT_MS)
+        gaps, self._sharing.gaps = self._sharing.gaps, []
+        for gap in gaps:
+            self._missing.ask_for(gap)
+
+    # The local log ---------------------------------------------------------------------------
+
+    def _announce(self) -> None:
+        """Hand on what is new in the log, while there is somebody who takes it."""
+        linked = self._links.linked.values()
+        if not linked or all(one.congested for one in linked):
+            return
+        done = self._reader.advance()
+        if done is not None:
+            self._read(done)
+
+    def _read(self, operation: Read) -> None:
+        entries = self._reader.entries(operation)
+        if entries is None:
+            return
+        messages: list[tuple[StreamMessage, bytes | None]] = []
+        for entry in entries:
+            message = self._render(entry)
+            if message is not None:
+                exact = entry.data if entry.kind is EntryKind.STREAMR else None
+                messages.append((message, exact))
+        self._sharing.published(messages)
+        self._flush(None)
+        self._announce()
+
+    def _render(self, entry: Entry) -> StreamMessage | None:
+        if entry.kind is EntryKind.BYTES and entry.meta:
+            return None  # it came from another node
+        message = self._renderer.message(entry, self._reader.previous)
+        if is_own(entry):
+            self._reader.previous = entry.index
+        elif message is not None and is_carried(message):
+            self._context.counters["forged"] += 1  # only a node speaks on its chain
+            return None
+        return message
+
+    def _appended(self, done: EntriesAppended) -> None:
+        if self._keeper.appended(done):
+            self.wake_after(RETRY_SECONDS, _Again())
+        elif done.error is None:
+            self._reader.skip(done.first_index, len(done.request.items))

@@ -1,0 +1,192 @@
+"""How messages go through a node: from a neighbour or the local log, to neighbours and the log."""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Final
+
+from rillnode.actors.delivery import Origin
+from rillnode.actors.overlay.context import OverlayContext
+from rillnode.actors.overlay.intake import Intake
+from rillnode.actors.overlay.keeping import Keeper, Records
+from rillnode.actors.overlay.linking import Neighbour, Neighbourhood
+from rillnode.actors.overlay.rendering import is_carried
+from rillnode.actors.storage import StreamRecord
+from rillnode.actors.streamr.admission import check_message, check_rules
+from rillnode.codecs.errors import CodecError, RequestError
+from rillnode.codecs.streamr.control import encode_control
+from rillnode.codecs.streamr.control_messages import BroadcastMessage, UnicastMessage
+from rillnode.codecs.streamr.network import Wrapper
+from rillnode.codecs.streamr.ordering import GapFound, GapSkipped, Ordered, OrderingEvent
+from rillnode.codecs.streamr.stream_message import StreamMessage
+
+logger = logging.getLogger("rillnode.actors.overlay.sharing")
+
+TEXTS_KEPT: Final = 4_096
+"""Texts of the latest messages known by their digest: a copy is found without reading it."""
+
+_DIGEST_BYTES: Final = 16
+
+
+class Sharing:
+    """The messages of one stream partition.
+
+    Attributes:
+        gaps: what is missing and to be asked for; whoever asks takes it away.
+    """
+
+    def __init__(
+        self,
+        context: OverlayContext,
+        record: StreamRecord,
+        partition: int,
+        neighbourhood: Neighbourhood,
+        intake: Intake,
+        keeper: Keeper,
+    ) -> None:
+        self._context = context
+        self._record = record
+        self._partition = partition
+        self._neighbourhood = neighbourhood
+        self._intake = intake
+        self._keeper = keeper
+        self._texts: OrderedDict[bytes, None] = OrderedDict()
+        self._outbox: list[str] = []
+        self.gaps: list[GapFound] = []
+
+    def update(self, record: StreamRecord) -> None:
+        """Take over what the stream's record says now."""
+        self._record = record
+
+    def is_copy(self, text: bytes) -> bool:
+        """Whether exactly this control message has come lately; it has from now on."""
+        digest = blake2b(text, digest_size=_DIGEST_BYTES).digest()
+        if digest in self._texts:
+            self._context.counters["copies"] += 1
+            return True
+        self._texts[digest] = None
+        if len(self._texts) > TEXTS_KEPT:
+            self._texts.popitem(last=False)
+        return False
+
+    def received(self, wrapped: BroadcastMessage | UnicastMessage, origin: Origin) -> None:
+        """Take a message of another node: it goes on if it is fresh, and is kept in its order."""
+        message, counters = wrapped.message, self._context.counters
+        counters["copies"] += 1
+        try:
+            self._check(message)
+            fresh = self._intake.is_fresh(message)
+        except RequestError as error:
+            counters["refused"] += 1
+            logger.info("refused", extra={"code": error.code, "reason": error.text})
+            return
+        except CodecError as error:
+            counters[error.code] += 1
+            fresh = False
+        if fresh:
+            self._outbox.append(_broadcast(message, wrapped.message_text))
+        elif isinstance(wrapped, BroadcastMessage):
+            return
+        now = self._context.streams.clock.monotonic()
+        self._take(self._intake.add(message, now), message, wrapped.message_text, origin)
+
+    def published(self, messages: Iterable[tuple[StreamMessage, bytes | None]]) -> None:
+        """Take what local clients have made durable; it goes on unless it has been here."""
+        now = self._context.streams.clock.monotonic()
+        for message, text in messages:
+            self._take(self._intake.begin(message, now), None, None, None)
+            try:
+                fresh = self._intake.is_fresh(message)
+            except CodecError as error:
+                self._context.counters[error.code] += 1
+                continue
+            if fresh:
+                self._outbox.append(_broadcast(message, text))
+                self._keeper.took(message)
+                events = self._intake.add(message, now)
+                rest = [
+                    event
+                    for event in events
+                    if not (isinstance(event, Ordered) and event.message is message)
+                ]
+                self._take(rest, message, None, None)
+
+    def records(self) -> Records:
+        """The last numbers of chains that local clients have published on, to be kept."""
+        return self._keeper.records()
+
+    def poll(self) -> None:
+        """Do what time brings."""
+        events = self._intake.poll(self._context.streams.clock.monotonic())
+        self._take(events, None, None, None)
+
+    def flush(self, source: Origin | None) -> Sequence[Neighbour]:
+        """Send what goes on to all neighbours but the source, and append what is to be kept.
+
+        Returns those that have too much to take already, and were left out.
+        """
+        self._keeper.flush()
+        texts, self._outbox = self._outbox, []
+        if not texts:
+            return ()
+        left_out: list[Neighbour] = []
+        frames: dict[object, list[bytes]] = {}
+        for one in self._neighbourhood.linked.values():
+            if one.origin is source:
+                continue
+            if one.congested:
+                left_out.append(one)
+                continue
+            encoded = frames.get(one.dialect)
+            if encoded is None:
+                encoded = [one.dialect.encode(Wrapper(payload=text)) for text in texts]
+                frames[one.dialect] = encoded
+            self._neighbourhood.send(one.route, encoded)
+            self._context.counters["sent"] += len(encoded)
+        return left_out
+
+    def _check(self, message: StreamMessage) -> None:
+        """Check what another node says.
+
+        Raises:
+            RequestError: it is not to be taken.
+        """
+        name = message.id
+        if (name.stream_id, name.partition) != (self._record.name, self._partition):
+            raise RequestError("INVALID_REQUEST", "it is of another stream partition")
+        check_rules(message, self._record)
+        if is_carried(message):
+            return
+        check_message(message, self._context.streams.clock.now_ms())
+
+    def _take(
+        self,
+        events: Sequence[OrderingEvent],
+        message: StreamMessage | None,
+        text: bytes | None,
+        origin: Origin | None,
+    ) -> None:
+        for event in events:
+            match event:
+                case Ordered(message=ordered):
+                    exact = text if ordered is message else None
+                    try:
+                        self._keeper.keep(ordered, exact, origin)
+                    except CodecError as error:
+                        self._context.counters[error.code] += 1
+                case GapFound():
+                    self.gaps.append(event)
+                case GapSkipped():
+                    self._context.counters["gaps_skipped"] += 1
+                    logger.warning(
+                        "gap_skipped",
+                        extra={"stream": self._record.name, "publisher": event.publisher_id[:64]},
+                    )
+
+
+def _broadcast(message: StreamMessage, text: bytes | None) -> str:
+    """The control message that carries a message; its exact text where there is one."""
+    if text is not None:
+        return f'[2,0,"",{text.decode()}]'
+    return encode_control(BroadcastMessage(message=message, request_id=""), 2, 32)

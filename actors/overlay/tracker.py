@@ -1,0 +1,286 @@
+"""The tracker: it hears how nodes are linked, and tells each whom to be linked to.
+
+A node is whom its link has proved it to be, so nobody speaks for another. Released nodes prove
+nothing: one is whom it says it is, unless a node of this kind is called so. What a node may neither
+push to nor subscribe to is not there for it. Storage nodes are put into every stream's overlay. The
+tracker's own node stands between nodes of its kind and released ones, which are not linked else.
+
+Source: streamr-network 22.1.0, Tracker; docs/protocols/streamr.md.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+from rillnode.actors.access import NODE_PRINCIPAL, Access
+from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.overlay.context import claim_of
+from rillnode.actors.overlay.dialect import Dialect, decode
+from rillnode.actors.overlay.generations import GENERATIONS
+from rillnode.actors.overlay.graphs import OWN, Graphs
+from rillnode.actors.overlay.stream_keys import parse_stream_key, stream_key
+from rillnode.actors.overlay.topology import Topology
+from rillnode.actors.overlay.watching import LinkLost, watch
+from rillnode.actors.router import Router
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.limits import OVERLAY_NODES_MAX, OVERLAY_STREAMS_MAX
+from rillnode.codecs.ockam.routing import Route, WireMessage, local
+from rillnode.codecs.streamr.network import (
+    FindStorageNodes,
+    Frame,
+    Instruction,
+    Message,
+    Status,
+    StatusMessage,
+    StorageNodes,
+    StreamStatus,
+)
+from rillnode.codecs.streamr.node_address import (
+    NodeAddress,
+    ReleasedPeer,
+    parse_node_address,
+)
+
+logger = logging.getLogger("rillnode.actors.overlay.tracker")
+
+ADDRESS: Final = b"tracker"
+
+_UNCOUNTED: Final = ("13",)
+"""Nodes that do not number instructions, or tell what they have heard of them."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node while its link is there.
+
+    Attributes:
+        kinds: of nodes that it can be linked to.
+        route: leads to it.
+        streams: the overlays that it is in, by stream key.
+    """
+
+    address: NodeAddress | ReleasedPeer
+    kinds: tuple[str, ...]
+    origin: Origin
+    route: Route
+    dialect: Dialect
+    watch: Cell
+    streams: dict[str, None] = field(default_factory=dict[str, None])
+
+    def reached(self, kind: str) -> str:
+        """Where nodes of a kind find it."""
+        if isinstance(self.address, NodeAddress) and kind == OWN:
+            return str(self.address._replace(url=""))
+        return self.address.url
+
+
+class TrackerActor(Worker):
+    """The tracker of one node.
+
+    Args:
+        router: the way to nodes.
+        access: who may take part in what.
+        degree: neighbours of each node.
+        random: decides what is left to chance.
+    """
+
+    mailbox_messages_max = 16_384
+    on_failure = "resume"
+
+    def __init__(
+        self, router: Router, access: Access, *, degree: int, random: Callable[[], Random]
+    ) -> None:
+        self._router = router
+        self._access = access
+        self._degree = degree
+        self._random = random()
+        self._own: tuple[Any, ...] = (local(ADDRESS),)
+        self._nodes: dict[str, _Node] = {}
+        self._overlays: dict[str, Graphs] = {}
+        self.counters: Counter[str] = Counter()
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take what nodes say, and the ends of their links."""
+        match message:
+            case Delivery(origin=origin, messages=messages):
+                for wire in messages:
+                    self._take(origin, wire)
+            case LinkLost(origin=origin):
+                for name, node in list(self._nodes.items()):
+                    if node.origin is origin:
+                        self._leave(name)
+            case _:
+                pass
+
+    def _take(self, origin: Origin, wire: WireMessage) -> None:
+        try:
+            frame = decode(wire.payload)
+            match frame.message:
+                case StatusMessage(status=Status() as status):
+                    self._status(origin, wire.return_route, frame, status)
+                case FindStorageNodes():
+                    self._find(origin, wire.return_route, frame, frame.message)
+                case _:
+                    raise CodecError("network.type", "nodes do not send this to a tracker")
+        except CodecError as error:
+            self.counters[error.code] += 1
+            logger.info("bad_message", extra={"code": error.code, "peer": origin.principal[:22]})
+
+    # Statuses --------------------------------------------------------------------------------
+
+    def _status(self, origin: Origin, route: Route, frame: Frame, status: Status) -> None:
+        node = self._node(origin, route, frame)
+        name = node.address.name
+        keys = {key: said for key, said in status.streams.items() if self._may(origin, key)}
+        for key in [key for key in node.streams if key not in keys and not node.address.storage]:
+            self._leave_stream(name, node, key)
+        for key, said in keys.items():
+            self._take_stream(name, node, key, said)
+
+    def _node(self, origin: Origin, route: Route, frame: Frame) -> _Node:
+        """The node that has sent a status; a new one where its link is new.
+
+        Raises:
+            CodecError: it claims to be another, or there are too many.
+        """
+        address = claim_of(origin) or parse_node_address(frame.source)
+        known = self._nodes.get(address.name)
+        if isinstance(address, ReleasedPeer):
+            if known is not None and isinstance(known.address, NodeAddress):
+                raise CodecError("network.source", "another node is called so")
+        elif origin.principal not in (f"noise:{address.identity}", NODE_PRINCIPAL):
+            raise CodecError("network.source", "a node names itself, and nobody else")
+        if known is not None and known.origin is origin and known.address == address:
+            known.route = route
+            return known
+        if known is not None:
+            self._leave(address.name)
+        if len(self._nodes) >= OVERLAY_NODES_MAX:
+            raise CodecError("network.full", f"a tracker takes {OVERLAY_NODES_MAX:,} nodes")
+        dialect = Dialect("tracker").answering(frame)
+        cell = watch(self.system, origin, self.address)
+        kinds = _kinds(origin, address)
+        node = self._nodes[address.name] = _Node(address, kinds, origin, route, dialect, cell)
+        logger.info("node_joined", extra={"node": address.name[:16]})
+        if address.storage:
+            for key, overlay in self._overlays.items():
+                if self._may(origin, key):
+                    self._put(address.name, node, key, overlay)
+        return node
+
+    def _take_stream(self, name: str, node: _Node, key: str, said: StreamStatus) -> None:
+        overlay = self._overlays.get(key)
+        if overlay is None:
+            if len(self._overlays) >= OVERLAY_STREAMS_MAX:
+                raise CodecError("network.full", "too many stream partitions for one tracker")
+            overlay = self._overlays[key] = Graphs(partial(Topology, self._degree, self._random))
+            for other, its in list(self._nodes.items()):
+                if its.address.storage and other != name and self._may(its.origin, key):
+                    self._put(other, its, key, overlay)
+        last = overlay.counters.get(name)
+        counted = node.kinds != _UNCOUNTED
+        if last is not None and counted and (said.counter or 0) < last:
+            return  # said before it had heard the last instruction
+        overlay.counters[name] = max(last or 0, said.counter or 0)
+        node.streams[key] = None
+        neighbours = dict.fromkeys((*said.inbound_nodes, *said.outbound_nodes))
+        overlay.update(name, node.kinds, list(neighbours))
+        self._instruct(key, overlay, name)
+
+    def _put(self, name: str, node: _Node, key: str, overlay: Graphs) -> None:
+        """Put a storage node into an overlay that it has not asked for."""
+        node.streams[key] = None
+        overlay.counters.setdefault(name, 0)
+        overlay.update(name, node.kinds, [other for _, other in overlay.neighbours(name)])
+        self._instruct(key, overlay, name)
+
+    def _instruct(self, key: str, overlay: Graphs, name: str) -> None:
+        """Form a node's links, and tell everybody whose links have changed."""
+        stream_id, partition = parse_stream_key(key)
+        for changed in overlay.form(name, self._nodes[name].kinds):
+            node = self._nodes.get(changed)
+            if node is None:
+                continue
+            counter = overlay.counters[changed] = overlay.counters.get(changed, 0) + 1
+            instruction = Instruction(
+                stream_id=stream_id,
+                stream_partition=partition,
+                node_addresses=tuple(
+                    self._nodes[other].reached(kind)
+                    for kind, other in overlay.neighbours(changed)
+                    if other in self._nodes
+                ),
+                counter=counter,
+            )
+            self._send(node.origin, node.route, node.dialect, instruction)
+            self.counters["instructions"] += 1
+
+    # Ends ------------------------------------------------------------------------------------
+
+    def _leave(self, name: str) -> None:
+        node = self._nodes.pop(name)
+        self.system.exit(node.watch)
+        logger.info("node_left", extra={"node": name[:16]})
+        for key in list(node.streams):
+            self._leave_stream(name, node, key)
+
+    def _leave_stream(self, name: str, node: _Node, key: str) -> None:
+        node.streams.pop(key, None)
+        overlay = self._overlays[key]
+        overlay.leave(name)
+        if not len(overlay):
+            del self._overlays[key]
+
+    # Storage ---------------------------------------------------------------------------------
+
+    def _find(self, origin: Origin, route: Route, frame: Frame, request: FindStorageNodes) -> None:
+        key = stream_key(request.stream_id, request.stream_partition or 0)
+        if not self._may(origin, key):
+            raise CodecError("network.refused", "no such stream for this node")
+        claim = claim_of(origin)
+        kind = OWN if claim is None else claim.generation
+        found = [
+            node.reached(kind)
+            for node in self._nodes.values()
+            if node.address.storage and kind in node.kinds
+        ]
+        answer = StorageNodes(
+            stream_id=request.stream_id,
+            stream_partition=request.stream_partition,
+            node_addresses=tuple(found),
+        )
+        dialect = Dialect("tracker").answering(frame)
+        self._send(origin, route, dialect, answer, frame.request_id)
+
+    def _may(self, origin: Origin, key: str) -> bool:
+        try:
+            stream_id, _ = parse_stream_key(key)
+        except CodecError:
+            return False
+        return bool(self._access.verbs(origin.principal, stream_id) & {"push", "subscribe"})
+
+    def _send(
+        self,
+        origin: Origin,
+        route: Route,
+        dialect: Dialect,
+        message: Message,
+        request_id: str = "",
+    ) -> None:
+        payload = dialect.encode(message, request_id)
+        self._router.route(origin, [WireMessage(route, self._own, payload)])
+
+
+def _kinds(origin: Origin, address: NodeAddress | ReleasedPeer) -> tuple[str, ...]:
+    """The kinds of nodes that a node can be linked to."""
+    if isinstance(address, ReleasedPeer):
+        return (address.generation,)
+    if address.url and origin.principal == NODE_PRINCIPAL:
+        return (OWN, *GENERATIONS)
+    return (OWN,)

@@ -1,0 +1,321 @@
+"""The overlay's side of a node: its tracker, its member, and links to the nodes it is told of."""
+
+import re
+from collections.abc import Callable, MutableMapping
+from dataclasses import asdict, dataclass, replace
+from fnmatch import translate
+from functools import cached_property, partial
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from rillnode.actors.access import NODE_PRINCIPAL
+from rillnode.actors.delivery import Origin
+from rillnode.actors.overlay.context import (
+    MEMBER_ADDRESS,
+    OverlayContext,
+    OverlaySettings,
+    claim_of,
+    identity_in,
+)
+from rillnode.actors.overlay.member import MemberActor
+from rillnode.actors.overlay.stream_keys import parse_overlay_address
+from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS
+from rillnode.actors.overlay.tracker import TrackerActor
+from rillnode.actors.peers.connection import PeerContext
+from rillnode.actors.peers.dialling import PeerActor, PeerSettings, PeerStatus
+from rillnode.actors.ports import Clock, Dialer, Dialling, Entropy
+from rillnode.actors.storage import StreamRecord
+from rillnode.actors.streams.context import StreamContext, StreamRemoved
+from rillnode.actors.streams.rules import RESERVED_PREFIX
+from rillnode.actors.system import Cell
+from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.keys import Identity
+from rillnode.codecs.noise import NoiseLink
+from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.codecs.ockam.routing import Route, local
+from rillnode.codecs.streamr.node_address import AnyAddress, NodeAddress, ReleasedAddress
+from rillnode.node.config import Config, parse_address
+from rillnode.node.peers import ADDRESS_PREFIX
+from rillnode.transports.dialer import TcpDialer
+from rillnode.transports.links import NOISE_LIMITS, LinkEvents
+
+if TYPE_CHECKING:
+    from rillnode.node.streamr_network import StreamrNetwork
+
+RELEASE_SECONDS: Final = 10.0
+"""How long a link stays after the last that needed it; as streamr-network does."""
+
+_SEED_BYTES: Final = 16
+
+
+class Overlay:
+    """What `[tracker]`, `[overlay]` and `[streamr_network]` ask for; without them, nothing."""
+
+    _context: OverlayContext | None = None
+    _tracker: Cell | None = None
+    _member: Cell | None = None
+    _links: "OverlayLinks | None" = None
+    _released: "StreamrNetwork | None" = None
+
+    def __init__(self, config: Config, identity: Identity, entropy: Entropy) -> None:
+        self._config = config
+        self._identity = identity
+        self._entropy = entropy
+        table = config.overlay
+        patterns = () if table is None else table.streams
+        self._patterns = [re.compile(translate(pattern)) for pattern in patterns]
+
+    def start(self, streams: StreamContext, peers: PeerContext, bound: str | None) -> None:
+        """Make the actors.
+
+        Args:
+            streams: the node's parts.
+            peers: likewise.
+            bound: the address that the `noise` listener has taken.
+        """
+        router, config = streams.router, self._config
+        released, tracked = config.streamr_network, self._is_tracker
+        if released is not None and released.enabled:
+            from rillnode.node.streamr_network import StreamrNetwork
+
+            self._released = StreamrNetwork(
+                config,
+                released,
+                self._identity.public_hex,
+                peers,
+                streams.clock,
+                tracked=tracked,
+            )
+        if tracked:
+            factory = partial(
+                TrackerActor,
+                router,
+                streams.access,
+                degree=config.tracker.degree,
+                random=lambda: Random(int.from_bytes(self._entropy(_SEED_BYTES), "big")),
+            )
+            self._tracker = streams.system.spawn(factory)
+            router.register(TRACKER_ADDRESS, self._tracker)
+            router.register_guard(TRACKER_ADDRESS, partial(self._knows, streams))
+        if config.overlay is None:
+            return
+        self._links = OverlayLinks(config, self._identity, peers, streams.clock, self._released)
+        address = self._address(config.overlay.advertise or bound or config.noise.listen)
+        settings = OverlaySettings(
+            identity=self._identity.public_hex,
+            address=lambda: address._replace(url=self._released_url),
+            storage=config.overlay.storage,
+            takes_part=self._takes_part,
+            trackers=self._trackers(),
+            released=self._released is not None,
+        )
+        self._context = OverlayContext(streams, settings, self._links)
+        router.register_guard(MEMBER_ADDRESS, partial(self._admits, streams))
+        self._member = streams.system.spawn(partial(MemberActor, self._context))
+
+    async def listen(self, bound: MutableMapping[str, Any]) -> None:
+        """Bind the listener for released nodes, if there is to be one; it is in `bound` then.
+
+        Raises:
+            RillnodeError: as `StreamrNetwork.listen`.
+        """
+        if self._released is not None:
+            await self._released.listen(bound)
+
+    def changed(self, change: StreamRecord | StreamRemoved) -> None:
+        """Take over that there is a stream, or that it is no more."""
+        if self._member is not None:
+            self._member.base.post(self._member, change)
+
+    def admits(self, identity: str) -> bool:
+        """Whether a node may connect because a tracker has named it."""
+        return self._context is not None and self._context.admitted[identity] > 0
+
+    async def close(self) -> None:
+        """Close all links to other nodes and wait for them."""
+        if self._links is not None:
+            await self._links.close()
+        if self._released is not None:
+            await self._released.close()
+
+    def status(self) -> dict[str, Any] | None:
+        """Who is linked, what was sent and taken; None where the node takes no part."""
+        if self._context is None:
+            return None
+        return {
+            "neighbours": dict(self._context.neighbours),
+            "counters": dict(self._context.counters),
+            "links": {} if self._links is None else self._links.statuses(),
+            "released": None if self._released is None else self._released.status(),
+        }
+
+    def _takes_part(self, stream_id: str) -> bool:
+        return not stream_id.startswith(RESERVED_PREFIX) and any(
+            pattern.match(stream_id) for pattern in self._patterns
+        )
+
+    @property
+    def _is_tracker(self) -> bool:
+        config = self._config
+        if config.overlay is None or config.tracker.enabled:
+            return config.tracker.enabled
+        released = config.streamr_network
+        elsewhere = released is not None and released.enabled and released.trackers
+        return not (config.overlay.trackers or elsewhere)
+
+    @property
+    def _released_url(self) -> str:
+        return "" if self._released is None else self._released.node_url
+
+    def _trackers(self) -> tuple[Route, ...]:
+        table = self._config.overlay
+        if self._released is not None and self._released.trackers:
+            return self._released.trackers
+        if table is None or not table.trackers:
+            return ((local(TRACKER_ADDRESS),),)
+        return tuple(
+            (local(ADDRESS_PREFIX + name.encode()), local(TRACKER_ADDRESS))
+            for name in table.trackers
+        )
+
+    def _address(self, listen: str) -> NodeAddress:
+        host, port = parse_address(listen)
+        table = self._config.overlay
+        storage = table is not None and table.storage
+        return NodeAddress(self._identity.public_hex, host, port, storage)
+
+    def _knows(self, streams: StreamContext, _: bytes, origin: Origin) -> bool:
+        """Trackers listen to whom any grant names."""
+        return origin.principal == NODE_PRINCIPAL or streams.access.known(origin.principal)
+
+    def _admits(self, streams: StreamContext, address: bytes, origin: Origin) -> bool:
+        """Trackers speak to the member, and to the neighbours actors whom they have named.
+
+        Beside those may do so who may push to the stream and subscribe to it.
+        """
+        principal = origin.principal
+        if principal == NODE_PRINCIPAL:
+            return True
+        claim, identity = claim_of(origin), identity_in(principal)
+        if claim is not None:
+            # Only this node opens links to released trackers, and to nodes that they have named.
+            dialled = origin.link is not None and origin.link.info.dialled
+            if dialled or address == MEMBER_ADDRESS:
+                return dialled and claim.tracker is (address == MEMBER_ADDRESS)
+        elif not principal.startswith("noise:"):
+            return False
+        elif address == MEMBER_ADDRESS:
+            return identity in self._tracker_identities
+        elif self.admits(identity):
+            return True
+        name = (parse_overlay_address(address) or ("",))[0]
+        return {"push", "subscribe"} <= streams.access.verbs(principal, name)
+
+    @cached_property
+    def _tracker_identities(self) -> frozenset[str]:
+        table = self._config.overlay
+        names = () if table is None else table.trackers
+        peers = [peer for peer in self._config.peers if peer.name in names]
+        return frozenset(peer.identity for peer in peers if peer.identity is not None)
+
+
+@dataclass(slots=True)
+class _Held:
+    """A link that is kept open while `holders` is not 0, and a while longer."""
+
+    cell: Cell
+    status: PeerStatus
+    holders: int = 0
+
+
+class OverlayLinks:
+    """Links to the nodes that trackers have named, dialled when there is something to send."""
+
+    def __init__(
+        self,
+        config: Config,
+        identity: Identity,
+        context: PeerContext,
+        clock: Clock,
+        released: "StreamrNetwork | None" = None,
+    ) -> None:
+        self._identity = identity
+        self._context = context
+        self._clock = clock
+        self._released = released
+        self._held: dict[AnyAddress, _Held] = {}
+        noise, dialling = config.noise, config.dialling
+        limits = replace(
+            NOISE_LIMITS,
+            handshake_seconds=noise.handshake_seconds_max,
+            idle_ping_seconds=noise.idle_ping_seconds,
+            idle_close_seconds=noise.idle_close_seconds,
+            connections_max=dialling.links_max,
+        )
+        self._dialer = TcpDialer(
+            transport_name="noise",
+            clock=clock,
+            limits=limits,
+            connect_seconds=dialling.connect_seconds_max,
+        )
+
+    def hold(self, node: AnyAddress) -> Route:
+        """The way to a node, for as long as it is not released as often as it was held."""
+        held = self._held.get(node)
+        if held is None:
+            held = self._held[node] = self._open(node)
+        held.holders += 1
+        return (local(_link_address(node)),)
+
+    def release(self, node: AnyAddress) -> None:
+        """It is not needed any more: the link is closed, unless it is soon needed again."""
+        held = self._held[node]
+        held.holders -= 1
+        if not held.holders:
+            self._clock.call_later(RELEASE_SECONDS, partial(self._close_unused, node))
+
+    async def close(self) -> None:
+        """Close all links and wait for them."""
+        await self._dialer.close("the node is stopping")
+
+    def statuses(self) -> dict[str, dict[str, Any]]:
+        """Each link's state, by the node's identity."""
+        return {node.identity: asdict(held.status) for node, held in self._held.items()}
+
+    def _open(self, node: AnyAddress) -> _Held:
+        if isinstance(node, ReleasedAddress):
+            assert self._released is not None, "without it no such node is asked for"
+            status = PeerStatus(node.url, "streamr_network")
+            dial, prefix, name = self._released.dialer(node.url), b"SN_O_", node.url
+        else:
+            status = PeerStatus(f"{node.host}:{node.port}", "noise")
+            dial, prefix, name = self._noise_dialer(node), b"NX_O_", node.identity[:16]
+        settings = PeerSettings(
+            name=name, prefix=prefix, dial=dial, kept=False, may_use=NODE_PRINCIPAL.__eq__
+        )
+        factory = partial(PeerActor, self._context, settings, status)
+        cell = self._context.system.spawn(factory, name=f"overlay {name}")
+        self._context.router.register(_link_address(node), cell)
+        return _Held(cell, status)
+
+    def _noise_dialer(self, node: NodeAddress) -> Dialer:
+        def dial(events: LinkEvents, on_failure: Callable[[RillnodeError], None]) -> Dialling:
+            codec = NoiseLink.initiator(
+                self._identity,
+                node_identity=node.identity,
+                ephemeral=self._context.entropy(DH_BYTES),
+            )
+            return self._dialer.dial(node.host, node.port, codec, events, on_failure)
+
+        return dial
+
+    def _close_unused(self, node: AnyAddress) -> None:
+        held = self._held.get(node)
+        if held is not None and not held.holders:
+            del self._held[node]
+            self._context.router.unregister(_link_address(node))
+            self._context.system.exit(held.cell)
+
+
+def _link_address(node: AnyAddress) -> bytes:
+    return f"overlay_link/{node}".encode()

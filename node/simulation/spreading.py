@@ -1,0 +1,246 @@
+"""How messages spread through an overlay of real nodes: the counterpart of model mode.
+
+A tracker and so many nodes form their overlay; then messages are pushed at nodes drawn at random.
+When one has reached a node is the time at which that node appends it to its log. What follows from
+the graph alone, as the hops of first copies, is worked out on the overlay that was formed.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from random import Random
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from rillnode.node.config import Config, StreamTable
+from rillnode.node.config.overlay_tables import OverlayTable, TrackerTable
+from rillnode.node.simulation.history import History
+from rillnode.node.simulation.latency import make_latency
+from rillnode.node.simulation.loop import SimulationStuck
+from rillnode.node.simulation.model import SLICE_MS_MIN, SLICES_PER_LINK, Propagation, flood
+from rillnode.node.simulation.scenario import Scenario
+from rillnode.node.simulation.world import NodeMachine, World, node_config
+
+STREAM: Final = "spread"
+KEY: Final = f"{STREAM}::0"
+TRACKER: Final = "tracker"
+
+FORM_SECONDS: Final = 600.0
+"""Virtual seconds within which the overlay must have formed."""
+
+SETTLE_SECONDS: Final = 90.0
+"""After that, before anything is pushed: what new links bring up to date is over by then."""
+
+PAGE_ENTRIES: Final = 10_000
+
+
+class Spreading:
+    """One run of a scenario with `overlay = true`; `run` may be called once.
+
+    Args:
+        scenario: what is simulated.
+        seed: decides everything that the scenario leaves open.
+        burst: messages that a node pushes at once.
+
+    Attributes:
+        problems: what is missing, doubled or broken; nothing, where all is well.
+        form_seconds: virtual seconds until the overlay had formed.
+        cpu_seconds: processor time of `start`, `form` and `spread`.
+        fastest_ms: what the delays along the fastest ways through the formed overlay come to, for
+            each arrival: the least that arrivals can take.
+    """
+
+    def __init__(self, scenario: Scenario, seed: int, *, burst: int = 1) -> None:
+        self.scenario = scenario
+        self.seed = seed
+        self.problems: list[str] = []
+        self.form_seconds = 0.0
+        self.cpu_seconds: dict[str, float] = {}
+        self._burst = burst
+        self.fastest_ms: list[float] = []
+        hosts = scenario.nodes + 1
+        self._latency = make_latency(scenario.latency, hosts, Random(f"{seed} places"))
+        self._world = World(seed, self._latency, network=scenario.network, disk=scenario.disk)
+        self._world.network.processing_seconds = scenario.processing_ms / 1_000
+        scheduler = self._world.scheduler
+        self._history = History(lambda: scheduler.now)
+        self._world.network.watchers.append(self._history)
+        self._nodes: list[NodeMachine] = []
+        self._received: list[dict[bytes, int]] = []
+        self._copies = 0
+        self._wall_seconds = 0.0
+
+    def run(self) -> Propagation:
+        """Run it; what went wrong is in `problems`."""
+        started = time.perf_counter()
+        sources = Random(f"{self.seed} sources")
+        pushed_at: list[int] = []
+        while len(pushed_at) < self.scenario.messages:
+            pushed_at += [sources.randrange(self.scenario.nodes)] * self._burst
+        del pushed_at[self.scenario.messages :]
+        self._add_nodes()
+        try:
+            self._world.run(self._direct(pushed_at))
+        except SimulationStuck as error:
+            self.problems.append(str(error))
+        self.problems += self._world.errors()
+        self._world.close()
+        found = self._account(pushed_at)
+        found.trace_hash = self._history.trace_hash
+        found.wall_seconds = self._wall_seconds or time.perf_counter() - started
+        return found
+
+    def _add_nodes(self) -> None:
+        scenario, world = self.scenario, self._world
+        tracker = TrackerTable(enabled=True, degree=scenario.degree)
+        config = replace(node_config(TRACKER), tracker=tracker)
+        world.add_node(TRACKER, scenario.nodes, config)
+        for number in range(scenario.nodes):
+            name = f"n{number}"
+            config = world.peer(_member_config(name), TRACKER)
+            self._nodes.append(world.add_node(name, number, config))
+
+    # What happens ----------------------------------------------------------------------------
+
+    async def _direct(self, pushed_at: list[int]) -> None:
+        world, scenario = self._world, self.scenario
+        with self._timed("start"):
+            for machine in world.nodes.values():
+                await world.watched(machine.start())
+        with self._timed("form"):
+            await self._form()
+        await asyncio.sleep(SETTLE_SECONDS)
+        before, started = self._copies_now(), time.perf_counter()
+        with self._timed("spread"):
+            pause = self._burst * scenario.seconds / scenario.messages
+            pushes: list[asyncio.Task[None]] = []
+            for first in range(0, scenario.messages, self._burst):
+                numbers = range(first, min(first + self._burst, scenario.messages))
+                pushes.append(asyncio.ensure_future(self._push(pushed_at[first], numbers)))
+                await asyncio.sleep(pause)
+            await asyncio.gather(*pushes)
+            await self._reached()
+        self._wall_seconds = time.perf_counter() - started
+        self._copies = self._copies_now() - before
+        for machine in self._nodes:
+            self._received.append(await world.on(machine, _read(machine)))
+
+    @contextmanager
+    def _timed(self, phase: str) -> Generator[None]:
+        started = time.process_time()
+        yield
+        self.cpu_seconds[phase] = time.process_time() - started
+
+    async def _form(self) -> None:
+        """Wait until every node has the neighbours that it should have."""
+        world, scenario = self._world, self.scenario
+        wanted = min(scenario.degree, scenario.nodes - 1)
+        began = world.scheduler.now
+        while world.scheduler.now < began + FORM_SECONDS:
+            degrees = [len(neighbours) for neighbours in self._neighbours()]
+            # With an odd sum one slot stays open.
+            if sum(wanted - degree for degree in degrees) <= scenario.degree % 2:
+                self.form_seconds = world.scheduler.now - began
+                return
+            await asyncio.sleep(1.0)
+        self.problems.append("the overlay has not formed")
+
+    async def _push(self, source: int, numbers: Iterable[int]) -> None:
+        machine = self._nodes[source]
+
+        async def push() -> None:
+            stream = await machine.node.stream(STREAM)
+            await stream.push_many([b"%d" % number for number in numbers])
+
+        await self._world.on(machine, push())
+
+    async def _reached(self) -> None:
+        """Wait until every node has kept as much as it must."""
+        world, messages = self._world, self.scenario.messages
+        deadline = world.scheduler.now + self.scenario.heal_seconds
+        left = list(self._nodes)
+        while left and world.scheduler.now < deadline:
+            machine = left[-1]
+            described = await world.on(machine, machine.node.client.describe(STREAM))
+            if described.partitions[0].next_index >= messages:
+                left.pop()
+            else:
+                await asyncio.sleep(0.25)
+        if left:
+            self.problems.append(f"{left[-1].name} has not got every message")
+
+    # The account -----------------------------------------------------------------------------
+
+    def _copies_now(self) -> int:
+        return sum(self._overlay(machine)["counters"].get("copies", 0) for machine in self._nodes)
+
+    def _overlay(self, machine: NodeMachine) -> dict[str, Any]:
+        status: dict[str, Any] = machine.node.status()["overlay"]
+        return status
+
+    def _neighbours(self) -> list[list[int]]:
+        numbers = {machine.identity.public_hex: nth for nth, machine in enumerate(self._nodes)}
+        return [
+            [numbers[name] for name in self._overlay(machine)["neighbours"].get(KEY, ())]
+            for machine in self._nodes
+        ]
+
+    def _account(self, pushed_at: list[int]) -> Propagation:
+        neighbours = self._neighbours()
+        places = self._latency.places[: self.scenario.nodes]
+        found = Propagation(self.scenario, self.seed, places, neighbours, copies=self._copies)
+        delay = self.scenario.processing_ms
+        links = [
+            [(other, 1_000 * self._latency.seconds(node, other) + delay) for other in row]
+            for node, row in enumerate(neighbours)
+        ]
+        ends = max(1, sum(map(len, links)))
+        mean_ms = sum(one for row in links for _, one in row) / ends
+        for number, source in enumerate(pushed_at):
+            data = b"%d" % number
+            times = [received.get(data) for received in self._received]
+            begun = times[source] if times else None
+            if begun is None:
+                continue
+            others = [
+                at - begun for nth, at in enumerate(times) if at is not None and nth != source
+            ]
+            found.arrivals_ms.extend(map(float, others))
+            found.last_ms.append(float(max(others, default=0)))
+            fastest, hops = flood(links, source, max(mean_ms / SLICES_PER_LINK, SLICE_MS_MIN))
+            del fastest[source]
+            self.fastest_ms.extend(fastest)
+            found.hops.update(hops[:source] + hops[source + 1 :])
+        for machine, received in zip(self._nodes, self._received, strict=False):
+            if len(received) != self.scenario.messages:
+                self.problems.append(f"{machine.name} has {len(received)} messages")
+        return found
+
+
+def _member_config(name: str) -> Config:
+    return replace(
+        node_config(name),
+        overlay=OverlayTable(trackers=(TRACKER,)),
+        streams=(StreamTable(name=STREAM),),
+    )
+
+
+async def _read(machine: NodeMachine) -> dict[bytes, int]:
+    """When each message came to a node; one that came twice is told of by the count."""
+    stream = await machine.node.stream(STREAM)
+    found: dict[bytes, int] = {}
+    doubled = Counter[bytes]()
+    index = 0
+    while entries := await stream.pull(index, PAGE_ENTRIES):
+        index += len(entries)
+        for entry in entries:
+            data = bytes(entry.data)
+            doubled[data] += data in found
+            found[data] = entry.received_at
+    for data, count in doubled.items():
+        if count:
+            found[data + b" again"] = 0
+    return found

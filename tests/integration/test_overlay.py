@@ -1,0 +1,183 @@
+"""Streams shared by three real processes on loopback, of which one is killed and started again."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rillnode import Client, connect
+from rillnode.codecs.keys import Identity
+from rillnode.node.keyfiles import write_key
+
+CLIENT = Identity.from_seed(bytes(range(32)))
+PATIENCE_SECONDS = 120.0
+
+COMMON = """
+name = "{name}"
+data_dir = "{name}"
+[noise]
+listen = "127.0.0.1:0"
+idle_ping_seconds = 1.0
+idle_close_seconds = 4.0
+[http]
+enabled = false
+[[grant]]
+who = "noise:*"
+streams = "*"
+may = ["create", "push", "pull", "subscribe", "admin"]
+[[stream]]
+name = "readings"
+"""
+TRACKER = (
+    COMMON
+    + """
+[tracker]
+enabled = true
+[overlay]
+storage = true
+"""
+)
+MEMBER = (
+    COMMON
+    + """
+[overlay]
+trackers = ["tracker"]
+[[peer]]
+name = "tracker"
+noise = "{tracker}"
+identity = "{identity}"
+"""
+)
+
+
+class Process:
+    """One node in a process of its own."""
+
+    def __init__(self, directory: Path, name: str, text: str) -> None:
+        self.name = name
+        self._config = directory / f"{name}.toml"
+        self._config.write_text(text)
+        self._ports = directory / f"{name}.ports"
+        self.identity = Identity.from_seed(name.encode().ljust(32, b"."))
+        write_key(directory / name / "identity.key", self.identity)
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        self._ports.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "rillnode", "run", "-c", str(self._config)]
+        command += ["--ports-file", str(self._ports)]
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_until(self._ports.exists)
+        self.address: str = json.loads(self._ports.read_text())["noise"]
+
+    def kill(self) -> None:
+        """Kill it, as nothing that it could prepare for."""
+        self._process.kill()
+        self._process.wait(PATIENCE_SECONDS)
+
+    def stop(self) -> None:
+        """Let it drain and end."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(PATIENCE_SECONDS)
+
+    async def connect(self) -> Client:
+        """A client of this node."""
+        return await connect(
+            f"noise://{self.address}", identity=CLIENT, node_identity=self.identity.public_hex
+        )
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """Look until something is true."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not true():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.05)
+
+
+@contextmanager
+def three(directory: Path) -> Generator[list[Process]]:
+    """A tracker that stores, and two members."""
+    processes: list[Process] = []
+    try:
+        tracker = Process(directory, "tracker", TRACKER.format(name="tracker"))
+        processes.append(tracker)
+        for name in "ab":
+            text = MEMBER.format(
+                name=name, tracker=tracker.address, identity=tracker.identity.public_hex
+            )
+            processes.append(Process(directory, name, text))
+        yield processes
+    finally:
+        for process in reversed(processes):
+            process.stop()
+
+
+async def push(process: Process, *items: bytes) -> None:
+    async with await process.connect() as client:
+        await (await client.stream("readings")).push_many(items)
+
+
+async def all_have(processes: list[Process], expected: list[bytes]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    for process in processes:
+        async with await process.connect() as client:
+            stream = await client.stream("readings")
+            while True:
+                found = [bytes(entry.data) for entry in await stream.pull(0, 10_000)]
+                if Counter(found) == Counter(expected):
+                    break
+                assert time.monotonic() < deadline, f"{process.name} has {len(found)}"
+                assert len(found) <= len(expected), f"{process.name} has something twice"
+                await asyncio.sleep(0.2)
+
+
+@pytest.mark.long
+def test_a_killed_node_gets_what_it_missed_and_nothing_twice(tmp_path: Path) -> None:
+    first = [b"first %d" % number for number in range(200)]
+    meanwhile = [b"meanwhile %d" % number for number in range(200)]
+    after = [b"after %d" % number for number in range(200)]
+
+    async def scenario() -> None:
+        with three(tmp_path) as processes:
+            tracker, a, b = processes
+            await push(a, *first)
+            await all_have(processes, first)
+            b.kill()
+            await push(a, *meanwhile)
+            await all_have([tracker, a], first + meanwhile)
+            b.start()
+            await all_have(processes, first + meanwhile)
+            await push(b, *after)
+            await all_have(processes, first + meanwhile + after)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.long
+def test_nodes_go_on_without_their_tracker(tmp_path: Path) -> None:
+    first = [b"first %d" % number for number in range(100)]
+    without = [b"without %d" % number for number in range(100)]
+
+    async def scenario() -> None:
+        with three(tmp_path) as processes:
+            tracker, a, b = processes
+            await push(a, *first)
+            await all_have(processes, first)
+            tracker.kill()
+            await push(a, *without)
+            await all_have([a, b], first + without)
+
+    asyncio.run(scenario())

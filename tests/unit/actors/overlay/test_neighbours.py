@@ -1,0 +1,177 @@
+"""The neighbours actor towards one node: links, floods, resends, and nonsense."""
+
+from pathlib import Path
+
+from core_support import Core, Peer, with_core
+from rillnode.actors.access import Grant
+from rillnode.actors.overlay.dialect import Dialect, decode, decode_wrapped
+from rillnode.actors.overlay.stream_keys import overlay_address
+from rillnode.actors.peers.connection import PeerContext
+from rillnode.codecs import native
+from rillnode.codecs.keys import Identity
+from rillnode.codecs.ockam.stream import CreateRequest, PushRequest
+from rillnode.codecs.streamr.control_messages import (
+    BroadcastMessage,
+    ControlMessage,
+    ResendFromRequest,
+    ResendRangeRequest,
+    ResendResponseNoResend,
+    ResendResponseResent,
+    SubscribeRequest,
+    SubscribeResponse,
+    UnicastMessage,
+    UnsubscribeRequest,
+    UnsubscribeResponse,
+)
+from rillnode.codecs.streamr.network import Wrapper
+from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, StreamMessage
+from rillnode.node.config import Config
+from rillnode.node.config.overlay_tables import OverlayTable
+from rillnode.node.overlay import Overlay
+
+FRIEND = "2" * 64
+ADDRESS = overlay_address("s", 0)
+CONFIG = Config(name="a", data_dir=Path("a"), overlay=OverlayTable())
+
+
+class Node:
+    """Another node, and what it has heard."""
+
+    def __init__(self, core: Core) -> None:
+        grant = Grant(who=f"noise:{FRIEND}", streams="s", may=frozenset(("push", "subscribe")))
+        core.access.add(grant)
+        self.core = core
+        self.peer: Peer = core.peer(f"noise:{FRIEND}")
+        self.dialect = Dialect(f"noise://{FRIEND}@h:1")
+
+    async def say(self, *messages: ControlMessage) -> list[ControlMessage]:
+        """Send messages; return what comes back by the time that nothing more happens."""
+        return await self.send(*map(self.dialect.encode_control, messages))
+
+    async def send(self, *payloads: bytes) -> list[ControlMessage]:
+        self.peer.answers.clear()
+        self.peer.send(ADDRESS, *payloads)
+        return await self.heard()
+
+    async def heard(self) -> list[ControlMessage]:
+        await self.core.settle()
+        frames = [decode(answer.payload).message for answer in self.peer.answers]
+        self.peer.answers.clear()
+        return [decode_wrapped(one) for one in frames if isinstance(one, Wrapper)]
+
+
+async def started(core: Core) -> tuple[Node, Peer]:
+    """A node with the stream `s`, another node, and a client of the first."""
+    overlay = Overlay(CONFIG, Identity.from_seed(bytes(32)), core.context.entropy)
+    overlay.start(core.context, _peers(core), "127.0.0.1:1")
+    core.changes.append(overlay.changed)
+    client = core.peer()
+    await client.ask("stream", CreateRequest("s"))
+    return Node(core), client
+
+
+def _peers(core: Core) -> PeerContext:
+    return PeerContext(core.system, core.router, core.store, core.access, core.context.entropy)
+
+
+def subscribe() -> SubscribeRequest:
+    return SubscribeRequest(stream_id="s", partition=0, request_id="r")
+
+
+def broadcast(number: int, previous: int | None = None) -> BroadcastMessage:
+    before = None if previous is None else MessageRef(previous, 0)
+    name = MessageId("s", 0, number, 0, "publisher", "chain")
+    message = StreamMessage(id=name, content='{"n":1}', previous=before)
+    return BroadcastMessage(message=message, request_id="")
+
+
+async def log_length(core: Core, client: Peer) -> int:
+    (answer,) = await client.ask("ST_S_0_s", native.ReadRequest(1, 0, 1_000, 1_000_000))
+    return int(answer.next_index)
+
+
+def check_no_failures(core: Core) -> None:
+    failures = {name: one.last_failure for name, one in core.system.stats().items() if one.failures}
+    assert failures == {}
+
+
+def test_a_neighbour_hears_what_local_clients_push_and_nothing_after_it_left() -> None:
+    async def test(core: Core) -> None:
+        node, client = await started(core)
+        assert isinstance((await node.say(subscribe()))[0], SubscribeResponse)
+        await client.ask("ST_S_0_s", PushRequest(1, b"hello"))
+        heard = [one for one in await node.heard() if isinstance(one, BroadcastMessage)]
+        assert [one.message.content for one in heard] == ['{"data":"aGVsbG8="}']
+        leave = UnsubscribeRequest(stream_id="s", partition=0, request_id="r")
+        assert isinstance((await node.say(leave))[0], UnsubscribeResponse)
+        await client.ask("ST_S_0_s", PushRequest(2, b"again"))
+        assert await node.heard() == []
+        check_no_failures(core)
+
+    with_core(test)
+
+
+def test_what_comes_twice_is_kept_once_and_goes_to_all_but_its_source() -> None:
+    async def test(core: Core) -> None:
+        node, client = await started(core)
+        await node.say(subscribe())
+        assert await node.say(broadcast(1), broadcast(1), broadcast(2, 1), broadcast(1)) == []
+        assert await log_length(core, client) == 2
+        check_no_failures(core)
+
+    with_core(test)
+
+
+def test_what_a_node_has_missed_is_resent() -> None:
+    async def test(core: Core) -> None:
+        node, client = await started(core)
+        everything = ResendFromRequest(
+            stream_id="s", partition=0, from_ref=MessageRef(0, 0), request_id="q"
+        )
+        (nothing,) = await node.say(everything)
+        assert isinstance(nothing, ResendResponseNoResend)
+        await node.say(broadcast(1), broadcast(2, 1), broadcast(3, 2))
+        await client.ask("ST_S_0_s", PushRequest(1, b"7"))
+        answers = await node.say(everything)
+        resent = [one.message for one in answers if isinstance(one, UnicastMessage)]
+        assert [one.content for one in resent] == ['{"n":1}'] * 3 + ["7"]
+        assert isinstance(answers[-1], ResendResponseResent)
+        part = ResendRangeRequest(
+            stream_id="s",
+            partition=0,
+            from_ref=MessageRef(1, 1),
+            to_ref=MessageRef(2, 0),
+            publisher_id="PUBLISHER",
+            chain_id="chain",
+            request_id="q",
+        )
+        resent = [one.message for one in await node.say(part) if isinstance(one, UnicastMessage)]
+        assert [one.id.timestamp for one in resent] == [2]
+        check_no_failures(core)
+
+    with_core(test)
+
+
+def test_nonsense_is_counted_and_nothing_of_it_is_kept() -> None:
+    other = StreamMessage(id=MessageId("other", 0, 1, 0, "p", "c"), content="{}")
+    late = StreamMessage(id=MessageId("s", 0, 10**15, 0, "p", "c"), content="{}")
+    forged = StreamMessage(
+        id=MessageId("s", 0, 1, 0, "0x" + "1" * 40, "c"),
+        content="{}",
+        signature_type=2,
+        signature="0x" + "0" * 130,
+    )
+    carried = StreamMessage(id=MessageId("s", 0, 1, 0, "9" * 64, "rillnode"), content="no json")
+
+    async def test(core: Core) -> None:
+        node, client = await started(core)
+        await node.send(b"", b"[", b'["4.4.3+rillnode",4,"x",]', b'["4.4.3+rillnode",4,"x",[2,0,]]')
+        await node.send(b'["4.4.3+rillnode",1,"x","s",[],0,1]', b"\xff" * 1_000)
+        for message in (other, late, forged, carried):
+            await node.say(BroadcastMessage(message=message, request_id=""))
+        assert await log_length(core, client) == 0
+        await node.say(broadcast(1))
+        assert await log_length(core, client) == 1
+        check_no_failures(core)
+
+    with_core(test)

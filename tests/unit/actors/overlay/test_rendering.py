@@ -1,0 +1,69 @@
+"""Entries as other nodes see them, and other nodes' messages as entries."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rillnode.actors.overlay.rendering import CHAIN, Renderer, is_carried, item_of
+from rillnode.actors.storage import StreamRecord
+from rillnode.codecs.entries import Entry, EntryKind
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.streamr.control import decode_control, encode_control
+from rillnode.codecs.streamr.control_messages import BroadcastMessage
+from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, StreamMessage
+
+RECORD = StreamRecord(name="s", id=7, created_at=1_000)
+HERE, THERE = Renderer(RECORD, 2, "a" * 64), Renderer(RECORD, 2, "b" * 64)
+
+
+def carried(data: bytes, index: int = 5, previous: int | None = 3) -> StreamMessage:
+    message = HERE.message(Entry(2, index, 2_000, EntryKind.BYTES, data), previous)
+    assert message is not None
+    return message
+
+
+@given(st.binary(max_size=100) | st.sampled_from([b'{"data":"aGk="}', b'{"data":1}', b"1e999"]))
+def test_bytes_travel_exactly(data: bytes) -> None:
+    text = encode_control(BroadcastMessage(message=carried(data), request_id=""), 2, 32)
+    read = decode_control(text.encode())[1]
+    assert isinstance(read, BroadcastMessage)
+    item = item_of(read.message, read.message_text)
+    assert (item.kind, item.data) == (EntryKind.BYTES, data)
+    assert item.meta
+
+
+def test_a_carried_entry_names_its_stream_its_node_and_the_one_before() -> None:
+    message = carried(b"x")
+    assert message.id == MessageId("s", 2, 1_000, 5, "a" * 64, CHAIN)
+    assert message.previous == MessageRef(1_000, 3)
+    assert carried(b"x", previous=None).previous is None
+    assert is_carried(message)
+
+
+def test_a_node_that_has_it_from_another_hands_on_the_same_message() -> None:
+    message = carried(b"\x00")
+    item = item_of(message, None)
+    again = THERE.message(Entry(2, 99, 3_000, item.kind, item.data, item.meta))
+    assert again == message
+
+
+def test_messages_of_streamrs_clients_stay_as_they_are() -> None:
+    name = MessageId("s", 2, 5, 0, "0xAb", "c")
+    message = StreamMessage(id=name, content='{"a":1}')
+    text = encode_control(BroadcastMessage(message=message, request_id=""), 2, 32).encode()[8:-1]
+    item = item_of(message, text)
+    assert (item.kind, item.data, item.meta) == (EntryKind.STREAMR, text, b"")
+    assert not is_carried(message)
+    assert HERE.message(Entry(2, 0, 0, item.kind, item.data)) == message
+
+
+def test_what_has_no_message_is_left_out() -> None:
+    assert HERE.message(Entry(2, 0, 0, EntryKind.NEXTGRAPH, b"x")) is None
+    assert HERE.message(Entry(2, 0, 0, EntryKind.STREAMR, b"no message")) is None
+
+
+@pytest.mark.parametrize("content", ["no json", '{"data":"?"}'])
+def test_content_that_no_node_has_written_is_refused(content: str) -> None:
+    name = MessageId("s", 2, 5, 0, "a" * 64, CHAIN)
+    with pytest.raises(CodecError):
+        item_of(StreamMessage(id=name, content=content), None)

@@ -1,0 +1,216 @@
+"""The tracker: who is told what, and whom it does not listen to."""
+
+from functools import partial
+from random import Random
+
+from core_support import Core, Peer, with_core
+from rillnode.actors.access import Grant
+from rillnode.actors.overlay.dialect import Dialect, decode
+from rillnode.actors.overlay.tracker import ADDRESS, TrackerActor
+from rillnode.codecs.streamr.network import (
+    FindStorageNodes,
+    Form,
+    Instruction,
+    Status,
+    StatusMessage,
+    StorageNodes,
+    StreamStatus,
+)
+from rillnode.codecs.streamr.node_address import NodeAddress, parse_node_address
+
+
+class TrackedNode:
+    """A node as the tracker sees it."""
+
+    def __init__(self, core: Core, number: int, *, storage: bool = False, streams: str = "*"):
+        self.address = NodeAddress(f"{number:064x}", "h", 4000 + number, storage)
+        self.identity = self.address.identity
+        principal = f"noise:{self.identity}"
+        core.access.add(Grant(who=principal, streams=streams, may=frozenset(("push",))))
+        self.peer: Peer = core.peer(principal)
+        self.core = core
+        self.counter = 0
+        self.neighbours: list[str] = []
+
+    async def say(
+        self, *keys: str, source: str = "", counter: int | None = None, form: Form = Form.EXTENDED
+    ) -> None:
+        """Say the status; hear what the tracker has to say."""
+        streams = {
+            key: StreamStatus(
+                inbound_nodes=tuple(self.neighbours),
+                outbound_nodes=(),
+                counter=self.counter if counter is None else counter,
+            )
+            for key in keys
+        }
+        message = StatusMessage(status=Status(streams=streams, started="now"))
+        self.send(Dialect(source or str(self.address), form).encode(message))
+        await self.core.settle()
+        self.hear()
+
+    def send(self, payload: bytes) -> None:
+        self.peer.send(ADDRESS, payload)
+
+    def hear(self) -> list[Instruction]:
+        """Carry out the newest instruction."""
+        heard = [decode(answer.payload).message for answer in self.peer.answers]
+        self.peer.answers.clear()
+        told = [one for one in heard if isinstance(one, Instruction)]
+        if told:
+            self.counter = told[-1].counter or 0
+            addresses = map(parse_node_address, told[-1].node_addresses)
+            self.neighbours = [address.identity for address in addresses]
+        return told
+
+
+def spawn_tracker(core: Core, degree: int = 4) -> None:
+    factory = partial(
+        TrackerActor, core.router, core.access, degree=degree, random=partial(Random, 7)
+    )
+    core.router.register(ADDRESS, core.system.spawn(factory))
+
+
+def test_nodes_of_a_stream_are_linked_and_numbered_instructions_say_so() -> None:
+    async def test(core: Core) -> None:
+        spawn_tracker(core)
+        nodes = [TrackedNode(core, number) for number in range(1, 13)]
+        for node in nodes:
+            await node.say("s::0")
+            for other in nodes:
+                other.hear()
+        by_identity = {node.identity: node for node in nodes}
+        for node in nodes:
+            assert len(node.neighbours) == 4
+            assert node.counter >= 1
+            assert all(node.identity in by_identity[one].neighbours for one in node.neighbours)
+
+    with_core(test)
+
+
+def test_a_status_from_before_the_last_instruction_is_passed_over() -> None:
+    async def test(core: Core) -> None:
+        spawn_tracker(core)
+        first, second = TrackedNode(core, 1), TrackedNode(core, 2)
+        await first.say("s::0")
+        await second.say("s::0")
+        first.hear()
+        assert first.neighbours == [second.identity]
+        counter = first.counter
+        first.neighbours = []
+        await first.say("s::0", counter=counter - 1)
+        assert first.counter == counter
+        await first.say("s::0", counter=counter)
+        assert first.counter == counter + 1
+        assert first.neighbours == [second.identity]
+
+    with_core(test)
+
+
+def test_nobody_speaks_for_another() -> None:
+    async def test(core: Core) -> None:
+        spawn_tracker(core)
+        first, second = TrackedNode(core, 1), TrackedNode(core, 2)
+        await first.say("s::0")
+        await second.say("s::0", source=str(first.address))
+        assert second.neighbours == []
+        assert first.hear() == []
+
+    with_core(test)
+
+
+def test_streams_that_a_node_may_do_nothing_with_are_not_there_for_it() -> None:
+    async def test(core: Core) -> None:
+        spawn_tracker(core)
+        first, stranger = TrackedNode(core, 1), TrackedNode(core, 2, streams="other")
+        await first.say("s::0")
+        await stranger.say("s::0")
+        assert stranger.neighbours == []
+        find = FindStorageNodes(stream_id="s", stream_partition=0)
+        stranger.send(Dialect(str(stranger.address)).encode(find))
+        await core.settle()
+        assert stranger.peer.answers == []
+
+    with_core(test)
+
+
+def test_storage_nodes_are_in_every_overlay_and_are_found() -> None:
+    async def test(core: Core) -> None:
+        spawn_tracker(core)
+        keeper, node = TrackedNode(core, 1, storage=True), TrackedNode(core, 2)
+        await keeper.say()
+        await node.say("s::3")
+        assert node.neighbours == [keeper.identity]
+        told = keeper.hear()
+        assert [(one.stream_id, one.stream_partition) for one in told] == [("s", 3)]
+        late = TrackedNode(core, 3, storage=True)
+        await late.say()
+        assert set(late.neighbours) == {keeper.identity, node.identity}
+        find = FindStorageNodes(stream_id="s", stream_partition=3)
+        node.peer.answers.clear()
+        node.send(Dialect(str(node.address)).encode(find, "r1"))
+        await core.settle()
+        (answer,) = [decode(one.payload) for one in node.peer.answers]
+        assert isinstance(answer.message, StorageNodes)
+        assert answer.message.node_addresses == (str(keeper.address), str(late.address))
+
+    with_core(test)
+
+
+def test_who_leaves_a_stream_or_loses_its_link_is_nobodys_neighbour_any_more() -> None:
+    async def test(core: Core) -> None:
+        spawn_tracker(core)
+        nodes = [TrackedNode(core, number) for number in range(1, 4)]
+        for node in nodes:
+            await node.say("s::0")
+        await nodes[0].say("other::0")
+        for cell in tuple(nodes[1].peer.origin.attached):  # as a connection does at its end
+            core.system.exit(cell)
+        await core.settle()
+        late = TrackedNode(core, 9)
+        await late.say("s::0")
+        assert late.neighbours == [nodes[2].identity]
+
+    with_core(test)
+
+
+def test_a_node_that_comes_over_a_new_link_is_taken_as_new() -> None:
+    async def test(core: Core) -> None:
+        spawn_tracker(core)
+        first, second = TrackedNode(core, 1), TrackedNode(core, 2)
+        await first.say("s::0")
+        await second.say("s::0")
+        again = TrackedNode(core, 1)  # restarted: it knows of no instruction
+        await again.say("s::0")
+        assert again.neighbours == [second.identity]
+
+    with_core(test)
+
+
+def test_the_answer_has_the_form_of_the_question() -> None:
+    async def test(core: Core) -> None:
+        spawn_tracker(core)
+        node = TrackedNode(core, 1, storage=True)
+        await node.say("s::0")
+        find = FindStorageNodes(stream_id="s", stream_partition=0)
+        node.send(Dialect(form=Form.ARRAY).encode(find, "r7"))
+        await core.settle()
+        text = node.peer.answers[-1].payload.decode()
+        assert text == f'[1,4,"r7","s",0,["{node.address}"]]'
+
+    with_core(test)
+
+
+def test_nonsense_is_counted_and_harms_nobody() -> None:
+    async def test(core: Core) -> None:
+        spawn_tracker(core)
+        node = TrackedNode(core, 1)
+        for payload in (b"", b"[]", b"{}", b'["4.4.3",4,"x",[2,9,"","s",0,null]]', b"\xff" * 99):
+            node.send(payload)
+        await node.say("s::0", "no partition", "::1", "s::99999999999")
+        assert node.peer.answers == []
+        other = TrackedNode(core, 2)
+        await other.say("s::0")
+        assert other.neighbours == [node.identity]
+
+    with_core(test)

@@ -1,0 +1,82 @@
+"""Who may speak to a node's tracker, member and neighbours actors; its links to other nodes."""
+
+import asyncio
+from pathlib import Path
+
+from core_support import Core, with_core
+from rillnode.actors.access import NODE_PRINCIPAL, Grant
+from rillnode.actors.peers.connection import PeerContext
+from rillnode.codecs.keys import Identity
+from rillnode.codecs.streamr.node_address import NodeAddress
+from rillnode.node.config import Config, NoiseListener, PeerTable
+from rillnode.node.config.overlay_tables import OverlayTable, TrackerTable
+from rillnode.node.overlay import RELEASE_SECONDS, Overlay, OverlayLinks
+
+OWN = Identity.from_seed(bytes(32))
+TRACKER, FRIEND, STRANGER = "1" * 64, "2" * 64, "3" * 64
+CONFIG = Config(
+    name="a",
+    data_dir=Path("a"),
+    noise=NoiseListener(listen="127.0.0.1:4100"),
+    tracker=TrackerTable(enabled=True),
+    overlay=OverlayTable(trackers=("t",)),
+    peers=(PeerTable(name="t", noise="127.0.0.1:1", identity=TRACKER),),
+)
+
+
+def context_of(core: Core) -> PeerContext:
+    return PeerContext(core.system, core.router, core.store, core.access, core.context.entropy)
+
+
+async def reached(core: Core, principal: str, address: bytes) -> bool:
+    """Whether a principal's message comes to anybody."""
+    before = core.router.undelivered.total()
+    core.peer(principal).send(address, b"[]")
+    await core.settle()
+    return core.router.undelivered.total() == before
+
+
+def test_who_is_not_named_or_granted_reaches_nobody() -> None:
+    async def test(core: Core) -> None:
+        friend = Grant(who=f"noise:{FRIEND}", streams="s", may=frozenset(("push", "subscribe")))
+        core.access.add(friend)
+        overlay = Overlay(CONFIG, OWN, core.context.entropy)
+        overlay.start(core.context, context_of(core), "127.0.0.1:4100")
+        peer = core.peer()
+        await peer.ask("stream")  # let everything start
+        stream = b"overlay/s/0"
+        allowed = {
+            (principal, address)
+            for principal in (f"noise:{TRACKER}", f"noise:{FRIEND}", f"noise:{STRANGER}", "x")
+            for address in (b"tracker", b"overlay")
+            if await reached(core, principal, address)
+        }
+        assert allowed == {(f"noise:{FRIEND}", b"tracker"), (f"noise:{TRACKER}", b"overlay")}
+        assert not await reached(core, f"noise:{STRANGER}", stream)
+        assert await reached(core, NODE_PRINCIPAL, b"overlay")
+        assert not overlay.admits(STRANGER)
+        await overlay.close()
+
+    with_core(test)
+
+
+def test_a_link_stays_for_a_while_after_the_last_that_needed_it() -> None:
+    async def test(core: Core) -> None:
+        links = OverlayLinks(CONFIG, OWN, context_of(core), core.clock)
+        node = NodeAddress(FRIEND, "127.0.0.1", 1)
+        route = links.hold(node)
+        assert links.hold(node) == route
+        links.release(node)
+        links.release(node)
+        links.hold(node)
+        core.clock.advance(2 * RELEASE_SECONDS)
+        assert core.router.lookup(route[0].value) is not None
+        links.release(node)
+        core.clock.advance(RELEASE_SECONDS / 2)
+        assert core.router.lookup(route[0].value) is not None
+        core.clock.advance(RELEASE_SECONDS)
+        assert core.router.lookup(route[0].value) is None
+        await asyncio.sleep(0)
+        await links.close()
+
+    with_core(test)
