@@ -136,44 +136,60 @@ class MemoryDriver(StoreDriver):
         return self.read(operation)
 
 
-class RocksDriver(StoreDriver):
-    """Drives a RocksLogStore, and waits for its threads."""
+class ThreadedDriver(StoreDriver):
+    """Drives a store that has threads, and waits for them."""
 
-    def __init__(
-        self, path: Path, tuning: Tuning = SMALL, open_tables: OpenTables = Tables
-    ) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.path = path
-        self._told: queue.SimpleQueue[Sequence[Operation]] = queue.SimpleQueue()
-        self._tuning = tuning
-        self._open_tables = open_tables
-        self._store = self._new_store()
+        self.told: queue.SimpleQueue[Sequence[Operation]] = queue.SimpleQueue()
+        self._store = self.new_store()
         self._store.open()
 
     @property
-    def store(self) -> RocksLogStore:
+    def store(self) -> LogStore:
         return self._store
 
     def settle(self, count: int) -> None:
         while count > 0:
-            operations = self._told.get(timeout=ANSWER_SECONDS)
+            operations = self.told.get(timeout=ANSWER_SECONDS)
             count -= len(operations)
             self._complete(operations)
         assert count == 0
 
     def reopen(self) -> None:
         self._store.close()
-        self._store = self._new_store()
+        self._store = self.new_store()
         self._store.open()
 
     def disk_read(self, operation: R) -> R:
         self.reopen()
         return self.read(operation)
 
-    def _new_store(self) -> RocksLogStore:
+    @abstractmethod
+    def new_store(self) -> LogStore:
+        """A store that is not open yet, which hands what is complete to `told`."""
+
+
+class RocksDriver(ThreadedDriver):
+    """Drives a RocksLogStore."""
+
+    def __init__(
+        self, path: Path, tuning: Tuning = SMALL, open_tables: OpenTables = Tables
+    ) -> None:
+        self.path = path
+        self._tuning = tuning
+        self._open_tables = open_tables
+        super().__init__()
+
+    @property
+    def store(self) -> RocksLogStore:
+        assert isinstance(self._store, RocksLogStore)
+        return self._store
+
+    def new_store(self) -> RocksLogStore:
         return RocksLogStore(
             self.path,
-            complete=self._told.put,
+            complete=self.told.put,
             on_health=self.hear,
             tuning=self._tuning,
             open_tables=self._open_tables,

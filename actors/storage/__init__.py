@@ -8,7 +8,8 @@ named by its `reply_to`. A store may therefore be another thread or another mach
 Promises of every LogStore:
 
 - Operations of one log are applied in the order of submission; indexes are dense from 0.
-- A write completes without error only when it would survive a power cut.
+- A write completes without error only when it would survive a crash of the store, and with
+  `Capability.POWER_CUT` the loss of power everywhere at once.
 - When a write or sync fails, every write not yet completed gets a StoreError; the store repairs
   itself with backoff and tells `on_health`. Until then no reader sees anything of those writes.
   After the repair the ones that were still waiting have left no trace, but of the group under way
@@ -26,6 +27,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from rillnode.actors.storage.health import Capability as Capability
+from rillnode.actors.storage.health import OnHealth as OnHealth
+from rillnode.actors.storage.health import StoreHealth as StoreHealth
 from rillnode.actors.storage.records import (
     FIRST_KEY as FIRST_KEY,
 )
@@ -333,18 +337,6 @@ Complete = Callable[[Sequence[Operation]], None]
 """Takes completed operations, in order of completion; called from any thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreHealth:
-    """Whether the store takes writes, and if not, why and what to do."""
-
-    writable: bool
-    reason: str = ""
-
-
-OnHealth = Callable[[StoreHealth], None]
-"""Told of each change of health; called from any thread."""
-
-
 def removed_error(stream_id: int) -> StoreError:
     """The answer to what is written to a stream that is no more."""
     return StoreError(
@@ -354,6 +346,11 @@ def removed_error(stream_id: int) -> StoreError:
 
 class LogStore(Protocol):
     """A durable log of many streams; see the module's promises."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What it promises beyond those; known once it is open."""
+        ...
 
     @property
     def health(self) -> StoreHealth:

@@ -18,6 +18,7 @@ from rillnode.actors.storage import (
     log_id,
     removed_error,
 )
+from rillnode.actors.storage.checkpoint import Checkpoint, make_checkpoint
 from rillnode.actors.storage.layout import (
     BLOCK_KEY,
     INDEX,
@@ -78,7 +79,7 @@ class GroupCommit:
         self._touched: dict[int, LogState] = {}
         self._removed: list[int] = []
 
-    def run(self, group: Sequence[WriteOperation]) -> None:
+    def run(self, group: Sequence[WriteOperation | Checkpoint]) -> None:
         """Set the results of a group's operations; they are durable when this returns.
 
         Raises:
@@ -107,7 +108,7 @@ class GroupCommit:
         self._streams = {}
         self._logs.age()
 
-    def _plan(self, operation: WriteOperation) -> None:
+    def _plan(self, operation: WriteOperation | Checkpoint) -> None:
         if isinstance(operation, Append):
             self._append(operation)
         elif isinstance(operation, SaveIndex):
@@ -121,6 +122,10 @@ class GroupCommit:
             self._remove_stream(operation)
         elif isinstance(operation, PutRecord):
             self._put(record_key(operation.key), operation.value)
+        elif isinstance(operation, Checkpoint):
+            # What was submitted before is part of it.
+            self._write_slice()
+            make_checkpoint(self._tables, operation.path)
         else:
             self._put_records(operation.records)
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory and its parents so that they survive a power cut."""
+    """Create a directory and its parents so that they survive a power cut; for its owner only."""
     if path.is_dir():
         return
     make_directory(path.parent)
-    path.mkdir(exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
     sync_directory(path.parent)
 
 

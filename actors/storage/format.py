@@ -45,6 +45,37 @@ def settle_format(
         _stamp(tables, migrations[step](tables), step + 1)
 
 
+def check_format(tables: Tables, path: Path, version: int = FORMAT_VERSION) -> None:
+    """Make sure that a store, open to be read only, can be read without a migration.
+
+    Raises:
+        StoreError: another format, or no store of ours.
+    """
+    found = _found_version(tables, path)
+    if found != version:
+        raise _format_error(
+            path,
+            f"has format {found}, this version reads {version}: start a node on it to migrate it"
+            if found is not None and found < version
+            else f"has format {found}, this version reads {version}",
+        )
+
+
+def check_copied(marked: bool) -> None:
+    """Make sure that a store is not the target of a copy that is not finished.
+
+    Raises:
+        StoreError: it is, as its mark says.
+    """
+    if marked:
+        raise StoreError(
+            "store.copying",
+            "the store is the target of a copy that is not finished: go on with "
+            "`rillnode store copy`, the last time with --final",
+            retryable=False,
+        )
+
+
 def _found_version(tables: Tables, path: Path) -> int | None:
     """The stamped version; None for an empty store (also: creation was cut before the stamp)."""
     stamp = tables.record(FORMAT_KEY)

@@ -7,6 +7,8 @@ Column families and their keys (all numbers big-endian, so that byte order is nu
     keys      log u64 | secondary key | index u64 -> nothing
               log u64 | 00 | first_index u64 -> all rows of that block's keys (MessagePack)
     default   "m" name                       -> format version, next stream id (u32)
+              "mcopy"                        -> nothing; the store is being copied into
+              "mcopy" log u64                -> entries of that log that were compared (u64)
               "s" name                       -> StreamRecord (MessagePack)
               "i" stream id u32              -> name
               "x" stream 00 00 | partition u32 | client id -> index u64
@@ -17,6 +19,7 @@ secondary keys is there to find them again when the block is trimmed. In "x" a z
 the stream's name is written 00 01: the order of keys is then the order of SavedIndexKey.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
@@ -24,7 +27,7 @@ from typing import Final
 
 import msgspec
 
-from rillnode.actors.storage import LogExtent, SavedIndexKey, StreamRecord
+from rillnode.actors.storage import ListKeys, LogExtent, SavedIndexKey, StreamRecord
 from rillnode.codecs.errors import StoreError
 
 INDEX_MAX: Final = 2**64 - 1
@@ -37,6 +40,7 @@ _EXTENT: Final = Struct(">QQQQ")
 
 FORMAT_KEY: Final = b"mformat"
 NEXT_STREAM_KEY: Final = b"mnext_stream"
+COPY_KEY: Final = b"mcopy"
 STREAM_PREFIX: Final = b"s"
 STREAM_ID_PREFIX: Final = b"i"
 SAVED_INDEX_PREFIX: Final = b"x"
@@ -86,6 +90,14 @@ def indexed_keys(keys: Sequence[tuple[bytes, int]], first_index: int) -> list[by
 def split_key(indexed: bytes) -> tuple[bytes, int]:
     """The secondary key and the index that one of them holds."""
     return indexed[: -INDEX.size], INDEX.unpack_from(indexed, len(indexed) - INDEX.size)[0]
+
+
+def pairs_of(operation: ListKeys, keys: Sequence[bytes]) -> list[tuple[bytes, int]]:
+    """What a listing wants of a log's keys, which stand in order, each with its index."""
+    start = bisect_left(keys, operation.start)
+    end = len(keys) if operation.end is None else bisect_left(keys, operation.end)
+    wanted = range(start, end)[::-1] if operation.reverse else range(start, end)
+    return [split_key(keys[at]) for at in wanted[: operation.limit]]
 
 
 def block_keys_key(log: int, first_index: int) -> bytes:

@@ -11,6 +11,7 @@ from typing import Final
 
 from rillnode.actors.ports import Clock, TimerHandle
 from rillnode.actors.storage import (
+    Capability,
     Complete,
     OnHealth,
     Read,
@@ -83,6 +84,11 @@ class MemoryLogStore:
         self._timer: TimerHandle | None = None
         # Counts openings, so that a callback from before a crash does nothing.
         self._life = 0
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """It promises that what is confirmed survives a power cut."""
+        return frozenset({Capability.POWER_CUT})
 
     @property
     def health(self) -> StoreHealth:

@@ -1,6 +1,6 @@
 """What a MemoryLogStore has made durable: applied and read in memory."""
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,7 +33,7 @@ from rillnode.actors.storage import (
     log_id,
     removed_error,
 )
-from rillnode.actors.storage.layout import LogState, indexed_keys, split_key, utf8
+from rillnode.actors.storage.layout import LogState, indexed_keys, pairs_of, split_key, utf8
 from rillnode.actors.storage.retention import cut_index
 from rillnode.actors.storage.tail import first_index_of, take_blocks
 from rillnode.codecs.entries import Block, data_bytes, decode_header, encode_block, lengths_of
@@ -245,12 +245,8 @@ class MemoryTables:
 
     def _list_keys(self, operation: ListKeys) -> None:
         log = self._logs.get(operation.log) or _Log()
-        keys = log.keys
-        keys.sort()
-        start = bisect_left(keys, operation.start)
-        end = len(keys) if operation.end is None else bisect_left(keys, operation.end)
-        wanted = range(start, end)[::-1] if operation.reverse else range(start, end)
-        operation.pairs.extend(split_key(keys[at]) for at in wanted[: operation.limit])
+        log.keys.sort()
+        operation.pairs = pairs_of(operation, log.keys)
 
     def _list_records(self, operation: ListRecords) -> None:
         # Byte order of UTF-8 is the order of code points.

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rillnode.actors.storage import (
+    Capability,
     Complete,
     OnHealth,
     Read,
@@ -17,8 +18,15 @@ from rillnode.actors.storage import (
     StoreHealth,
     WriteOperation,
 )
+from rillnode.actors.storage.checkpoint import Checkpoint
 from rillnode.actors.storage.directories import make_directory
-from rillnode.actors.storage.format import MIGRATIONS, Migration, settle_format
+from rillnode.actors.storage.format import (
+    MIGRATIONS,
+    Migration,
+    check_copied,
+    settle_format,
+)
+from rillnode.actors.storage.layout import COPY_KEY
 from rillnode.actors.storage.readers import ReaderPool
 from rillnode.actors.storage.tables import OpenTables, Tables, Tuning, open_error
 from rillnode.actors.storage.tail import TailCache
@@ -67,6 +75,11 @@ class RocksLogStore:
         )
 
     @property
+    def capabilities(self) -> frozenset[Capability]:
+        """It promises that what is confirmed survives a power cut."""
+        return frozenset({Capability.POWER_CUT})
+
+    @property
     def health(self) -> StoreHealth:
         """The state now."""
         return self._writer.health
@@ -99,6 +112,10 @@ class RocksLogStore:
         """Queue a write; while the store cannot write it is completed with an error at once."""
         self._writer.submit(operation)
 
+    def checkpoint(self, operation: Checkpoint) -> None:
+        """Queue a consistent copy of the store; completed, as a write is, through `complete`."""
+        self._writer.submit(operation)
+
     def read(self, operation: ReadOperation) -> bool:
         """Answer at once out of the tail cache (True), or later through `complete` (False)."""
         if isinstance(operation, Read) and self._tail.read(operation):
@@ -110,6 +127,7 @@ class RocksLogStore:
         tables = self._open(self._path, self._tuning)
         try:
             settle_format(tables, self._path, self._migrations)
+            check_copied(tables.record(COPY_KEY) is not None)
         except StoreError:
             tables.close()
             raise

@@ -15,7 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from rocksdict import Cache, ColumnFamily, Env, Options, Rdict, RdictIter, WriteBatch, WriteOptions
+from rocksdict import (
+    AccessType,
+    Cache,
+    Checkpoint,
+    ColumnFamily,
+    Env,
+    Options,
+    Rdict,
+    RdictIter,
+    WriteBatch,
+    WriteOptions,
+)
 
 from rillnode.actors.storage.current import CURRENT, use_earlier_manifest
 from rillnode.codecs.errors import StoreError
@@ -85,10 +96,13 @@ class Changes:
 
 
 class Tables:
-    """An open database. Not for use by several threads, but for `cursors`."""
+    """An open database. Not for use by several threads, but for `cursors`.
 
-    def __init__(self, path: Path, tuning: Tuning) -> None:
-        self._records = _open(path, tuning)
+    Read only, nothing of it is changed, and nobody else is kept from it.
+    """
+
+    def __init__(self, path: Path, tuning: Tuning, *, read_only: bool = False) -> None:
+        self._records = _open_to_read(path, tuning) if read_only else _open(path, tuning)
         self._blocks = self._records.get_column_family(BLOCKS)
         self._keys = self._records.get_column_family(KEYS)
         self.blocks = self._records.get_column_family_handle(BLOCKS)
@@ -129,6 +143,17 @@ class Tables:
     def flush_blocks(self) -> None:
         """Begin to write the blocks in memory, and what was deleted, as a table; does not wait."""
         self._blocks.flush(wait=False)
+
+    def checkpoint(self, path: Path) -> None:
+        """Make a second database of all that was written, where no file of that name is yet.
+
+        What cannot change any more is linked, not copied, on the same file system. The path is
+        there whole or not at all, also after a power cut.
+        """
+        # First, with the interpreter's lock released; the checkpoint has little left to write.
+        for family in (self._blocks, self._keys, self._records):
+            family.flush(wait=True)
+        Checkpoint(self._records).create_checkpoint(str(path))
 
     def close(self) -> None:
         """Write out what is in memory and let the files go; never raises."""
@@ -207,12 +232,24 @@ def _open(path: Path, tuning: Tuning) -> Rdict:
 
 
 def _open_as_it_is(path: Path, tuning: Tuning) -> Rdict:
+    return Rdict(str(path), *_options_for(path, tuning))
+
+
+def _open_to_read(path: Path, tuning: Tuning) -> Rdict:
+    database, families = _options_for(path, tuning)
+    try:
+        return Rdict(str(path), database, families, access_type=AccessType.read_only())
+    except Exception as error:
+        raise open_error(path, error) from error
+
+
+def _options_for(path: Path, tuning: Tuning) -> tuple[Options, dict[str, Options]]:
     database, families = _options(tuning)
     if (path / CURRENT).exists():
         # Every column family must be opened, those of another version too.
         for name in Rdict.list_cf(str(path)):
             families.setdefault(name, Options(raw_mode=True))
-    return Rdict(str(path), database, families)
+    return database, families
 
 
 # Options -------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from rillnode.actors.storage import (
     WriteOperation,
     written_bytes,
 )
+from rillnode.actors.storage.checkpoint import Checkpoint
 from rillnode.actors.storage.commit import GroupCommit
 from rillnode.actors.storage.tables import Tables, Tuning, full_error, is_full
 from rillnode.actors.storage.tail import TailCache
@@ -31,6 +32,9 @@ _OPERATIONS_MAX: Final = 16_384
 
 _SPARE_BYTES: Final = 16_777_216
 """Room beyond its log that a full store needs before it is worth opening it again."""
+
+_Write = WriteOperation | Checkpoint
+"""What the writer carries out, in the order of submission."""
 
 
 class Writer:
@@ -59,7 +63,7 @@ class Writer:
         self._open_tables = open_tables
         self._complete = complete
         self._on_health = on_health
-        self._writes: deque[WriteOperation] = deque()
+        self._writes: deque[_Write] = deque()
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._idle = False
         self._stopping = Event()
@@ -100,13 +104,13 @@ class Writer:
         self._thread = None
         self._health = StoreHealth(writable=False, reason="the store is closed")
 
-    def submit(self, operation: WriteOperation) -> None:
+    def submit(self, operation: _Write) -> None:
         """Queue a write, or complete it with an error at once while none are taken."""
         if self._refusal is not None:
             operation.error = self._refusal
             self._complete((operation,))
             return
-        self._bytes_submitted += written_bytes(operation)
+        self._bytes_submitted += _bytes_of(operation)
         self._writes.append(operation)
         if self._idle:
             self._idle = False
@@ -136,7 +140,7 @@ class Writer:
             tables.close()
         return None
 
-    def _next_group(self) -> list[WriteOperation]:
+    def _next_group(self) -> list[_Write]:
         """Wait for writes and take as many as make a group; none when there is to be no more."""
         writes = self._writes
         while not writes:
@@ -148,23 +152,21 @@ class Writer:
                 return []
             self._wake.get()
         self._idle = False
-        group: list[WriteOperation] = []
+        group: list[_Write] = []
         size, size_max = 0, self._tuning.group_bytes_max
         while writes and size < size_max and len(group) < _OPERATIONS_MAX:
             operation = writes.popleft()
             group.append(operation)
-            size += written_bytes(operation)
+            size += _bytes_of(operation)
         return group
 
-    def _finish(self, group: Sequence[WriteOperation]) -> None:
-        self._bytes_completed += sum(map(written_bytes, group))
+    def _finish(self, group: Sequence[_Write]) -> None:
+        self._bytes_completed += sum(map(_bytes_of, group))
         deliver(self._complete, group)
 
     # Failure and repair ----------------------------------------------------------------------
 
-    def _repair(
-        self, tables: Tables, group: Sequence[WriteOperation], error: Exception
-    ) -> Tables | None:
+    def _repair(self, tables: Tables, group: Sequence[_Write], error: Exception) -> Tables | None:
         """Refuse writes until the tables could be opened again; None when told to stop."""
         refusal = self._failure(error)
         where = "".join(traceback.format_exception(error))
@@ -233,13 +235,17 @@ class Writer:
         self._on_health(health)
 
     def _refuse_waiting(self, refusal: StoreError) -> None:
-        group: list[WriteOperation] = []
+        group: list[_Write] = []
         while self._writes:
             operation = self._writes.popleft()
             operation.error = refusal
             group.append(operation)
         if group:
             self._finish(group)
+
+
+def _bytes_of(operation: _Write) -> int:
+    return 0 if isinstance(operation, Checkpoint) else written_bytes(operation)
 
 
 def deliver(complete: Complete, operations: Sequence[Operation]) -> None:

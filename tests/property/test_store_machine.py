@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from nats_support import JetStreamDriver, NatsServer, needs_nats
 from rillnode.actors.storage import (
     Append,
     GetRecord,
@@ -240,6 +242,33 @@ class RocksStoreMachine(StoreMachine):
     def teardown(self) -> None:
         super().teardown()
         shutil.rmtree(self.directory)
+
+
+@needs_nats
+@pytest.mark.parametrize("examples", [10, pytest.param(100, marks=pytest.mark.long)])
+def test_the_jetstream_store(tmp_path: Path, examples: int) -> None:
+    server = NatsServer(tmp_path)
+    prefixes = (f"t{number}" for number in count())
+
+    class JetStreamStoreMachine(StoreMachine):
+        """On JetStream; faults have tests of their own."""
+
+        def make_driver(self) -> StoreDriver:
+            return JetStreamDriver(server.url, next(prefixes))
+
+    server.start()
+    try:
+        run_state_machine_as_test(
+            JetStreamStoreMachine,
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=25,
+                deadline=None,
+                suppress_health_check=[HealthCheck.too_slow],
+            ),
+        )
+    finally:
+        server.kill()
 
 
 def test_the_memory_store() -> None:

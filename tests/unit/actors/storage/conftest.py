@@ -3,15 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from store_support import MemoryDriver, RocksDriver, StoreDriver
-
-
-@pytest.fixture(params=["memory", "rocks"])
-def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreDriver]:
-    """An open store of each kind in turn."""
-    opened = MemoryDriver() if request.param == "memory" else RocksDriver(tmp_path / "store")
-    yield opened
-    opened.store.close()
+from store_support import RocksDriver
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Removing a stream: the same of every store."""
+"""Removing a stream: the same of every store, and how it stays whole."""
 
 from pathlib import Path
 

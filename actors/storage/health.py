@@ -1,0 +1,31 @@
+"""What a LogStore says of itself: whether it takes writes, and what it promises beyond the rest."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class StoreHealth:
+    """Whether the store takes writes, and if not, why and what to do."""
+
+    writable: bool
+    reason: str = ""
+
+
+class Capability(Enum):
+    """What not every LogStore promises.
+
+    Attributes:
+        POWER_CUT: what is confirmed would survive the loss of power of all its disks at once.
+        SHARED: several stores may be open on the same logs at one time, on several machines. When
+            one has appended, the other's next append fails with `store.fenced` and leaves no
+            trace; so does a saved index that the other has saved meanwhile.
+    """
+
+    POWER_CUT = "power cut"
+    SHARED = "shared"
+
+
+OnHealth = Callable[[StoreHealth], None]
+"""Told of each change of health; called from any thread."""

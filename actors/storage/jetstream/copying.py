@@ -1,0 +1,238 @@
+"""A store on JetStream as one that is copied, or copied into; see `actors.storage.copying`."""
+
+import asyncio
+import os
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from functools import partial
+from itertools import count
+from typing import Final
+
+from rillnode.actors.storage import StreamRecord
+from rillnode.actors.storage.copying import Change, Piece
+from rillnode.actors.storage.jetstream.failures import too_large_error, unreachable_error
+from rillnode.actors.storage.jetstream.frames import (
+    APPLIED_PREFIX,
+    DROPPED_PREFIX,
+    LOG_START_PREFIX,
+    LogFrame,
+    encode,
+    log_start_key,
+)
+from rillnode.actors.storage.jetstream.gate import Gate
+from rillnode.actors.storage.jetstream.journal import Journal
+from rillnode.actors.storage.jetstream.log_reader import (
+    PurgedError,
+    blocks_of,
+    next_index_of,
+    next_position_of,
+)
+from rillnode.actors.storage.jetstream.log_view import LogView
+from rillnode.actors.storage.jetstream.options import JetStreamOptions
+from rillnode.actors.storage.jetstream.plan import logs_of
+from rillnode.actors.storage.jetstream.server import Server, UnansweredError, WrongLastSequenceError
+from rillnode.actors.storage.jetstream.store import JetStreamLogStore
+from rillnode.actors.storage.layout import LogState, split_key
+from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body
+from rillnode.codecs.errors import StoreError
+
+_OWN_PREFIXES: Final = (LOG_START_PREFIX, APPLIED_PREFIX, DROPPED_PREFIX)
+"""Of the journal's rows that say where JetStream keeps what: no part of what is copied."""
+
+_PAST_ALL: Final = b"\xff"
+"""No key begins so."""
+
+_TOKEN_BYTES: Final = 8
+
+
+class JetStreamCopy:
+    """The rows and logs of a store on JetStream. It waits where the servers do not answer."""
+
+    def __init__(self, options: JetStreamOptions) -> None:
+        self._server = Server(options, self._lost)
+        self._gate = Gate(options, on_health=_ignore, on_shut=_ignore)
+        writer, numbers = os.urandom(_TOKEN_BYTES), count()
+
+        def token() -> bytes:
+            return writer + next(numbers).to_bytes(8, "big")
+
+        self._token = token
+        self._journal = Journal(self._server, self._gate, options, self._token)
+        self._views: dict[int, LogView] = {}
+
+    @classmethod
+    async def source(cls, options: JetStreamOptions) -> "JetStreamCopy":
+        """A store that is read.
+
+        Raises:
+            StoreError: it cannot be opened, or is a copy that is not finished.
+        """
+        # What a crash has kept from the journal is written by who opens the store.
+        store = JetStreamLogStore(options, complete=_ignore, on_health=_ignore)
+        await asyncio.to_thread(store.open)
+        await asyncio.to_thread(store.close)
+        return await cls.target(options)
+
+    @classmethod
+    async def target(cls, options: JetStreamOptions) -> "JetStreamCopy":
+        """A store that is written, new or left by an earlier copy.
+
+        Raises:
+            StoreError: the cluster does not answer, refuses, or holds something else.
+        """
+        copy = cls(options)
+        try:
+            await copy._open()
+        except UnansweredError as error:
+            await copy.close()
+            raise unreachable_error(str(error)) from error
+        except StoreError:
+            await copy.close()
+            raise
+        return copy
+
+    async def close(self) -> None:
+        """Let the connection go."""
+        self._gate.stop_waiting()
+        self._gate.close()
+        await self._server.close()
+
+    async def _open(self) -> None:
+        await self._server.connect()
+        await self._journal.open()
+        self._gate.open(self._connect_again)
+
+    async def _connect_again(self) -> None:
+        await self._server.connect()
+        await self._journal.catch_up()
+
+    def _lost(self) -> None:
+        self._gate.shut(unreachable_error("the connection was lost"), patient=True)
+
+    def _view(self, log: int) -> LogView:
+        view = self._views.get(log)
+        if view is None:
+            view = self._views[log] = LogView(log, self._server, self._journal)
+        return view
+
+    # What is there ---------------------------------------------------------------------------
+
+    async def rows(self, prefix: bytes = b"") -> AsyncGenerator[tuple[bytes, bytes], None]:
+        """The journal's rows, without JetStream's own."""
+        for key in self._journal.catalog.keys(prefix, _PAST_ALL):
+            if not key.startswith(prefix):
+                return
+            if not key.startswith(_OWN_PREFIXES):
+                value = await self._gate.surely(partial(self._journal.value, key))
+                if value is not None:
+                    yield key, value
+
+    async def state(self, log: int) -> LogState:
+        """Where a log begins and ends."""
+        return await self._gate.surely(self._view(log).state)
+
+    async def pieces(self, log: int, index: int) -> AsyncGenerator[Piece, None]:
+        """A log's blocks with their keys; goes on where an answer was missing."""
+        while True:
+            try:
+                async with aclosing(self._pieces(log, index)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+                        index = piece.block.next_index
+                return
+            except PurgedError:
+                raise StoreError(
+                    "copy.changed", "the source was trimmed while it was read: copy again"
+                ) from None
+            except UnansweredError as error:
+                self._gate.shut(unreachable_error(str(error)), patient=True)
+                await self._gate.passed()
+
+    async def _pieces(self, log: int, index: int) -> AsyncGenerator[Piece, None]:
+        view = self._view(log)
+        state = await view.state()
+        index = max(index, state.first_index)
+        if index >= state.next_index:
+            return
+        async with aclosing(view.frames_from(index)) as frames:
+            async for frame in frames:
+                for piece in _pieces_of(frame):
+                    if piece.block.next_index > index:
+                        yield piece
+
+    # Writing ---------------------------------------------------------------------------------
+
+    async def put_rows(self, changes: Sequence[Change]) -> None:
+        """Write rows, durably."""
+        await self._journal.write(changes)
+
+    async def drop(self, record: StreamRecord) -> None:
+        """Remove the logs of a stream."""
+        for log in logs_of(record.id, record.partitions):
+            self._views.pop(log, None)
+            name = self._server.name_of(f"{log:016x}")
+            await self._gate.surely(partial(self._server.drop, name))
+            await self._journal.write([(log_start_key(log), None)])
+
+    async def put(self, log: int, pieces: Sequence[Piece]) -> None:
+        """Add blocks to the end of a log, durably; they make one message."""
+        view, room = self._view(log), self._server.room_bytes
+        old = await self.state(log)
+        if not view.last.sequence:
+            await self._gate.surely(partial(self._server.make_stream, view.name))
+        blocks = [block.value for block, _ in pieces]
+        keys = [key for _, listed in pieces for key in listed]
+        frame = LogFrame(self._token(), pieces[0].block.first_index, blocks, keys)
+        data = encode(frame)
+        if len(data) > room:
+            raise too_large_error(room)
+        after = view.last.sequence
+        try:
+            sequence = await self._gate.commit(self._server, view.name, data, after=after)
+        except WrongLastSequenceError:
+            raise StoreError(
+                "copy.changed", "somebody else writes to the target: let nobody, and copy again"
+            ) from None
+        end = LogState(
+            old.first_index, next_index_of(frame), old.first_position, next_position_of(frame)
+        )
+        view.appended(frame, sequence, end)
+
+    async def begin_at(self, log: int, state: LogState) -> None:
+        """Let a log begin and end where the source's does."""
+        view = self._view(log)
+        if (await self.state(log)).next_index < state.next_index:
+            # All was trimmed, and the last message says where a log ends.
+            await self.put(log, [_end_of(state)])
+        if (await self.state(log)).first_index == state.first_index:
+            return
+        start = await self._gate.surely(lambda: view.start_at(state.first_index))
+        await self._journal.write([(log_start_key(log), encode(start))])
+        view.trimmed(start)
+        await self._gate.surely(lambda: self._server.purge(view.name, before=start.sequence))
+
+
+def _pieces_of(frame: LogFrame) -> list[Piece]:
+    pieces = [Piece(block, []) for block in blocks_of(frame)]
+    firsts = [piece.block.first_index for piece in pieces]
+    for key in frame.keys:
+        at = bisect_right(firsts, split_key(key)[1]) - 1
+        pieces[at].keys.append(key)
+    return pieces
+
+
+def _end_of(state: LogState) -> Piece:
+    """The block of an entry that is trimmed as soon as it is there."""
+    value = encode_block(
+        count=1,
+        kind=EntryKind.BYTES,
+        received_at=0,
+        position=state.next_position,
+        body=pack_body([b""]),
+    )
+    return Piece(Block(state.next_index - 1, value), [])
+
+
+def _ignore(_: object) -> None:
+    """Nobody is told."""

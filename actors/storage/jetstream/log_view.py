@@ -1,0 +1,255 @@
+"""What is known of one log, and what readers ask of it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+
+from rillnode.actors.storage import ListKeys, Read
+from rillnode.actors.storage.jetstream.failures import lost_error
+from rillnode.actors.storage.jetstream.frames import LogFrame, LogStart, decode, log_start_key
+from rillnode.actors.storage.jetstream.journal import Journal
+from rillnode.actors.storage.jetstream.log_reader import (
+    LogReader,
+    Place,
+    PurgedError,
+    blocks_of,
+    next_index_of,
+    next_position_of,
+)
+from rillnode.actors.storage.jetstream.plan import is_removed
+from rillnode.actors.storage.jetstream.server import Server
+from rillnode.actors.storage.layout import LogState, pairs_of, split_key
+from rillnode.codecs.entries import Block, decode_header, lengths_of
+from rillnode.codecs.errors import StoreError
+
+
+class LogView:
+    """A log as this store last knew it: read from JetStream once, then told what is committed.
+
+    Attributes:
+        name: its JetStream stream.
+        start: where it begins in it.
+        last: its last frame; sequence 0 where there is none.
+    """
+
+    def __init__(self, log: int, server: Server, journal: Journal) -> None:
+        self._log = log
+        self._server = server
+        self._journal = journal
+        self.name = server.name_of(f"{log:016x}")
+        self.start = LogStart()
+        self.last = Place(0, 0)
+        self._reader = LogReader(server, self.name)
+        self._loading = asyncio.Lock()
+        self._loaded = False
+        # Replaced at each change, never changed.
+        self._state = LogState()
+        # With their indexes, in order; None until they were listed once.
+        self._keys: list[bytes] | None = None
+
+    async def state(self) -> LogState:
+        """Where the log begins and ends.
+
+        Raises:
+            StoreError: what stands in JetStream is damaged, or less than was confirmed.
+            UnansweredError: no answer came.
+        """
+        async with self._loading:
+            if not self._loaded:
+                await self._load()
+        return self._state
+
+    async def _load(self) -> None:
+        if is_removed(self._journal.catalog, self._log):
+            self.remove()
+            return
+        found = await self._server.last(self.name)
+        stored = self._journal.catalog.value(log_start_key(self._log))
+        start = LogStart() if stored is None else decode(LogStart, stored, "the journal")
+        state, last = LogState(), Place(0, 0)
+        if found is not None:
+            frame = self._reader.decode(found.data)
+            last = Place(frame.first_index, found.sequence)
+            state = LogState(
+                start.first_index,
+                next_index_of(frame),
+                start.first_position,
+                next_position_of(frame),
+            )
+        if state.next_index < max(self._state.next_index, start.first_index):
+            raise lost_error(self.name)
+        self._state, self.start, self.last = state, start, last
+        self._keys = None
+        self._loaded = True
+
+    # What was committed ----------------------------------------------------------------------
+
+    def appended(self, frame: LogFrame, sequence: int, state: LogState) -> None:
+        """A frame was added to the log's end."""
+        self._state, self.last = state, Place(frame.first_index, sequence)
+        if self._keys is not None:
+            self._keys += frame.keys
+            self._keys.sort()
+
+    def trimmed(self, start: LogStart) -> LogState:
+        """The log begins later; returns its state."""
+        state = LogState(
+            start.first_index,
+            self._state.next_index,
+            start.first_position,
+            self._state.next_position,
+        )
+        self._state, self.start = state, start
+        if self._keys is not None:
+            self._keys = self._kept(self._keys)
+        return state
+
+    def forget(self) -> None:
+        """Another node has written: what is known must be read again."""
+        self._reader.forget()
+        self._loaded = False
+
+    def remove(self) -> None:
+        """The log's stream is no more."""
+        self._state, self.start, self.last = LogState(), LogStart(), Place(0, 0)
+        self._keys = []
+        self._loaded = True
+
+    # Reads -----------------------------------------------------------------------------------
+
+    async def read(self, operation: Read) -> None:
+        """Answer a read.
+
+        Raises:
+            StoreError: the log is damaged.
+            UnansweredError: no answer came.
+        """
+        while True:
+            state = await self.state()
+            operation.extent = state.extent()
+            operation.blocks = []
+            try:
+                await self._read(operation, state)
+                return
+            except PurgedError:
+                # Trimmed while it was read, or a message is missing.
+                if self._state is state:
+                    raise _hole_error(self.name, operation.index) from None
+
+    async def _read(self, operation: Read, state: LogState) -> None:
+        index = max(operation.index, state.first_index)
+        end = min(operation.until, state.next_index)
+        if index >= end:
+            return
+        end = min(end, index + operation.entries_max)
+        last = self.last.sequence
+        sequence, frame = await self._find(index)
+        wanted = [block for block in blocks_of(frame) if block.next_index > index]
+        size = _take(operation, wanted, end, 0)
+        if size is None:
+            return
+        async with aclosing(self._reader.frames(sequence + 1, last)) as frames:
+            async for _, frame in frames:
+                size = _take(operation, blocks_of(frame), end, size)
+                if size is None:
+                    return
+
+    async def list_keys(self, operation: ListKeys) -> None:
+        """Answer a listing of secondary keys; the first one of a log reads all of it.
+
+        Raises:
+            StoreError: the log is damaged.
+            UnansweredError: no answer came.
+        """
+        await self.state()
+        while self._keys is None:
+            with suppress(PurgedError):
+                await self._load_keys()
+        operation.pairs = pairs_of(operation, self._keys)
+
+    async def _load_keys(self) -> None:
+        keys: list[bytes] = []
+        first = self.start.sequence
+        # Until no append has come while the last frames were read.
+        while first <= self.last.sequence:
+            last = self.last.sequence
+            async for _, frame in self._reader.frames(first, last):
+                keys += frame.keys
+            first = last + 1
+        self._keys = sorted(self._kept(keys))
+
+    def _kept(self, keys: Sequence[bytes]) -> list[bytes]:
+        first = self.start.block_index
+        return [key for key in keys if split_key(key)[1] >= first]
+
+    # Places ----------------------------------------------------------------------------------
+
+    async def start_at(self, cut: int) -> LogStart:
+        """Where the log would begin if an entry were its first.
+
+        Raises:
+            PurgedError: the entry was trimmed before.
+            StoreError: the log is damaged.
+            UnansweredError: no answer came.
+        """
+        if cut == self._state.next_index:
+            # The last frame stays: it says where the log ends.
+            position = self._state.next_position
+            return LogStart(cut, position, cut, *self.last)
+        sequence, frame = await self._find(cut)
+        block = _block_of(frame, cut)
+        before = lengths_of(block.value)[: cut - block.first_index]
+        position = decode_header(block.value).position + sum(before)
+        return LogStart(cut, position, block.first_index, frame.first_index, sequence)
+
+    async def block_at(self, index: int) -> Block:
+        """The block that holds an entry; raises as `start_at`."""
+        _, frame = await self._find(index)
+        return _block_of(frame, index)
+
+    async def frames_after(self, sequence: int) -> AsyncGenerator[tuple[int, LogFrame], None]:
+        """The frames past a sequence, as far as they are kept and known; raises as `start_at`."""
+        first = max(self.start.sequence, sequence + 1)
+        async for found in self._reader.frames(first, self.last.sequence):
+            yield found
+
+    async def frames_from(self, index: int) -> AsyncGenerator[LogFrame, None]:
+        """The frames from the one that holds an entry on, as far as they are known.
+
+        Raises as `start_at`.
+        """
+        last = self.last.sequence
+        sequence, frame = await self._find(index)
+        yield frame
+        async with aclosing(self._reader.frames(sequence + 1, last)) as frames:
+            async for _, following in frames:
+                yield following
+
+    async def _find(self, index: int) -> tuple[int, LogFrame]:
+        first = Place(self.start.frame_index, self.start.sequence)
+        end = Place(self._state.next_index, self.last.sequence + 1)
+        return await self._reader.find(index, first, end)
+
+
+def _take(read: Read, blocks: Sequence[Block], end: int, size: int) -> int | None:
+    """Give a read what it wants of these blocks; returns its size, or None once it has enough."""
+    for block in blocks:
+        size += len(block.value)
+        if read.blocks and (block.first_index >= end or size > read.bytes_max):
+            return None
+        read.blocks.append(block)
+    return None if read.blocks[-1].next_index >= end else size
+
+
+def _block_of(frame: LogFrame, index: int) -> Block:
+    return next(block for block in blocks_of(frame) if index < block.next_index)
+
+
+def _hole_error(name: str, index: int) -> StoreError:
+    return StoreError(
+        "store.corrupt",
+        f"a message of {name} near entry {index} is missing: restore the stream from a backup, "
+        "or trim it beyond this entry",
+        retryable=False,
+        index=index,
+    )

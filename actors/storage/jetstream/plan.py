@@ -1,0 +1,176 @@
+"""One group of writes to the journal, planned into the changes of one frame."""
+
+from typing import Final
+
+import msgspec
+
+from rillnode.actors.storage import (
+    PutRecord,
+    PutRecords,
+    PutStream,
+    RemoveStream,
+    SaveIndex,
+    StreamRecord,
+    log_id,
+    removed_error,
+)
+from rillnode.actors.storage.jetstream.catalog import Catalog
+from rillnode.actors.storage.jetstream.frames import (
+    Change,
+    JournalFrame,
+    dropped_key,
+    rows_of_stream,
+)
+from rillnode.actors.storage.layout import (
+    INDEX,
+    NEXT_STREAM_KEY,
+    NUMBER,
+    decode_record,
+    encode_record,
+    record_key,
+    saved_index_key,
+    saved_index_range,
+    stream_id_key,
+    stream_key,
+    utf8,
+)
+from rillnode.codecs.errors import StoreError
+
+JournalOperation = PutStream | RemoveStream | SaveIndex | PutRecord | PutRecords
+
+
+_CHANGE_BYTES: Final = 256
+"""What an operation counts for beside values: keys, MessagePack, what a stream has three of."""
+
+
+class Plan:
+    """Changes to a catalog; later operations see what earlier ones have planned.
+
+    A removal stands alone in its plan: its ranges apply before all changes.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._planned: dict[bytes, bytes | None] = {}
+        self._ranges: list[tuple[bytes, bytes]] = []
+        self._changes: list[Change] = []
+
+    def frame(self, token: bytes) -> JournalFrame | None:
+        """What is to be written, if anything is."""
+        if not self._changes:
+            return None
+        return JournalFrame(token, self._ranges, self._changes)
+
+    def run(self, operation: JournalOperation) -> StreamRecord | None:
+        """Plan an operation; returns the record of the stream it is about, if it is about one.
+
+        Raises:
+            StoreError: as the operation says; nothing of it is planned.
+        """
+        match operation:
+            case PutStream():
+                return self._put_stream(operation.record)
+            case RemoveStream():
+                return self._remove_stream(operation.name)
+            case SaveIndex():
+                self.put(saved_index_key(operation.key), INDEX.pack(operation.index))
+            case PutRecord():
+                self.put(record_key(operation.key), operation.value)
+            case PutRecords():
+                # Every name first: a wrong one must leave nothing of the others.
+                for key, value in [(record_key(key), value) for key, value in operation.records]:
+                    self.put(key, value)
+        return None
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Plan one change."""
+        self._planned[key] = value
+        self._changes.append((key, value))
+
+    def _put_stream(self, record: StreamRecord) -> StreamRecord:
+        key = stream_key(record.name)
+        utf8(record.owner)
+        known = self._stream(record.name)
+        if record.id:
+            if known is None or known.id != record.id:
+                raise StoreError(
+                    "store.unknown",
+                    f"no stream has the name {record.name!r} and the id {record.id}",
+                    retryable=False,
+                )
+        elif known is not None:
+            raise StoreError(
+                "store.exists", f"a stream {record.name!r} exists already", retryable=False
+            )
+        else:
+            record = msgspec.structs.replace(record, id=self._next_stream_id())
+            self.put(NEXT_STREAM_KEY, NUMBER.pack(record.id + 1))
+            self.put(stream_id_key(record.id), utf8(record.name))
+        self.put(key, encode_record(record))
+        return record
+
+    def _remove_stream(self, name: str) -> StreamRecord:
+        record = self._stream(name)
+        if record is None:
+            raise StoreError("store.unknown", f"no stream has the name {name!r}", retryable=False)
+        self._ranges += [saved_index_range(name), *rows_of_stream(record.id)]
+        self.put(stream_key(name), None)
+        self.put(stream_id_key(record.id), None)
+        self.put(dropped_key(record.id), NUMBER.pack(record.partitions))
+        return record
+
+    def _next_stream_id(self) -> int:
+        stored = self._value(NEXT_STREAM_KEY)
+        return NUMBER.unpack(stored)[0] if stored else 1
+
+    def _stream(self, name: str) -> StreamRecord | None:
+        stored = self._value(stream_key(name))
+        return None if stored is None else decode_record(stored)
+
+    def _value(self, key: bytes) -> bytes | None:
+        if key in self._planned:
+            return self._planned[key]
+        return self._catalog.value(key)
+
+
+def size_of_operation(operation: JournalOperation) -> int:
+    """What an operation counts for in its message, at least as much as it takes.
+
+    Raises:
+        StoreError: a name is no text.
+    """
+    match operation:
+        case PutStream(record=record):
+            utf8(record.name + record.owner)
+            return len(encode_record(record)) + 12 * len(record.name) + _CHANGE_BYTES
+        case SaveIndex(key=key):
+            return 4 * (len(key.stream) + len(key.client_id)) + _CHANGE_BYTES
+        case PutRecord(key=name, value=value):
+            return 4 * len(name) + len(value or b"") + _CHANGE_BYTES
+        case PutRecords(records=records):
+            return sum(4 * len(name) + len(value or b"") + _CHANGE_BYTES for name, value in records)
+        case RemoveStream(name=name):
+            return 16 * len(name) + _CHANGE_BYTES
+
+
+def is_removed(catalog: Catalog, log: int) -> bool:
+    """Whether a log's stream was removed; one that was never created may have logs."""
+    stream_id = log >> 32
+    stored = catalog.value(NEXT_STREAM_KEY)
+    given = stored is not None and 0 < stream_id < NUMBER.unpack(stored)[0]
+    return given and catalog.row(stream_id_key(stream_id)) is None
+
+
+def check_not_removed(catalog: Catalog, log: int) -> None:
+    """Check that a log's stream was not removed.
+
+    Raises:
+        StoreError: `stream.removed`.
+    """
+    if is_removed(catalog, log):
+        raise removed_error(log >> 32)
+
+
+def logs_of(record_id: int, partitions: int) -> list[int]:
+    """The logs of a stream."""
+    return [log_id(record_id, partition) for partition in range(partitions)]

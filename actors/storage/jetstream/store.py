@@ -1,0 +1,179 @@
+"""JetStreamLogStore: the durable log on NATS JetStream, replicated over several machines.
+
+Its parts: `core` runs on the store's loop and hands work to the others; `server` asks JetStream,
+`checks` looks at its settings, `gate` knows whether it answers, `frames` says what stands in
+messages, `partition` keeps one log with `log_reader`, `journal` keeps all the rest with `plan` and
+`catalog`, and `lookups` answers from it.
+
+Whatever it commits is one message of one JetStream stream, so every write is whole or not there.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from rillnode.actors.storage import (
+    Capability,
+    Complete,
+    OnHealth,
+    Operation,
+    Read,
+    ReadOperation,
+    StoreHealth,
+    WriteOperation,
+    written_bytes,
+)
+from rillnode.actors.storage.jetstream.core import Core
+from rillnode.actors.storage.jetstream.options import JetStreamOptions
+from rillnode.actors.storage.tail import TailCache
+from rillnode.actors.storage.writer import closed_error
+from rillnode.codecs.errors import StoreError
+
+_READS_MAX: Final = 10_000
+"""Reads that may wait."""
+
+_TOKEN_BYTES: Final = 8
+
+A = TypeVar("A")
+
+
+class JetStreamLogStore:
+    """A LogStore on NATS JetStream; several may be open on the same streams at one time.
+
+    `complete` and `on_health` are called from the store's thread, and from the caller's where a
+    submission is refused.
+    """
+
+    def __init__(
+        self,
+        options: JetStreamOptions,
+        *,
+        complete: Complete,
+        on_health: OnHealth,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._options = options
+        self._complete = complete
+        self._on_health = on_health
+        self._entropy = entropy
+        self._tail = TailCache(options.tail_bytes_max)
+        self._core: Core | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._synced = False
+        self._closed = StoreHealth(writable=False, reason="the store is not open")
+        # Each is counted by one thread only; the core has their counterparts.
+        self._bytes_submitted = 0
+        self._reads_asked = 0
+        self._woken = False
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What it promises beyond the others."""
+        shared = frozenset({Capability.SHARED})
+        return shared | {Capability.POWER_CUT} if self._synced else shared
+
+    @property
+    def health(self) -> StoreHealth:
+        """The state now."""
+        return self._closed if self._core is None else self._core.gate.health
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes submitted and not yet completed."""
+        return 0 if self._core is None else self._bytes_submitted - self._core.bytes_completed
+
+    def open(self) -> None:
+        """Connect, create or read the journal, start the thread.
+
+        Raises:
+            StoreError: the cluster does not answer, refuses, or holds something else.
+        """
+        loop = self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=loop.run_forever, name="store-jetstream", daemon=True
+        )
+        self._thread.start()
+        try:
+            core, self._synced = asyncio.run_coroutine_threadsafe(self._start(), loop).result()
+        except StoreError:
+            self._stop()
+            raise
+        self._bytes_submitted = self._reads_asked = 0
+        self._woken = False
+        self._core = core
+
+    def close(self) -> None:
+        """Complete what was submitted, then close; harmless when repeated."""
+        core, self._core = self._core, None
+        if core is None or self._loop is None:
+            return
+        self._closed = StoreHealth(writable=False, reason="the store is closed")
+        asyncio.run_coroutine_threadsafe(core.close(), self._loop).result()
+        self._stop()
+        self._tail.clear()
+
+    def submit(self, operation: WriteOperation) -> None:
+        """Queue a write; while the store cannot write it is completed with an error at once."""
+        core = self._core
+        refusal = closed_error() if core is None else core.gate.refusal
+        size = written_bytes(operation)
+        if refusal is None and size and self.pending_bytes + size > self._options.pending_bytes_max:
+            refusal = StoreError(
+                "store.busy", f"{self.pending_bytes} bytes wait to be written: try again"
+            )
+        if core is None or refusal is not None:
+            self._refuse(operation, refusal)
+            return
+        self._bytes_submitted += size
+        core.put(operation)
+        if not self._woken:
+            self._woken = True
+            self._call(self._dispatch, core)
+
+    def read(self, operation: ReadOperation) -> bool:
+        """Answer at once out of the tail cache (True), or later through `complete` (False)."""
+        if isinstance(operation, Read) and self._tail.read(operation):
+            return True
+        core = self._core
+        if core is None:
+            self._refuse(operation, closed_error())
+        elif self._reads_asked - core.reads_answered >= _READS_MAX:
+            text = f"{_READS_MAX} reads are waiting already: ask again"
+            self._refuse(operation, StoreError("store.busy", text))
+        else:
+            self._reads_asked += 1
+            self._call(core.read, operation)
+        return False
+
+    def _dispatch(self, core: Core) -> None:
+        self._woken = False
+        core.dispatch()
+
+    def _refuse(self, operation: Operation, error: StoreError | None) -> None:
+        operation.error = error
+        self._complete((operation,))
+
+    def _call(self, function: Callable[[A], None], argument: A) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(function, argument)
+
+    async def _start(self) -> tuple[Core, bool]:
+        core = Core(
+            self._options,
+            self._tail,
+            complete=self._complete,
+            on_health=self._on_health,
+            writer=self._entropy(_TOKEN_BYTES),
+        )
+        return core, await core.open()
+
+    def _stop(self) -> None:
+        loop, thread = self._loop, self._thread
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+        self._loop = self._thread = None

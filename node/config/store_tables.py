@@ -1,0 +1,66 @@
+"""The table of `node.toml` that says where streams are kept."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+ServerUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^(nats|tls)://[^\s/]+$",
+        title='"nats://host:port" or "tls://host:port"',
+        examples=["tls://nats-1.example.org:4222"],
+    ),
+]
+MonitorUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://[^\s/]+/?$",
+        title='"http://host:port" or "https://host:port"',
+        examples=["http://nats-1.example.org:8222"],
+    ),
+]
+
+
+class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where streams are kept. A confirm follows the store's own; there is no option to weaken it.
+
+    With `rocksdb` everything lies in `data_dir`, and every confirm is synced to its disk. With
+    `jetstream` it lies in a NATS JetStream cluster, whose majority confirms, and only keys lie in
+    `data_dir`; all other settings of this table are for it.
+
+    Attributes:
+        engine: The storage engine.
+        servers: URLs of NATS servers; the first that answers is used, the others when it is lost.
+        prefix: What the names of all JetStream streams of this node begin with. Nodes that have
+            the same prefix have the same streams.
+        replicas: Servers that keep each new stream; it lives on while a majority of them does.
+        credentials_file: The node's NATS credentials (`.creds`).
+        tls_ca: Certificates that the servers' are checked with, instead of the system's.
+        tls_cert: Certificate that the node shows the servers.
+        tls_key: Its key.
+        allow_plain: Whether a `nats://` server that is not on this machine may be talked to without
+            TLS.
+        monitors: Monitoring addresses of all servers. The node asks there whether every write is
+            synced (`sync_interval: always`), and warns where not.
+        sync_required: Whether the node refuses to start unless all `monitors` say so.
+    """
+
+    engine: Literal["rocksdb", "jetstream"] = "rocksdb"
+    servers: tuple[ServerUrl, ...] = ()
+    prefix: Annotated[
+        str,
+        Meta(
+            pattern="^[A-Za-z0-9_-]{1,32}$",
+            title="1 to 32 letters, digits, hyphens or underscores",
+        ),
+    ] = "rillnode"
+    replicas: Annotated[int, Meta(ge=1, le=5)] = 3
+    credentials_file: Annotated[Path | None, Meta(examples=["nats.creds"])] = None
+    tls_ca: Annotated[Path | None, Meta(examples=["tls/ca.pem"])] = None
+    tls_cert: Annotated[Path | None, Meta(examples=["tls/cert.pem"])] = None
+    tls_key: Annotated[Path | None, Meta(examples=["tls/key.pem"])] = None
+    allow_plain: bool = False
+    monitors: tuple[MonitorUrl, ...] = ()
+    sync_required: bool = False

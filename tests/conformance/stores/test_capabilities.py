@@ -1,0 +1,38 @@
+"""What a store promises beyond the others, it says, and does; what it does not promise, it says."""
+
+import pytest
+
+from nats_support import JetStreamDriver
+from rillnode.actors.storage import Capability
+from rillnode.codecs.errors import StoreError
+from store_support import RocksDriver, StoreDriver, append
+
+
+def test_a_store_that_is_not_shared_is_opened_once(driver: StoreDriver) -> None:
+    shared = Capability.SHARED in driver.store.capabilities
+    assert shared == isinstance(driver, JetStreamDriver)
+    if isinstance(driver, RocksDriver):
+        with pytest.raises(StoreError) as caught:
+            RocksDriver(driver.path)
+        assert caught.value.code == "store.locked"
+
+
+def test_a_shared_store_gives_no_index_twice(driver: StoreDriver) -> None:
+    if not isinstance(driver, JetStreamDriver):
+        assert Capability.SHARED not in driver.store.capabilities
+        return
+    other = JetStreamDriver(driver.options.servers[0], driver.options.prefix)
+    first = [driver.write(append(b"one")), other.write(append(b"two"))]
+    fenced = driver.write(append(b"three"))
+    assert [operation.first_index for operation in first] == [0, 1]
+    assert fenced.error is not None
+    assert fenced.error.code == "store.fenced"
+    assert driver.write(append(b"three")).first_index == 2
+    assert [entry.data for entry in driver.entries()] == [b"one", b"two", b"three"]
+    other.store.close()
+
+
+def test_a_power_cut_loses_nothing_where_the_store_says_so(driver: StoreDriver) -> None:
+    # The servers of the tests sync every two minutes, as is their default.
+    expected = not isinstance(driver, JetStreamDriver)
+    assert (Capability.POWER_CUT in driver.store.capabilities) == expected

@@ -1,0 +1,121 @@
+"""A whole node whose streams are in NATS JetStream."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from nats_support import NatsServer, needs_nats
+from nodes import connect_to, node_config
+from rillnode.codecs.errors import RillnodeError, StoreError
+from rillnode.node.client import Client
+from rillnode.node.config import Config, StoreTable
+from rillnode.node.runtime import Node
+
+pytestmark = needs_nats
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[NatsServer]:
+    server = NatsServer(tmp_path / "nats")
+    server.start()
+    yield server
+    server.kill()
+
+
+def config_of(server: NatsServer, directory: Path) -> Config:
+    store = StoreTable(engine="jetstream", servers=(server.url,), replicas=1)
+    return msgspec.structs.replace(node_config(directory), store=store)
+
+
+async def pushed(client: Client, data: bytes) -> int:
+    """Push until it is confirmed, as an application does."""
+    stream = await client.stream("s")
+    deadline = asyncio.get_running_loop().time() + 30.0
+    while True:
+        try:
+            return await stream.push(data)
+        except RillnodeError as error:
+            if not error.retryable or asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(0.05)
+
+
+async def consumed(client: Client, count: int) -> list[bytes]:
+    stream = await client.stream("s")
+    found: list[bytes] = []
+    async with asyncio.timeout(30.0):
+        async for entry in stream.consume(client_id="c1"):
+            found.append(entry.data)
+            if len(found) == count:
+                break
+    return found
+
+
+def test_a_node_keeps_nothing_of_its_streams_on_its_own_disk(
+    server: NatsServer, tmp_path: Path
+) -> None:
+    async def first() -> None:
+        async with (
+            Node(config_of(server, tmp_path / "a")) as node,
+            await connect_to(node) as client,
+        ):
+            stream = await client.stream("s")
+            assert await stream.push_many([b"%d" % number for number in range(100)])
+            assert [entry.data for entry in await stream.pull(97)] == [b"97", b"98", b"99"]
+            assert await consumed(client, 40) == [b"%d" % number for number in range(40)]
+
+    async def second() -> None:
+        # Another machine with the same streams, after the first is gone.
+        async with (
+            Node(config_of(server, tmp_path / "b")) as node,
+            await connect_to(node) as client,
+        ):
+            stream = await client.stream("s")
+            assert await stream.push(b"100") == 100
+            found = await consumed(client, 61)
+            # Of the first run's last entry the position may not have been saved.
+            assert found[-1] in (b"99", b"100")
+            assert found == [b"%d" % (int(found[0]) + number) for number in range(61)]
+            assert int(found[0]) in (39, 40)
+
+    asyncio.run(first())
+    assert not (tmp_path / "a" / "store").exists()
+    asyncio.run(second())
+
+
+def test_a_node_outlives_the_crash_of_its_server(server: NatsServer, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with (
+            Node(config_of(server, tmp_path / "a")) as node,
+            await connect_to(node) as client,
+        ):
+            confirmed = [await pushed(client, b"%d" % number) for number in range(20)]
+            await asyncio.to_thread(server.kill)
+            async with asyncio.timeout(30.0):
+                while all(check.ok for check in node.checks()):
+                    await asyncio.sleep(0.01)
+            stream = await client.stream("s")
+            with pytest.raises(RillnodeError) as caught:
+                await stream.push(b"refused")
+            assert (caught.value.code, caught.value.retryable) == ("store.unreachable", True)
+            await asyncio.to_thread(server.start)
+            confirmed += [await pushed(client, b"%d" % number) for number in range(20, 40)]
+            entries = {entry.index: entry.data for entry in await stream.pull(0, 1_000)}
+            assert [entries[index] for index in confirmed] == [b"%d" % n for n in range(40)]
+            assert len(set(entries.values()) - {b"refused"}) == 40
+
+    asyncio.run(run())
+
+
+def test_a_node_does_not_start_without_its_servers(server: NatsServer, tmp_path: Path) -> None:
+    server.kill()
+
+    async def run() -> None:
+        async with Node(config_of(server, tmp_path / "a")):
+            pass
+
+    with pytest.raises(StoreError, match="JetStream does not answer"):
+        asyncio.run(run())

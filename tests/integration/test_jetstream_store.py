@@ -1,0 +1,478 @@
+"""The store on NATS JetStream when servers fail, and when several nodes have it open."""
+
+import asyncio
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import StreamInfo
+from nats.js.errors import NotFoundError
+
+from nats_support import JetStreamDriver, MutingProxy, NatsServer, needs_nats
+from rillnode.actors.storage import (
+    Append,
+    Capability,
+    FindStream,
+    GetRecords,
+    HasRecords,
+    LoadIndex,
+    PutRecord,
+    PutRecords,
+    PutStream,
+    Read,
+    RemoveStream,
+    SavedIndexKey,
+    SaveIndex,
+    StreamRecord,
+    Trim,
+    WriteOperation,
+    log_id,
+)
+from rillnode.actors.storage.jetstream.frames import LogFrame, decode, encode
+from rillnode.actors.storage.jetstream.options import JetStreamOptions
+from rillnode.actors.storage.jetstream.store import JetStreamLogStore
+from rillnode.actors.storage.layout import record_key
+from rillnode.codecs.entries import entries_of, pack_body
+from rillnode.codecs.errors import StoreError
+from store_support import ANSWER_SECONDS, LOG, append
+
+A = TypeVar("A")
+
+pytestmark = needs_nats
+
+KEY = SavedIndexKey("s", 0, "c")
+LOG_STREAM = f"t-{LOG:016x}"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[NatsServer]:
+    server = NatsServer(tmp_path / "nats")
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def opened() -> Iterator[ExitStack]:
+    """What is open and is closed at the end."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def driver(server: NatsServer, opened: ExitStack) -> JetStreamDriver:
+    return open_driver(server, opened)
+
+
+def open_driver(server: NatsServer, opened: ExitStack, url: str | None = None) -> JetStreamDriver:
+    driver = JetStreamDriver(url or server.url, "t")
+    opened.callback(lambda: driver.store.close())
+    return driver
+
+
+def texts(driver: JetStreamDriver, log: int = LOG) -> list[bytes]:
+    return [entry.data for entry in driver.entries(log)]
+
+
+def ask(server: NatsServer, request: Callable[[JetStreamContext], Awaitable[A]]) -> A:
+    """Ask JetStream something, past the store."""
+
+    async def connected() -> A:
+        client = Client()
+        await client.connect(server.url)
+        try:
+            return await request(JetStreamContext(client))
+        finally:
+            await client.close()
+
+    return asyncio.run(connected())
+
+
+def stream_info(server: NatsServer, name: str) -> StreamInfo:
+    return ask(server, lambda js: js.stream_info(name))
+
+
+def stored(server: NatsServer, name: str, sequence: int) -> bytes:
+    return ask(server, lambda js: js.get_msg(name, sequence)).data or b""
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ignore(_: object) -> None:
+    pass
+
+
+def code_of(error: StoreError | None) -> str | None:
+    return None if error is None else error.code
+
+
+# Several nodes ---------------------------------------------------------------------------------
+
+
+def test_of_two_that_append_one_is_fenced_and_then_goes_on(
+    server: NatsServer, opened: ExitStack
+) -> None:
+    one, other = open_driver(server, opened), open_driver(server, opened)
+    one.write(append(b"0"))
+    assert other.write(append(b"1")).first_index == 1
+    fenced = one.write(append(b"never"))
+    assert fenced.error is not None
+    assert (fenced.error.code, fenced.error.retryable) == ("store.fenced", True)
+    assert one.store.health.writable
+    assert texts(one) == [b"0", b"1"]
+    assert one.write(append(b"2")).first_index == 2
+    assert code_of(other.write(append(b"never")).error) == "store.fenced"
+    assert texts(other) == texts(one) == [b"0", b"1", b"2"]
+
+
+def test_two_that_append_at_the_same_time_give_every_index_once(
+    server: NatsServer, opened: ExitStack
+) -> None:
+    drivers = [open_driver(server, opened) for _ in range(2)]
+    confirmed = {drivers[0].write(append(b"first")).first_index: b"first"}
+    for round_ in range(20):
+        operations = [append(b"%d %d" % (number, round_)) for number in range(2)]
+        for driver, operation in zip(drivers, operations, strict=True):
+            driver.store.submit(operation)
+        for number, (driver, operation) in enumerate(zip(drivers, operations, strict=True)):
+            driver.settle(1)
+            if operation.error is None:
+                assert operation.first_index not in confirmed
+                confirmed[operation.first_index] = b"%d %d" % (number, round_)
+    drivers[0].reopen()
+    assert dict(enumerate(texts(drivers[0]))) == confirmed
+    assert len(confirmed) >= 21
+
+
+def test_two_that_create_streams_see_each_others(server: NatsServer, opened: ExitStack) -> None:
+    one, other = open_driver(server, opened), open_driver(server, opened)
+    first = one.write(PutStream(record=StreamRecord(name="a"))).record
+    assert code_of(other.write(PutStream(record=StreamRecord(name="a"))).error) == "store.exists"
+    second = other.write(PutStream(record=StreamRecord(name="b"))).record
+    assert (first.id, second.id) == (1, 2)
+    assert other.read(FindStream(name="a")).record == first
+
+
+def test_a_position_that_another_has_saved_meanwhile_is_not_overwritten(
+    server: NatsServer, opened: ExitStack
+) -> None:
+    one, other = open_driver(server, opened), open_driver(server, opened)
+    one.write(SaveIndex(key=KEY, index=5))
+    other.write(SaveIndex(key=replace_client(KEY, "d"), index=1))
+    assert other.write(SaveIndex(key=KEY, index=9)).error is None
+    assert code_of(one.write(SaveIndex(key=KEY, index=6)).error) == "store.fenced"
+    assert one.read(LoadIndex(key=KEY)).index == 9
+    assert one.write(SaveIndex(key=KEY, index=10)).error is None
+    assert one.write(SaveIndex(key=replace_client(KEY, "e"), index=2)).error is None
+
+
+def replace_client(key: SavedIndexKey, client_id: str) -> SavedIndexKey:
+    return SavedIndexKey(key.stream, key.partition, client_id)
+
+
+# Failures --------------------------------------------------------------------------------------
+
+
+def test_a_killed_server_loses_nothing_confirmed(
+    server: NatsServer, driver: JetStreamDriver
+) -> None:
+    submitted: list[Append] = []
+    for round_ in range(3):
+        before = len(driver.completed)
+        for number in range(300):
+            submitted.append(append(b"%d %d" % (round_, number)))
+            driver.store.submit(submitted[-1])
+        driver.collect(before + 50)
+        server.kill()
+        driver.wait_health(writable=False)
+        refused = append(b"refused")
+        driver.store.submit(refused)
+        assert code_of(refused.error) == "store.unreachable"
+        server.start()
+        driver.wait_health(writable=True)
+        driver.collect(before + 301)
+    confirmed = [operation for operation in submitted if operation.error is None]
+    assert all(operation.error is None or operation.error.retryable for operation in submitted)
+    assert len(confirmed) >= 150
+    while code_of(driver.write(append(b"last")).error) == "store.fenced":
+        pass
+    driver.reopen()
+    found = texts(driver)
+    for operation in confirmed:
+        assert pack_body([found[operation.first_index]]) == operation.body
+    assert len(set(found)) == len(found)
+
+
+def test_what_is_stored_and_not_acknowledged_is_confirmed_once_that_is_known(
+    server: NatsServer, opened: ExitStack
+) -> None:
+    proxy = MutingProxy(server.port)
+    opened.callback(proxy.close)
+    driver = open_driver(server, opened, proxy.url)
+    driver.write_all([append(b"before"), PutRecord(key="a", value=b"1")])
+    last = stream_info(server, LOG_STREAM).state.last_seq
+    proxy.mute()
+    operations: list[WriteOperation] = [append(b"unanswered"), PutRecord(key="a", value=b"2")]
+    for operation in operations:
+        driver.store.submit(operation)
+    wait_until(lambda: stream_info(server, LOG_STREAM).state.last_seq == last + 1)
+    wait_until(lambda: stream_info(server, "t-journal").state.last_seq == 2)
+    proxy.cut()
+    driver.settle(2)
+    assert [operation.error for operation in operations] == [None, None]
+    driver.wait_health(writable=True)
+    driver.write(append(b"after"))
+    driver.reopen()
+    assert texts(driver) == [b"before", b"unanswered", b"after"]
+    assert driver.read(GetRecords(keys=["a"])).values == [b"2"]
+
+
+def test_a_server_that_hangs_is_waited_for(server: NatsServer, opened: ExitStack) -> None:
+    driver = JetStreamDriver(server.url, "t", answer_seconds_max=0.5)
+    opened.callback(lambda: driver.store.close())
+    driver.write(append(b"before"))
+    server.pause()
+    operations: list[Append] = []
+    # It may answer a little longer.
+    while driver.store.health.writable:
+        operations.append(append(b"%d" % len(operations)))
+        driver.store.submit(operations[-1])
+        time.sleep(0.01)
+    server.resume()
+    driver.wait_health(writable=True)
+    driver.collect(1 + len(operations))
+    while code_of(driver.write(append(b"after")).error) == "store.fenced":
+        pass
+    driver.reopen()
+    found = texts(driver)
+    assert (found[0], found[-1]) == (b"before", b"after")
+    for operation in operations:
+        if operation.error is None:
+            assert pack_body([found[operation.first_index]]) == operation.body
+    assert len(set(found)) == len(found)
+
+
+def test_a_write_is_not_looked_for_without_end(server: NatsServer, opened: ExitStack) -> None:
+    proxy = MutingProxy(server.port)
+    opened.callback(proxy.close)
+    driver = JetStreamDriver(proxy.url, "t", settle_seconds_max=0.2)
+    opened.callback(lambda: driver.store.close())
+    driver.write(append(b"before"))
+    proxy.mute()
+    operation = append(b"stored, for all that")
+    driver.store.submit(operation)
+    wait_until(lambda: stream_info(server, LOG_STREAM).state.last_seq == 2)
+    server.kill()
+    driver.settle(1)
+    assert code_of(operation.error) == "store.unreachable"
+    assert not driver.store.health.writable
+    proxy.cut()
+    server.start()
+    driver.wait_health(writable=True)
+    assert driver.write(append(b"after")).first_index == 2
+    assert texts(driver) == [b"before", b"stored, for all that", b"after"]
+
+
+def test_closing_while_no_server_answers_ends(server: NatsServer, opened: ExitStack) -> None:
+    proxy = MutingProxy(server.port)
+    opened.callback(proxy.close)
+    driver = open_driver(server, opened, proxy.url)
+    driver.write(append(b"before"))
+    proxy.mute()
+    operation = append(b"unanswered")
+    driver.store.submit(operation)
+    driver.store.submit(RemoveStream(name="x"))
+    server.kill()
+    driver.wait_health(writable=False)
+    driver.store.close()
+    driver.settle(2)
+    assert code_of(operation.error) in ("store.closed", "store.unreachable")
+
+
+def test_lost_data_is_told_and_no_index_is_given_again(
+    server: NatsServer, driver: JetStreamDriver, tmp_path: Path
+) -> None:
+    driver.write_all([append(b"lost"), PutRecord(key="a", value=b"1")])
+    server.kill()
+    driver.wait_health(writable=False)
+    shutil.rmtree(tmp_path / "nats" / "data")
+    server.start()
+    wait_until(lambda: "has lost what it had confirmed" in driver.store.health.reason)
+    operation = append(b"refused")
+    driver.store.submit(operation)
+    assert code_of(operation.error) == "store.lost"
+    driver.settle(1)
+
+
+def test_a_log_that_was_lost_is_not_begun_anew(server: NatsServer, driver: JetStreamDriver) -> None:
+    driver.write(append(b"lost"))
+    ask(server, lambda js: js.delete_stream(LOG_STREAM))
+    for _ in range(2):
+        assert code_of(driver.write(append(b"refused")).error) == "store.lost"
+        driver.wait_health(writable=True)
+    assert driver.write(append(b"another log", log=log_id(1, 1))).error is None
+
+
+# Opening ---------------------------------------------------------------------------------------
+
+
+def test_opening_without_a_server_says_which(server: NatsServer) -> None:
+    server.stop()
+    store = JetStreamLogStore(
+        JetStreamOptions(servers=(server.url,)), complete=ignore, on_health=ignore
+    )
+    with pytest.raises(StoreError, match=str(server.port)) as caught:
+        store.open()
+    assert caught.value.code == "store.unreachable"
+    store.close()
+
+
+def test_more_replicas_than_servers_are_refused(server: NatsServer) -> None:
+    options = JetStreamOptions(servers=(server.url,), replicas=3)
+    store = JetStreamLogStore(options, complete=ignore, on_health=ignore)
+    with pytest.raises(StoreError, match="replicas > 1 not supported") as caught:
+        store.open()
+    assert caught.value.code == "store.refused"
+
+
+def test_a_stream_of_something_else_is_not_taken_for_the_journal(
+    server: NatsServer, driver: JetStreamDriver
+) -> None:
+    ask(server, lambda js: js.publish("t-journal", b"something else"))
+    with pytest.raises(StoreError) as caught:
+        driver.reopen()
+    assert caught.value.code == "store.corrupt"
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_servers_that_do_not_sync_are_seen_by_their_monitoring(
+    tmp_path: Path, opened: ExitStack, required: bool
+) -> None:
+    server = NatsServer(tmp_path / "nats")
+    server.start()
+    opened.callback(server.kill)
+    options = JetStreamOptions(
+        servers=(server.url,),
+        replicas=1,
+        monitors=(server.monitor,),
+        sync_required=required,
+    )
+    store = JetStreamLogStore(options, complete=ignore, on_health=ignore)
+    opened.callback(store.close)
+    if required:
+        with pytest.raises(StoreError, match="syncs every 120 seconds") as caught:
+            store.open()
+        assert caught.value.code == "store.unsynced"
+    else:
+        store.open()
+        assert store.capabilities == {Capability.SHARED}
+
+
+# What stands in JetStream ----------------------------------------------------------------------
+
+
+def test_records_of_an_append_are_there_though_a_crash_kept_them_from_the_journal(
+    server: NatsServer, driver: JetStreamDriver
+) -> None:
+    with_records = append(b"first")
+    with_records.records = [("a", b"1"), ("b", b"1")]
+    driver.write(with_records)
+    driver.store.close()
+    last = stream_info(server, LOG_STREAM).state.last_seq
+    frame = decode(LogFrame, stored(server, LOG_STREAM, last), "")
+    again = LogFrame(
+        b"another", 1, frame.blocks, records=[(record_key("a"), b"2"), (record_key("b"), None)]
+    )
+    ask(server, lambda js: js.publish(LOG_STREAM, encode(again)))
+    driver.store.open()
+    assert driver.read(GetRecords(keys=["a", "b"])).values == [b"2", None]
+    driver.write(PutRecords(records=[("a", b"3")]))
+    driver.reopen()
+    assert driver.read(GetRecords(keys=["a", "b"])).values == [b"3", None]
+
+
+def test_the_journal_does_not_grow_with_what_is_replaced(
+    server: NatsServer, driver: JetStreamDriver
+) -> None:
+    large = b"." * 100
+    kept = [(f"kept {number}", large) for number in range(10)]
+    driver.write_all([PutRecords(records=kept), SaveIndex(key=KEY, index=1)])
+    for round_ in range(60):
+        driver.write_all(
+            [
+                PutRecord(key="replaced", value=large + b"%d" % round_),
+                PutRecord(key=f"removed {round_}", value=large),
+                PutRecord(key=f"removed {round_}", value=None),
+                SaveIndex(key=KEY, index=round_),
+            ]
+        )
+    state = stream_info(server, "t-journal").state
+    assert state.first_seq > 20
+    assert state.bytes < 20_000
+    for _ in range(2):
+        assert driver.read(GetRecords(keys=[key for key, _ in kept])).values == [large] * 10
+        assert driver.read(GetRecords(keys=["replaced"])).values == [large + b"59"]
+        assert driver.read(HasRecords(keys=["removed 5"])).found == [False]
+        assert driver.read(LoadIndex(key=KEY)).index == 59
+        driver.reopen()
+
+
+def test_a_trim_frees_the_servers_storage_but_for_the_last_message(
+    server: NatsServer, driver: JetStreamDriver
+) -> None:
+    for number in range(10):
+        driver.write(append(b"%d" % number))
+    driver.write(Trim(log=LOG, before=7))
+    assert stream_info(server, LOG_STREAM).state.first_seq == 8
+    driver.write(Trim(log=LOG, before=10))
+    state = stream_info(server, LOG_STREAM).state
+    assert (state.first_seq, state.last_seq, state.messages) == (10, 10, 1)
+
+
+def test_a_removed_stream_leaves_nothing_behind(
+    server: NatsServer, driver: JetStreamDriver
+) -> None:
+    record = driver.write(PutStream(record=StreamRecord(name="a", partitions=2))).record
+    logs = [log_id(record.id, partition) for partition in range(2)]
+    driver.write(append(b"x", log=logs[0]))
+    driver.write(RemoveStream(name="a"))
+    driver.store.close()
+    with pytest.raises(NotFoundError):
+        stream_info(server, f"t-{logs[0]:016x}")
+    driver.store.open()
+    assert driver.read(Read(log=logs[0])).extent.next_index == 0
+
+
+def test_what_is_larger_than_a_message_is_refused_and_harms_nothing(
+    driver: JetStreamDriver,
+) -> None:
+    operations = [append(b"a"), append(b"." * 9_000_000), append(b"b")]
+    driver.write_all(operations)
+    assert [code_of(one.error) for one in operations] == [None, "store.too_large", None]
+    assert code_of(driver.write(PutRecord(key="a", value=b"." * 9_000_000)).error) == (
+        "store.too_large"
+    )
+    assert texts(driver) == [b"a", b"b"]
+
+
+def test_any_entry_of_a_log_of_unequal_messages_is_found(driver: JetStreamDriver) -> None:
+    sizes = [1, 1, 40, 1, 3, 200, 1, 1, 1, 7, 90, 1]
+    for size in sizes:
+        driver.write(append(*[b"%d" % size] * size))
+    expected = [b"%d" % size for size in sizes for _ in range(size)]
+    driver.reopen()
+    for index in [*range(0, len(expected), 11), len(expected) - 1]:
+        read = driver.read(Read(log=LOG, index=index, entries_max=1))
+        found = entries_of(read.blocks[0], first=index)[0]
+        assert (found.index, found.data) == (index, expected[index])

@@ -1,0 +1,210 @@
+"""A NATS server of the tests' own, with JetStream in a directory of its own."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from rillnode.actors.storage.jetstream.options import JetStreamOptions
+from rillnode.actors.storage.jetstream.store import JetStreamLogStore
+from store_support import ANSWER_SECONDS, ThreadedDriver
+
+NATS_SERVER = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
+START_SECONDS = 30.0
+
+needs_nats = pytest.mark.skipif(
+    NATS_SERVER is None,
+    reason="nats-server is not installed: run tests/integration/nats/install-nats.sh",
+)
+
+
+class NatsServer:
+    """One server process; it keeps its port and its data over restarts.
+
+    Attributes:
+        port: where clients connect.
+        url: the same with the protocol.
+        monitor: URL of its monitoring.
+    """
+
+    def __init__(self, directory: Path, *settings: str) -> None:
+        self.port, monitoring = _free_port(), _free_port()
+        directory.mkdir(parents=True, exist_ok=True)
+        self._config = directory / "nats.conf"
+        lines = [
+            f"listen: 127.0.0.1:{self.port}",
+            f"http: 127.0.0.1:{monitoring}",
+            "max_payload: 8388608",
+            f"jetstream {{ store_dir: {json.dumps(str(directory / 'data'))} }}",
+            *settings,
+        ]
+        self._config.write_text("\n".join(lines) + "\n")
+        self._log = directory / "nats.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"nats://127.0.0.1:{self.port}"
+        self.monitor = f"http://127.0.0.1:{monitoring}"
+
+    def start(self) -> None:
+        """Start, and wait until clients are answered."""
+        assert NATS_SERVER is not None
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [NATS_SERVER, "-c", str(self._config)], stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            assert self._process.poll() is None, self._log.read_text()
+            assert time.monotonic() < deadline, "nats-server does not answer"
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it in order."""
+        self._end(signal.SIGTERM)
+
+    def pause(self) -> None:
+        """Let it answer nothing until `resume`."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, number)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(START_SECONDS)
+            self._process = None
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as connection:
+                return connection.recv(4).startswith(b"INFO")
+        except OSError:
+            return False
+
+
+class MutingProxy:
+    """Forwards connections to a server, and can keep its answers back."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._muted = False
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"nats://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def mute(self) -> None:
+        """From now on what the server says is lost, on the connections there are."""
+        self._muted = True
+
+    def cut(self) -> None:
+        """Break all connections; new ones are whole."""
+        sockets, self._sockets = self._sockets, []
+        for one in sockets:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        self._muted = False
+
+    def close(self) -> None:
+        """End it."""
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                self._forward(near)
+
+    def _forward(self, near: socket.socket) -> None:
+        try:
+            far = socket.create_connection(("127.0.0.1", self._target))
+        except OSError:
+            near.close()
+            return
+        self._sockets += [near, far]
+        for ends in ((near, far, False), (far, near, True)):
+            threading.Thread(target=self._copy, args=ends, daemon=True).start()
+
+    def _copy(self, source: socket.socket, sink: socket.socket, back: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                if not (back and self._muted):
+                    sink.sendall(data)
+        for one in (source, sink):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+class JetStreamDriver(ThreadedDriver):
+    """Drives a JetStreamLogStore whose limits are reached early."""
+
+    def __init__(
+        self,
+        url: str,
+        prefix: str,
+        *,
+        answer_seconds_max: float = 10.0,
+        patience_seconds: float = 0.0,
+        settle_seconds_max: float = 30.0,
+    ) -> None:
+        self.options = JetStreamOptions(
+            servers=(url,),
+            prefix=prefix,
+            replicas=1,
+            answer_seconds_max=answer_seconds_max,
+            patience_seconds=patience_seconds,
+            settle_seconds_max=settle_seconds_max,
+            group_bytes_max=65_536,
+            tail_bytes_max=1_048_576,
+            logs_max=64,
+            value_bytes_max=16,
+            spare_bytes=4_096,
+            repair_seconds_min=0.01,
+            repair_seconds_max=0.1,
+        )
+        super().__init__()
+
+    @property
+    def store(self) -> JetStreamLogStore:
+        assert isinstance(self._store, JetStreamLogStore)
+        return self._store
+
+    def collect(self, count: int) -> None:
+        """Wait until so many operations are complete since the store was made."""
+        while len(self.completed) < count:
+            self._complete(self.told.get(timeout=ANSWER_SECONDS))
+
+    def wait_health(self, *, writable: bool) -> None:
+        """Wait until the store takes writes, or until it does not."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while self.store.health.writable is not writable:
+            assert time.monotonic() < deadline, self.store.health
+            time.sleep(0.005)
+
+    def new_store(self) -> JetStreamLogStore:
+        return JetStreamLogStore(self.options, complete=self.told.put, on_health=self.hear)
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port

@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import pytest
+
+from rillnode.actors.storage import PutStream
+from rillnode.actors.storage.checkpoint import Checkpoint, Checkpointing
+from rillnode.actors.storage.memory import MemoryLogStore
+from rillnode.actors.storage.records import StreamRecord
+from store_support import MemoryDriver, RocksDriver, append
+
+
+def checkpoint(rocks: RocksDriver, path: Path) -> Checkpoint:
+    operation = Checkpoint(path=path)
+    rocks.store.checkpoint(operation)
+    rocks.settle(1)
+    return operation
+
+
+def test_a_checkpoint_holds_what_was_submitted_before_and_nothing_after(
+    rocks: RocksDriver, tmp_path: Path
+) -> None:
+    rocks.write(PutStream(record=StreamRecord(name="s")))
+    operation = Checkpoint(path=tmp_path / "copies" / "1")
+    # Without waiting in between: all four may be one group.
+    for item in (append(b"a" * 5_000), append(b"b")):
+        rocks.store.submit(item)
+    rocks.store.checkpoint(operation)
+    rocks.store.submit(append(b"c"))
+    rocks.settle(4)
+    assert operation.error is None
+    assert [entry.data for entry in rocks.entries()] == [b"a" * 5_000, b"b", b"c"]
+    copy = RocksDriver(operation.path)
+    assert [entry.data for entry in copy.entries()] == [b"a" * 5_000, b"b"]
+    copy.write(append(b"other"))
+    copy.store.close()
+    assert rocks.entries()[2].data == b"c"
+
+
+def test_a_copy_outlives_the_store(rocks: RocksDriver, tmp_path: Path) -> None:
+    rocks.write_all([append(b"%d" % number) for number in range(100)])
+    operation = checkpoint(rocks, tmp_path / "copy")
+    rocks.store.close()
+    for file in rocks.path.iterdir():
+        file.unlink()
+    copy = RocksDriver(operation.path)
+    assert len(copy.entries()) == 100
+    copy.store.close()
+
+
+def test_a_checkpoint_that_fails_leaves_the_store_writable(
+    rocks: RocksDriver, tmp_path: Path
+) -> None:
+    (tmp_path / "there").mkdir()
+    operation = checkpoint(rocks, tmp_path / "there")
+    assert operation.error is not None
+    assert operation.error.code == "store.checkpoint"
+    assert rocks.write(append(b"x")).error is None
+    assert rocks.store.health.writable
+
+
+def test_a_closed_store_refuses(rocks: RocksDriver, tmp_path: Path) -> None:
+    rocks.store.close()
+    operation = checkpoint(rocks, tmp_path / "copy")
+    assert operation.error is not None
+    assert operation.error.code == "store.closed"
+    assert not operation.path.exists()
+
+
+@pytest.mark.parametrize(("kind", "can"), [(RocksDriver, True), (MemoryDriver, False)])
+def test_only_a_store_that_can_says_so(kind: type, can: bool, tmp_path: Path) -> None:
+    driver = RocksDriver(tmp_path / "s") if kind is RocksDriver else MemoryDriver()
+    assert isinstance(driver.store, Checkpointing) is can
+    assert isinstance(driver.store, MemoryLogStore) is not can
+    driver.store.close()

@@ -1,0 +1,39 @@
+"""The `[store]` table: which settings go together, and what an error says."""
+
+from pathlib import Path
+
+import pytest
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.config import parse_config
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('engine = "jetstream"', "store.servers: missing"),
+        ('servers = ["nats://127.0.0.1:4222"]', 'set store.engine = "jetstream"'),
+        ('engine = "jetstream"\nservers = ["http://a:1"]', '"nats://host:port"'),
+        ('engine = "jetstream"\nservers = ["nats://a:4222"]', "not loopback and not encrypted"),
+        ('engine = "jetstream"\nservers = ["tls://a"]', "store.servers[0]"),
+        ('engine = "jetstream"\nservers = ["tls://a:4222"]\nsync_required = true', "monitors"),
+        ('engine = "jetstream"\nservers = ["tls://a:1"]\ntls_cert = "no.pem"', "no such file"),
+        ('engine = "jetstream"\nservers = ["tls://a:1"]\nprefix = "a.b"', "letters, digits"),
+        ('engine = "jetstream"\nservers = ["tls://a:1"]\nreplicas = 6', "store.replicas"),
+    ],
+)
+def test_a_store_table_that_cannot_be_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(f'name = "n"\n[store]\n{text}\n', Path("/etc/rillnode/node.toml"))
+    assert said in str(caught.value)
+    assert "store." in str(caught.value)
+
+
+def test_relative_files_of_the_store_are_beside_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "node.creds").touch()
+    text = (
+        'name = "n"\n[store]\nengine = "jetstream"\nservers = ["tls://nats-1:4222"]\n'
+        'credentials_file = "node.creds"\n'
+    )
+    table = parse_config(text, tmp_path / "node.toml").store
+    assert table.credentials_file == tmp_path / "node.creds"
