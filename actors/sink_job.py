@@ -22,8 +22,9 @@ three minutes and eight starts of Spark."""
 
 CONFIGURATION_CODE: Final = 2
 """Exit code of a job whose configuration is wrong: it is parked at once."""
-UNREACHED_CODE: Final = 3
-"""Exit code of a job that did not reach the node, which passes: it is never parked."""
+PASSING_CODE: Final = 3
+"""Exit code of a job that did not reach the node, or for which the machine was too busy. That
+passes: it is never parked."""
 
 State = Literal[
     "starting",
@@ -118,9 +119,7 @@ class SinkJob:
         status.failures += 1
         status.last_exit, status.last_error = code, reason
         about = {"sink": self._sink, "code": code, "reason": reason}
-        if code == CONFIGURATION_CODE or (
-            code != UNREACHED_CODE and status.failures >= FAILURES_MAX
-        ):
+        if code == CONFIGURATION_CODE or (code != PASSING_CODE and status.failures >= FAILURES_MAX):
             self._halted = True
             status.state = "parked"
             logger.error("sink_parked", extra={**about, "failures": status.failures})

@@ -20,6 +20,7 @@ from rillnode.actors.access import Access, Grant
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.ports import JobLauncher
 from rillnode.actors.sink_job import SinkJob, SinkStatus
+from rillnode.actors.sink_ranges import SinkRanges
 from rillnode.actors.storage import ListStreams, Read, SavedIndexKey, StreamRecord, log_id
 from rillnode.actors.streams.answers import failed, invalid_request
 from rillnode.actors.streams.context import StreamContext
@@ -153,6 +154,7 @@ class SparkSinkActor(Worker):
         self._own_address = f"spark_sink/{settings.name}".encode()
         self._hold = ports.holds.add(settings.name)
         self._records: dict[str, StreamRecord] = {}
+        self._ranges = SinkRanges(context.store, self._reply)
         ports.access.revoke(self._principal)
         for pattern in settings.streams:
             grant = Grant(who=self._principal, streams=pattern, may=frozenset({"pull"}))
@@ -182,7 +184,7 @@ class SparkSinkActor(Worker):
             case ListStreams():
                 self._listed(message)
             case Read():
-                self._read(message)
+                self._ranges.answer(message)
             case Position():
                 self._position(message)
             case _Exited(job=job, code=code) if job is self._job:
@@ -218,7 +220,8 @@ class SparkSinkActor(Worker):
                 case native.SinkEndsRequest():
                     self._ends(origin, wire.return_route, request)
                 case native.SinkReadRequest():
-                    self._range(origin, wire.return_route, request)
+                    record = self._records.get(request.stream)
+                    self._ranges.ask(origin, wire.return_route, request, record, self.address)
                 case native.SinkCommitRequest():
                     self._commit(origin, wire.return_route, request)
                 case native.SinkReportRequest():
@@ -270,9 +273,9 @@ class SparkSinkActor(Worker):
                 kept = max(1, extent.next_index - extent.first_index)
                 listing.rows_behind += behind
                 listing.bytes_behind += extent.data_bytes * behind // kept
-                listing.ends.append(
-                    native.SinkEnd(record.name, partition, extent.first_index, extent.next_index)
-                )
+                bounds = extent.first_index, extent.next_index
+                end = native.SinkEnd(record.name, record.created_at, partition, *bounds)
+                listing.ends.append(end)
         if len(operation.records) == operation.limit:
             self._list(listing, operation.records[-1].name)
             return
@@ -291,37 +294,6 @@ class SparkSinkActor(Worker):
                 extra={"sink": self._settings.name, "bytes_behind": listing.bytes_behind},
             )
         self._hold.released = released
-
-    def _range(self, origin: Origin, return_route: Route, request: native.SinkReadRequest) -> None:
-        record = self._records.get(request.stream)
-        if record is None or request.partition >= record.partitions:
-            error = RequestError("stream.unknown", "Not a partition of this sink", retryable=True)
-            self._reply(origin, return_route, failed(request.request_id, error))
-            return
-        reserved = min(request.bytes_max, origin.message_bytes_max)
-        operation = Read(
-            reply_to=self.address,
-            token=(origin, return_route, request, reserved),
-            log=log_id(record.id, request.partition),
-            index=request.index,
-            until=request.until,
-            bytes_max=native.block_budget(origin.message_bytes_max, reserved),
-        )
-        origin.reserved_bytes += reserved
-        if self._context.store.read(operation):
-            self._read(operation)
-
-    def _read(self, operation: Read) -> None:
-        origin, return_route, request, reserved = operation.token
-        origin.reserved_bytes -= reserved
-        if operation.error is not None:
-            payload = failed(request.request_id, operation.error)
-        else:
-            extent = operation.extent
-            payload = native.encode_blocks(
-                request.request_id, extent.first_index, extent.next_index, operation.blocks
-            )
-        self._reply(origin, return_route, payload)
 
     def _commit(
         self, origin: Origin, return_route: Route, request: native.SinkCommitRequest

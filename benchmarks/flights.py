@@ -32,6 +32,7 @@ from rillnode.node.config import (
     Config,
     GrantTable,
     HttpListener,
+    Location,
     NoiseListener,
     SinkTables,
     SparkSink,
@@ -127,7 +128,7 @@ async def run(path: Path, work: Path) -> int:
         sink=SinkTables(
             spark=(
                 SparkSink(
-                    name="bronze", streams=(STREAM,), table_dir=work / "table", trigger_seconds=1.0
+                    name="bronze", streams=(STREAM,), table_dir=Location(work / "table"), trigger_seconds=1.0
                 ),
             )
         ),

@@ -182,13 +182,13 @@ def run(frame: DataFrame, sink: str, directory: Path, rows: int, apart: int) -> 
     while query.isActive:
         last = query.lastProgress
         if begun is None and last is not None and last.batchId >= WARM_BATCHES - 1:
-            begun = (last.batchId, _cpu_seconds(apart))
+            begun = (last.batchId, cpu_seconds(apart))
         time.sleep(0.02)
     query.awaitTermination()
     counted = [p for p in query.recentProgress if p.numInputRows and p.batchId >= WARM_BATCHES]
     seconds = sum(progress.durationMs["triggerExecution"] for progress in counted) / 1000
     assert begun is not None
-    cpu = _cpu_seconds(apart) - begun[1]
+    cpu = cpu_seconds(apart) - begun[1]
     cpu_rows = rows - (begun[0] + 1) * BATCH_ROWS
     if sink in ("rillnode-delta", "rillnode-landing") and DeltaTable(table).count() != rows:
         raise RuntimeError("the table does not hold every row once")
@@ -196,7 +196,7 @@ def run(frame: DataFrame, sink: str, directory: Path, rows: int, apart: int) -> 
     return Figure(len(counted) * BATCH_ROWS / seconds, cpu / cpu_rows * 1e6)
 
 
-def _cpu_seconds(apart: int) -> float:
+def cpu_seconds(apart: int) -> float:
     """Processor time of this process and all below it, but for one child."""
     times: dict[int, float] = {}
     below: dict[int, list[int]] = {}

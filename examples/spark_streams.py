@@ -4,7 +4,8 @@
         --key-file app.key --streams 'readings*' --into counts --checkpoint checkpoint
 
 It needs grants of its own key: `pull` on what it reads, `push` and `create` on what it writes. Run
-without `spark-submit` it starts Spark in its own process. It ends when it has read what is there.
+without `spark-submit` it starts Spark in its own process, or, where `SPARK_REMOTE` names a server,
+is a client of Spark Connect. It ends when it has read what is there.
 """
 
 import argparse

@@ -11,7 +11,7 @@ from pipeline_samples import TIME, Query, make_block
 from rillnode.codecs.entries import EntryKind
 from rillnode.node.pipeline.arrow import BatchBuilder
 from rillnode.node.pipeline.gold_query import GoldQuery
-from rillnode.node.pipeline.gold_tables import GoldTable
+from rillnode.node.pipeline.gold_tables import DERIVED, GoldTable
 from rillnode.node.pipeline.silver import start_silver
 from rillnode.node.pipeline.upsert import read_rows
 
@@ -59,16 +59,18 @@ class Pipeline:
         query.awaitTermination()
 
     def run_gold(self) -> int:
-        """Bring gold up with silver; returns the number of steps."""
-        query = GoldQuery(
-            self.spark,
-            bronze=str(self.bronze.table),
-            silver=str(self.silver),
-            gold=str(self.gold),
-        )
+        """Bring gold up with silver; returns the number of steps of all tables."""
         steps = 0
-        while query.step():
-            steps += 1
+        for table in DERIVED:
+            query = GoldQuery(
+                self.spark,
+                table,
+                bronze=str(self.bronze.table),
+                silver=str(self.silver),
+                gold=str(self.gold),
+            )
+            while query.step():
+                steps += 1
         return steps
 
     def gold_rows(self, table: GoldTable) -> list[dict[str, Any]]:

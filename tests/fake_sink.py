@@ -29,6 +29,7 @@ class FakeSink:
 
     def __init__(self) -> None:
         self.positions: dict[tuple[str, int], int] = {}
+        self.others: dict[str, dict[tuple[str, int], int]] = {}
         self.reports: list[dict[str, Any]] = []
         self.opened = 0
         self.closed = 0
@@ -36,6 +37,7 @@ class FakeSink:
         self._blocks: dict[tuple[str, int], list[Block]] = {}
         self._first: dict[tuple[str, int], int] = {}
         self._data_bytes: dict[tuple[str, int], int] = {}
+        self._created: dict[str, int] = {}
         self._server: _Server | None = None
 
     @property
@@ -98,10 +100,13 @@ class FakeSink:
         with self._lock:
             self._first[stream, partition] = before
 
-    def reset(self, stream: str, partition: int = 0) -> None:
+    def reset(self, stream: str, partition: int = 0, *, created_at: int | None = None) -> None:
+        """Make a stream anew; a sink of an earlier version does not tell when."""
         with self._lock:
             self._blocks[stream, partition] = []
             self._first[stream, partition] = 0
+            if created_at is not None:
+                self._created[stream] = created_at
 
     def ends(self) -> dict[tuple[str, int], tuple[int, int]]:
         with self._lock:
@@ -110,10 +115,22 @@ class FakeSink:
                 for key, blocks in self._blocks.items()
             }
 
+    def created(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._created)
+
     def read(
-        self, stream: str, partition: int, index: int, until: int, bytes_max: int
+        self,
+        stream: str,
+        partition: int,
+        index: int,
+        until: int,
+        bytes_max: int,
+        created_at: int = 0,
     ) -> tuple[int, list[Block]]:
         with self._lock:
+            if created_at not in (0, self._created.get(stream, 0)):
+                return until, []
             first = self._first[stream, partition]
             blocks = self._blocks[stream, partition]
             at = max(0, bisect_right(blocks, max(index, first), key=_first_index) - 1)
@@ -132,6 +149,9 @@ class FakeSink:
         with self._lock:
             for key, index in positions.items():
                 self.positions[key] = max(index, self.positions.get(key, 0))
+
+    def consumers(self) -> dict[str, dict[tuple[str, int], int]]:
+        return self.others
 
     def report(self, progress: dict[str, object]) -> None:
         self.reports.append(progress)
@@ -155,10 +175,20 @@ class FakeClient:
         answer, _ = self._ask({"op": "ends"})
         return {(stream, partition): (first, until) for stream, partition, first, until in answer}
 
+    def created(self) -> dict[str, int]:
+        created: dict[str, int] = self._ask({"op": "created"})[0]
+        return created
+
     def read(
-        self, stream: str, partition: int, index: int, until: int, bytes_max: int
+        self,
+        stream: str,
+        partition: int,
+        index: int,
+        until: int,
+        bytes_max: int,
+        created_at: int = 0,
     ) -> tuple[int, list[Block]]:
-        request = {"op": "read", "range": [stream, partition, index, until, bytes_max]}
+        request = {"op": "read", "range": [stream, partition, index, until, bytes_max, created_at]}
         answer, values = self._ask(request)
         return answer["first"], [
             Block(first_index, value)
@@ -169,6 +199,13 @@ class FakeClient:
         self._ask(
             {"op": "commit", "positions": [[*key, index] for key, index in positions.items()]}
         )
+
+    def consumers(self) -> dict[str, dict[tuple[str, int], int]]:
+        answer, _ = self._ask({"op": "consumers"})
+        return {
+            name: {(stream, partition): index for stream, partition, index in positions}
+            for name, positions in answer.items()
+        }
 
     def report(self, progress: dict[str, object]) -> None:
         self._ask({"op": "report", "progress": progress})
@@ -238,6 +275,13 @@ def _answer(sink: FakeSink, request: dict[str, Any]) -> tuple[object, list[bytes
     match request["op"]:
         case "ends":
             return [[*key, *ends] for key, ends in sink.ends().items()], []
+        case "consumers":
+            return {
+                name: [[*key, index] for key, index in positions.items()]
+                for name, positions in sink.consumers().items()
+            }, []
+        case "created":
+            return sink.created(), []
         case "read":
             first, blocks = sink.read(*request["range"])
             headers = [[block.first_index, len(block.value)] for block in blocks]

@@ -87,9 +87,10 @@ class BatchBuilder:
     def add_gap(self, stream: str, partition: int, start: int, until: int) -> None:
         """Add one row that says that entries `start <= index < until` are lost.
 
-        Its `received_at` is null: nothing was received, and a repeated read must give equal rows.
+        An empty range stands for what a stream still had when it was removed: nobody knows. The
+        row's `received_at` is null: nothing was received, and a repeated read must give equal rows.
         """
-        self._gaps.append((self.rows, until))
+        self._gaps.append((self.rows, until if until > start else 0))
         self._lengths.append(np.zeros(1, np.uint32))
         self._add_piece(stream, partition, start, 1, 0, GAP_KIND)
 
@@ -122,7 +123,7 @@ class BatchBuilder:
         if self._gaps:
             untils: _Int64s = np.zeros(total, np.int64)
             untils[gap_rows] = gap_untils
-            arrays["gap_until"] = pa.array(untils, mask=~is_gap)
+            arrays["gap_until"] = pa.array(untils, mask=untils == 0)
         return pa.RecordBatch.from_arrays(
             [
                 arrays[column.name] if column.name in arrays else pa.nulls(total, column.arrow)

@@ -13,14 +13,9 @@ from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.nextgraph.events import EVENT
 from rillnode.codecs.streamr.json_text import read_json
-from rillnode.codecs.streamr.message import (
-    EncryptionType,
-    MessageRef,
-    StreamMessage,
-    decode_message,
-)
+from rillnode.codecs.streamr.message import EncryptionType, decode_message
 from rillnode.codecs.streamr.signing import verify_message
-from rillnode.node.pipeline.metadata import TIME_MS_MAX, encryption_name, peer_text
+from rillnode.node.pipeline.metadata import nextgraph_metadata, streamr_metadata
 from rillnode.node.pipeline.schema_upgrade import conform
 from rillnode.node.pipeline.silver_table import SILVER_COLUMNS, SILVER_SCHEMA
 from rillnode.node.pipeline.tables import BRONZE_SCHEMA
@@ -91,7 +86,7 @@ def decode_rows(rows: pa.RecordBatch, landed_at_ms: int) -> pa.RecordBatch:
 def decode_entry(kind: str, data: bytes | None) -> Decoded:
     """Decode one entry's bytes as its kind says; what is wrong with them is in `error`."""
     if data is None:
-        return Decoded(error="entries were trimmed before they were landed")
+        return Decoded(error="entries were trimmed or removed before they were landed")
     try:
         match kind:
             case "bytes":
@@ -115,21 +110,22 @@ def _decode_bytes(data: bytes) -> Decoded:
 
 
 def _decode_streamr(data: bytes) -> Decoded:
-    message = _message(data)
-    name, previous = message.id, message.previous or MessageRef(0, None)
-    publisher = name.publisher_id.lower()
+    message = decode_message(data)
+    said, name = streamr_metadata(message), message.id
+    if said.ts is None or (message.previous is not None and said.prev_ts is None):
+        raise CodecError("streamr.time", "a time of the message is after the year 9999")
     encrypted = message.encryption_type != EncryptionType.NONE
     is_json = not encrypted and _is_json(message.content)
     return Decoded(
-        event_id=f"{publisher}/{name.chain_id}/{name.timestamp}/{name.sequence}",
-        ts=name.timestamp,
-        publisher=publisher,
-        chain=name.chain_id,
-        seq=name.sequence,
-        prev_ts=None if message.previous is None else previous.timestamp,
-        prev_seq=previous.sequence,
+        event_id=f"{said.publisher}/{said.chain}/{name.timestamp}/{name.sequence}",
+        ts=said.ts,
+        publisher=said.publisher,
+        chain=said.chain,
+        seq=said.seq,
+        prev_ts=said.prev_ts,
+        prev_seq=said.prev_seq,
         message_type=message.message_type,
-        encryption=encryption_name(message.encryption_type),
+        encryption=said.enc,
         group_key_id=message.group_key_id,
         signature=verify_message(message).value,
         format="encrypted" if encrypted else "json" if is_json else "text",
@@ -139,30 +135,16 @@ def _decode_streamr(data: bytes) -> Decoded:
 
 
 def _decode_nextgraph(data: bytes) -> Decoded:
-    content = EVENT.decode(data).content
-    topic, publisher = content.topic.hex(), peer_text(content.publisher)
+    event = EVENT.decode(data)
+    said = nextgraph_metadata(event)
     return Decoded(
-        event_id=f"{topic}/{publisher}/{content.seq}",
-        publisher=publisher,
-        chain=topic,
-        # Delta has no unsigned numbers; a sequence that large is not one that was counted.
-        seq=content.seq if content.seq < 1 << 63 else None,
+        event_id=f"{said.chain}/{said.publisher}/{event.content.seq}",
+        publisher=said.publisher,
+        chain=said.chain,
+        seq=said.seq,
         format="binary",
         data=data,
     )
-
-
-def _message(data: bytes) -> StreamMessage:
-    """A stream message whose times every reader of a table can show.
-
-    Raises:
-        CodecError: no message, or a time after the year 9999.
-    """
-    message = decode_message(data)
-    previous = 0 if message.previous is None else message.previous.timestamp
-    if max(message.id.timestamp, previous) > TIME_MS_MAX:
-        raise CodecError("streamr.time", "a time of the message is after the year 9999")
-    return message
 
 
 def _is_json(text: str) -> bool:

@@ -87,11 +87,24 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         Raises:
             ConfigError: the table has other columns.
         """
-        files = _files(messages)
+        files = self.files(messages)
         if not files and not self.positions(batchId):
             return
         with _committing(self._table):
             self._commit(files, batchId)
+
+    def files(self, messages: Sequence[WriterCommitMessage | None]) -> list[TableFile]:
+        """The files that a batch adds."""
+        return [
+            file
+            for message in messages
+            if isinstance(message, FilesWritten)
+            for file in message.files
+        ]
+
+    def file_names(self, messages: Sequence[WriterCommitMessage | None]) -> list[str]:
+        """The files that a batch which failed leaves behind."""
+        return [file.name for file in self.files(messages)]
 
     def positions(self, batch_id: int) -> list[Transaction]:
         """How far a batch has come in what it was made of, for its transaction to say.
@@ -112,7 +125,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             except TableNotFoundError:
                 done = False
             if not done:
-                remove_files(self._table, [file.name for file in _files(messages)])
+                remove_files(self._table, self.file_names(messages))
 
     def _commit(self, files: list[TableFile], batch_id: int) -> None:
         app_id = query_id(self._checkpoint)
@@ -199,12 +212,6 @@ def sync_log(location: str, before: int, after: int) -> None:
         log = local / "_delta_log"
         versions = range(before + 1, after + 1)
         sync_files([log, *(log / f"{version:020}.json" for version in versions)])
-
-
-def _files(messages: Sequence[WriterCommitMessage | None]) -> list[TableFile]:
-    return [
-        file for message in messages if isinstance(message, FilesWritten) for file in message.files
-    ]
 
 
 def _summary(app_id: str, batch_id: int, files: list[TableFile]) -> dict[str, object]:

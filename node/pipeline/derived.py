@@ -1,7 +1,8 @@
-"""Runs what is made of bronze: the silver query and, beside it in a thread, the steps of gold.
+"""Runs what is made of bronze: the silver query and, beside it in a thread, the queries of gold.
 
 Bronze must land whatever happens to them, because the node keeps entries for it only so long. So
-their failures end nothing: they are told, and tried again after growing pauses.
+the failures of one end nothing, neither bronze nor another of them: they are told, and tried again
+after growing pauses.
 """
 
 import sys
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -20,22 +22,23 @@ from rillnode.node.pipeline.delta_log import TableLog
 from rillnode.node.pipeline.explaining import FAILURES, explain
 from rillnode.node.pipeline.files import absolute, local_path, locked
 from rillnode.node.pipeline.gold_query import GoldQuery
-from rillnode.node.pipeline.gold_tables import LAG
+from rillnode.node.pipeline.gold_tables import DERIVED, LAG
 from rillnode.node.pipeline.job_config import DerivedConfig
 from rillnode.node.pipeline.lag import LagNotes
 from rillnode.node.pipeline.maintenance import Maintenance
-from rillnode.node.pipeline.progress import Batch
+from rillnode.node.pipeline.offsets import Positions
 from rillnode.node.pipeline.silver import start_silver
 
 GOLD_SECONDS: Final = 20.0
-"""Time between two steps of gold; each writes the last file of every table anew."""
+"""Time between two steps of a gold table; each writes the table's last file anew."""
 BACKOFF_SECONDS: Final = (5.0, 15.0, 60.0)
 STOP_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.05
+_GOLD_POLL_SECONDS: Final = 0.25
 
 
 class Part:
-    """One of the two, as people are told of it: whether it works, and if not, why."""
+    """One table's query, as people are told of it: whether it works, and if not, why."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -62,6 +65,15 @@ class Part:
         return {"state": "failed", "failures": self._failures, "error": self._error}
 
 
+@dataclass(slots=True)
+class _Gold:
+    """A gold table's query, and when it takes its next step, by the monotonic clock."""
+
+    query: GoldQuery
+    part: Part
+    due_at: float
+
+
 class Derived:
     """The tables made of one bronze table.
 
@@ -79,22 +91,28 @@ class Derived:
         self._silver_dir = absolute(config.silver_dir)
         self._silver_log = TableLog(self._silver_dir)
         self._maintenance = Maintenance(self._silver_dir, config.compact_commits)
-        self._silver, self._gold = Part("silver"), Part("gold")
+        self._silver, self._lag_part = Part("silver"), Part("gold/lag")
         self._query: StreamingQuery | None = None
         self._batch_id: int | None = None
         self._start_at = 0.0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._gold_query: GoldQuery | None = None
+        self._gold: list[_Gold] = []
         self._lag: LagNotes | None = None
         self._owned = ExitStack()
         self._is_owner = False
         if config.gold_dir is not None:
             gold_dir = absolute(config.gold_dir)
-            self._gold_query = GoldQuery(
-                session, bronze=self._bronze_dir, silver=self._silver_dir, gold=gold_dir
-            )
-            self._lag = LagNotes(config.consumer, f"{gold_dir.rstrip('/')}/{LAG.name}")
+            for table in DERIVED:
+                query = GoldQuery(
+                    session,
+                    table,
+                    bronze=self._bronze_dir,
+                    silver=self._silver_dir,
+                    gold=gold_dir,
+                )
+                self._gold.append(_Gold(query, Part(f"gold/{table.name}"), 0.0))
+            self._lag = LagNotes(f"{gold_dir.rstrip('/')}/{LAG.name}")
 
     def run_once(self) -> None:
         """Take in what bronze has now, and return.
@@ -105,13 +123,13 @@ class Derived:
         """
         self._own()
         self._start_silver({"availableNow": True}).awaitTermination()
-        if self._gold_query is not None:
-            while self._gold_query.step():
+        for gold in self._gold:
+            while gold.query.step():
                 continue
 
     def start(self) -> None:
         """Begin to run; `step` keeps it running."""
-        if self._gold_query is not None:
+        if self._gold:
             self._thread = threading.Thread(target=self._run_gold, name="gold", daemon=True)
             self._thread.start()
 
@@ -148,15 +166,17 @@ class Derived:
             self._thread.join(max(0.0, deadline - time.monotonic()))
         self._owned.close()
 
-    def report(self) -> dict[str, object]:
-        """The state of both, for the job's report."""
-        parts = [self._silver] if self._gold_query is None else [self._silver, self._gold]
+    def report(self) -> dict[str, dict[str, object]]:
+        """The state of every table, for the job's report."""
+        parts = [self._silver, *(gold.part for gold in self._gold)]
+        if self._lag is not None:
+            parts.append(self._lag_part)
         return {part.name: part.report() for part in parts}
 
-    def note_lag(self, batch: Batch) -> None:
-        """Note how far bronze is behind the node."""
+    def note_lag(self, committed: Mapping[str, Positions], latest: Positions) -> None:
+        """Note what the consumers of the streams have committed, and where the streams end."""
         if self._lag is not None:
-            self._lag.note(batch, datetime.now(UTC))
+            self._lag.note(committed, latest, datetime.now(UTC))
 
     def _start_if_due(self) -> None:
         # Without a first version of bronze there is nothing to follow.
@@ -193,30 +213,34 @@ class Derived:
             print(f"silver: {done}", file=sys.stderr, flush=True)
 
     def _run_gold(self) -> None:
-        delay = GOLD_SECONDS
-        while not self._stop.wait(delay):
-            delay = self._attempt_gold()
+        lag_at = 0.0
+        while not self._stop.wait(_GOLD_POLL_SECONDS):
+            if time.monotonic() >= lag_at:
+                lag_at = time.monotonic() + self._attempt_lag()
+            for gold in self._gold:
+                if self._is_owner and time.monotonic() >= gold.due_at:
+                    gold.due_at = time.monotonic() + self._attempt_step(gold)
         self._attempt_lag()
 
-    def _attempt_gold(self) -> float:
-        """Do what there is to do for gold; returns the seconds to wait before the next time."""
-        self._attempt_lag()
+    def _attempt_step(self, gold: _Gold) -> float:
+        """Take a step of a gold table; returns the seconds to wait before its next."""
         try:
-            while self._gold_query is not None and self._is_owner and not self._stop.is_set():
-                if not self._gold_query.step():
-                    break
+            moved = not self._stop.is_set() and gold.query.step()
         except FAILURES as error:
-            # A step fails when the session stops under it, which is no failure of gold's.
-            return 0.0 if self._stop.is_set() else self._gold.failed(error)
-        self._gold.worked()
-        return GOLD_SECONDS
+            # A step fails when the session stops under it, which is no failure of the table's.
+            return 0.0 if self._stop.is_set() else gold.part.failed(error)
+        gold.part.worked()
+        return 0.0 if moved else GOLD_SECONDS
 
-    def _attempt_lag(self) -> None:
+    def _attempt_lag(self) -> float:
+        """Write down the lag; returns the seconds to wait before the next time."""
         try:
             if self._lag is not None:
                 self._lag.write()
         except FAILURES as error:
-            self._gold.failed(error)
+            return self._lag_part.failed(error)
+        self._lag_part.worked()
+        return GOLD_SECONDS
 
 
 def own_checkpoint(owned: ExitStack, checkpoint: str) -> None:

@@ -12,7 +12,24 @@ from rillnode.codecs.errors import RillnodeError
 FAILURES: Final = (RillnodeError, PySparkException, Py4JError, DeltaError, OSError)
 """What may go wrong outside, as the pipeline's libraries raise it."""
 _OUR_ERROR: Final = re.compile(r"^rillnode\.codecs\.errors\.(\w+): (.*)$", re.MULTILINE)
-_EXIT_CODES: Final = {"ConfigError": 2, "TransportError": 3, "HandshakeError": 3}
+_JAVA_ENDED: Final = (
+    "the Java virtual machine has ended: it was killed, or it ran out of memory, which it says in "
+    "the job's log. Nothing is lost, the job goes on where its tables end. If it happens again, "
+    "change driver_memory: below what the machine has, above what the log says was too little "
+    "[job.java]"
+)
+_LATE_WORKER: Final = "Python worker failed to connect back"
+_BUSY: Final = (
+    "the machine is so busy that a Python process of Spark took longer to start than the ten "
+    "seconds that Spark waits for it. Nothing is lost, the job goes on where its tables end "
+    "[job.busy]"
+)
+_PASSES_CODE: Final = 3
+_EXIT_CODES: Final = {
+    "ConfigError": 2,
+    "TransportError": _PASSES_CODE,
+    "HandshakeError": _PASSES_CODE,
+}
 
 
 def explain(error: Exception) -> tuple[str, int]:
@@ -27,7 +44,10 @@ def explain(error: Exception) -> tuple[str, int]:
     if ours:
         name, text = ours[-1]
         return text, _EXIT_CODES.get(name, 1)
-    if isinstance(error, Py4JError):
-        return "the Java virtual machine has ended [job.java]", 1
+    if isinstance(error, Py4JError | ConnectionError):
+        # The only connections of which we see such errors are those to Java.
+        return _JAVA_ENDED, 1
+    if _LATE_WORKER in str(error):
+        return _BUSY, _PASSES_CODE
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{lines[0] if lines else type(error).__name__} [job.spark]", 1

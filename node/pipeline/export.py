@@ -22,19 +22,13 @@ from typing import Annotated, Final
 import msgspec
 
 from rillnode.codecs.entries import Block
-from rillnode.codecs.errors import ConfigError, RillnodeError, TransportError
+from rillnode.codecs.errors import ConfigError, RequestError, RillnodeError, TransportError
 from rillnode.node.pipeline.fetching import fetch_ranges
 from rillnode.node.pipeline.files import locked, sync_files
 from rillnode.node.pipeline.job_log import FAILURE_PREFIX
 from rillnode.node.pipeline.job_stop import stop_on_signals, watch_stdin
-from rillnode.node.pipeline.offsets import (
-    Positions,
-    Range,
-    check_ends,
-    positions_from_json,
-    positions_to_json,
-    ranges_between,
-)
+from rillnode.node.pipeline.offset import Offset, of_streams
+from rillnode.node.pipeline.offsets import Range, check_ends, ranges_between
 from rillnode.node.pipeline.range_files import list_files, write_range
 from rillnode.node.pipeline.ranges import ClientOptions, ask
 
@@ -112,7 +106,7 @@ class Export:
         self._directory = Path(config.directory)
         self._directory.mkdir(parents=True, exist_ok=True)
         self._state = Path(config.work_dir) / "exported.json"
-        self._positions = self._load_positions()
+        self._offset = self._load_offset()
 
     def run(self, stop: threading.Event) -> None:
         """Go on until `stop` is set."""
@@ -127,20 +121,23 @@ class Export:
             RequestError: `sink.reset`, a stream was made anew.
             TransportError: the node is not reached.
         """
-        ends = ask(self._options, lambda client: client.ends())
-        check_ends(self._positions, ends)
+        ends, created = ask(self._options, lambda client: (client.ends(), client.created()))
+        self._note_created(created)
+        positions = self._offset.positions
+        check_ends(positions, ends)
         end = {key: until for key, (_, until) in ends.items()}
         used = self._used_bytes()
         rows = files = 0
-        for part, blocks in self._pieces(ranges_between(self._positions, end, ends)):
+        ranges = of_streams(ranges_between(positions, end, ends), created)
+        for part, blocks in self._pieces(ranges):
             if used >= self._config.bytes_max or stop.is_set():
                 break
             key = (part.stream, part.partition)
             used += write_range(self._directory, key, part.start, part.until, blocks)
-            self._save(key, part.until)
+            positions[key] = part.until
+            self._save()
             rows += 0 if part.gap else part.until - part.start
             files += 1
-        positions = self._positions
         ask(self._options, lambda client: client.commit(positions))
         behind = sum(max(0, until - positions.get(key, 0)) for key, until in end.items())
         report: dict[str, object] = {
@@ -176,20 +173,33 @@ class Export:
         files = list_files(self._directory).values()
         return sum(file.size for of_partition in files for file in of_partition)
 
-    def _load_positions(self) -> Positions:
+    def _note_created(self, created: dict[str, int]) -> None:
+        """Note new streams, and refuse those made anew: files could not tell the two apart."""
+        anew = self._offset.made_anew(created)
+        if anew:
+            raise RequestError(
+                "sink.reset",
+                f"stream {min(anew)!r} was removed and made anew. Give the sink a new name and a "
+                "new directory to write the new one's entries",
+            )
+        known = {**self._offset.created, **created}
+        if known != self._offset.created:
+            self._offset = self._offset._replace(created=known)
+            self._save()
+
+    def _load_offset(self) -> Offset:
         try:
             document: object = json.loads(self._state.read_bytes())
         except FileNotFoundError:
-            return {}
+            return Offset({}, {})
         except ValueError as error:
             raise ConfigError("export.state", f"{self._state} is damaged: {error}") from None
-        return positions_from_json(document, str(self._state))
+        return Offset.from_json(document, str(self._state))
 
-    def _save(self, key: tuple[str, int], index: int) -> None:
+    def _save(self) -> None:
         """Remember what is in files: the directory may be emptied at any time."""
-        self._positions[key] = index
         fresh = self._state.with_suffix(".new")
-        fresh.write_text(json.dumps(positions_to_json(self._positions)))
+        fresh.write_text(json.dumps(self._offset.to_json()))
         sync_files([fresh])
         fresh.replace(self._state)
         sync_files([self._state])

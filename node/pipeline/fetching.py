@@ -56,7 +56,7 @@ def _read_blocks(options: ClientOptions, item: Range) -> tuple[int, list[Block]]
     return ask(
         options,
         lambda client: client.read(
-            item.stream, item.partition, item.start, item.until, FETCH_BYTES_MAX
+            item.stream, item.partition, item.start, item.until, FETCH_BYTES_MAX, item.created_at
         ),
     )
 

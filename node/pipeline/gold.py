@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from rillnode.node.pipeline.gold_tables import CHAINS, MINUTES, PUBLISHERS, GoldTable
 
 _CHAIN: Final = ("stream", "partition", "publisher", "chain")
-_ROW: Final = ("stream", "partition", "index")
+_ROW: Final = ("stream", "partition", "index", "received_at")
 _FORGED: Final = ("not signed by its publisher", "malformed signature or publisher")
 
 
@@ -27,7 +27,7 @@ def with_minute(rows: DataFrame) -> DataFrame:
 def missing_rows(landed: DataFrame, events: DataFrame) -> DataFrame:
     """Streamr entries of bronze that silver has left out, because they had come before.
 
-    Columns: stream, partition, index, publisher, chain, minute.
+    Columns: stream, partition, index, received_at, publisher, chain, minute.
     """
     streamr = landed.where(f.col("kind") == "streamr")
     narrow = streamr.select(*_ROW, "publisher", "chain", "minute")

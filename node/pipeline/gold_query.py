@@ -1,9 +1,10 @@
-"""Keeps the gold tables up with silver, minute by minute.
+"""Keeps a gold table up with silver, minute by minute.
 
-A step looks at what bronze got since the last one and silver covers already, takes the minutes that
-this touches, and calculates these minutes anew from silver. A table's transaction says how far in
-bronze it has come: what a crash leaves undone is done again with the same outcome, and there is no
-other state that could be lost.
+Every table has a query of its own. A step looks at what bronze got since the last one and silver
+covers already, takes the minutes that this touches, and calculates these minutes anew from silver.
+The query's checkpoint is in the table's log: the transaction of a step's rows says how far in
+bronze's versions they reach. What a crash leaves undone is done again with the same outcome, and
+there is no other state that could be lost. `docs/decisions/0005` says why it is no Spark query.
 """
 
 from collections.abc import Generator
@@ -14,7 +15,6 @@ from typing import Any, Final, NamedTuple, cast
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
 
 from rillnode.node.pipeline import gold
 from rillnode.node.pipeline.delta_log import (
@@ -25,7 +25,8 @@ from rillnode.node.pipeline.delta_log import (
     open_table,
     saved_position,
 )
-from rillnode.node.pipeline.gold_tables import CHAINS, DERIVED, MINUTES, GoldTable
+from rillnode.node.pipeline.frames import frame_of
+from rillnode.node.pipeline.gold_tables import CHAINS, MINUTES, PUBLISHERS, GoldTable
 from rillnode.node.pipeline.silver_table import SILVER_STRUCT
 from rillnode.node.pipeline.tables import BRONZE_STRUCT
 from rillnode.node.pipeline.upsert import upsert
@@ -48,52 +49,54 @@ class _Span(NamedTuple):
 
 
 class GoldQuery:
-    """Makes the gold tables of one pipeline.
+    """Makes one gold table.
 
     Args:
         session: Spark.
+        table: which.
         bronze: the bronze table.
         silver: the silver table.
         gold: the directory or URI of the gold tables.
     """
 
-    def __init__(self, session: SparkSession, *, bronze: str, silver: str, gold: str) -> None:
+    def __init__(
+        self, session: SparkSession, table: GoldTable, *, bronze: str, silver: str, gold: str
+    ) -> None:
         self._session = session
+        self._table = table
         self._bronze = TableLog(bronze)
         self._silver = silver
-        self._gold = gold
+        self._location = f"{gold.rstrip('/')}/{table.name}"
 
     def step(self) -> bool:
         """Take in the next part of what silver has; returns whether there was any.
 
         Raises:
-            StoreError: bronze's log does not reach back to where a table has come.
-            ConfigError: another table lies where one of gold is to be.
+            StoreError: bronze's log does not reach back to where the table has come.
+            ConfigError: another table lies where this one is to be.
         """
         bronze, silver = self._bronze.open(), open_table(self._silver)
         if bronze is None or silver is None:
             return False
         source = str(bronze.metadata().id)
         covered = saved_position(silver, source)
-        behind: dict[Position, list[GoldTable]] = {}
-        for table in DERIVED:
-            start = saved_position(open_table(self.location(table)), source)
-            if start.base < 0:
-                start = start._replace(base=covered.base)
-            if start[1:4] != covered[1:4]:
-                behind.setdefault(start, []).append(table)
-        files = live_files(silver)
-        moved = False
-        for start, tables in behind.items():
-            end = self._end(start, covered)
-            if end != start:
-                self._advance(tables, start, end, covered, files)
-                moved = True
-        return moved
-
-    def location(self, table: GoldTable) -> str:
-        """Where a table lies."""
-        return f"{self._gold.rstrip('/')}/{table.name}"
+        start = saved_position(open_table(self._location), source)
+        if start.base < 0:
+            start = start._replace(base=covered.base)
+        if start[1:4] == covered[1:4]:
+            return False
+        end = self._end(start, covered)
+        if end == start:
+            return False
+        added = self._bronze.files_between(start, end)
+        with self._span(added, covered, live_files(silver)) as span:
+            rows = (
+                pa.Table.from_batches([], schema=self._table.schema)
+                if span is None
+                else self._rows(span).toArrow()
+            )
+            upsert(self._location, self._table, rows, end.transactions())
+        return True
 
     def _end(self, start: Position, covered: Position) -> Position:
         """The end of the step from `start`, not beyond what silver covers."""
@@ -104,47 +107,25 @@ class GoldQuery:
             return covered
         return end
 
-    def _advance(
-        self,
-        tables: list[GoldTable],
-        start: Position,
-        end: Position,
-        covered: Position,
-        files: list[LogFile],
-    ) -> None:
-        added = self._bronze.files_between(start, end)
-        with self._span(added, covered, files) as span:
-            if span is None:
-                for table in tables:
-                    nothing = pa.Table.from_batches([], schema=table.schema)
-                    upsert(self.location(table), table, nothing, end.transactions())
-                return
-            missing = gold.missing_rows(span.landed, span.events).persist()
-            try:
-                for table in tables:
-                    rows = self._rows(table, span, missing)
-                    upsert(self.location(table), table, rows.toArrow(), end.transactions())
-            finally:
-                missing.unpersist()
-
-    def _rows(self, table: GoldTable, span: _Span, missing: DataFrame) -> DataFrame:
-        if table is MINUTES:
+    def _rows(self, span: _Span) -> DataFrame:
+        if self._table is PUBLISHERS:
+            return gold.publishers(span.events)
+        missing = gold.missing_rows(span.landed, span.events)
+        if self._table is MINUTES:
             return gold.minutes(span.events, missing)
-        if table is CHAINS:
-            # A partition that is behind others must not take their minutes for its own.
-            events, again = (
-                rows.join(f.broadcast(span.touched), list(CHAINS.slot), "left_semi")
-                for rows in (span.events, missing)
-            )
-            return gold.chains(events, again, self._earlier_chains(span))
-        return gold.publishers(span.events)
+        # A partition that is behind others must not take their minutes for its own.
+        events, again = (
+            rows.join(f.broadcast(span.touched), list(CHAINS.slot), "left_semi")
+            for rows in (span.events, missing)
+        )
+        return gold.chains(events, again, self._earlier_chains(span))
 
     @contextmanager
     def _span(
         self, added: list[LogFile], covered: Position, silver: list[LogFile]
     ) -> Generator[_Span | None]:
         """What the minutes touched by files of bronze hold; None if they touch none."""
-        rows = gold.with_minute(self._frame(self._bronze.uris(added), BRONZE_STRUCT))
+        rows = gold.with_minute(frame_of(self._session, self._bronze.uris(added), BRONZE_STRUCT))
         touched = rows.select("stream", "partition", "minute").distinct().persist()
         try:
             found = touched.agg(f.min("minute"), f.max("minute")).first()
@@ -159,25 +140,20 @@ class GoldQuery:
                 touched,
                 low,
                 high,
-                _within(self._frame(self._bronze.uris(landed), BRONZE_STRUCT), touched),
-                _within(self._frame(uris, SILVER_STRUCT), touched),
+                _within(frame_of(self._session, self._bronze.uris(landed), BRONZE_STRUCT), touched),
+                _within(frame_of(self._session, uris, SILVER_STRUCT), touched),
             )
         finally:
             touched.unpersist()
 
     def _earlier_chains(self, span: _Span) -> DataFrame:
-        log = open_table(self.location(CHAINS))
+        log = open_table(self._location)
         files = [] if log is None else live_files(log, "minute")
         near = [file for file in files if file.meets(span.low - CHAIN_MEMORY, span.high)]
-        root = self.location(CHAINS)
-        rows = self._frame([f"{root}/{file.path}" for file in near], CHAINS.struct)
+        rows = frame_of(
+            self._session, [f"{self._location}/{file.path}" for file in near], CHAINS.struct
+        )
         return rows.where(f.col("minute") >= f.lit(span.low - CHAIN_MEMORY))
-
-    def _frame(self, uris: list[str], schema: StructType) -> DataFrame:
-        """Rows of files; columns that an older file does not have are null."""
-        if not uris:
-            return self._session.createDataFrame([], schema)
-        return self._session.read.schema(schema).parquet(*uris)
 
 
 def _within(rows: DataFrame, touched: DataFrame) -> DataFrame:

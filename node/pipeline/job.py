@@ -4,8 +4,9 @@
 
 SIGTERM and SIGINT let the running batch finish and end the job with exit code 0; so does the end
 of standard input with `--watch-stdin`, which is how the job notices that its node is gone.
-Errors end it with one line on standard error and exit code 2 (configuration), 3 (the node is not
-reached) or 1. The same file runs under `spark-submit` with `"master": null`.
+Errors end it with one line on standard error and exit code 2 (configuration), 3 (what passes: the
+node is not reached, or the machine is too busy to start Spark's processes) or 1. The same file
+runs under `spark-submit` with `"master": null`.
 """
 
 import argparse
@@ -28,10 +29,13 @@ from rillnode.node.pipeline.files import absolute, local_path, locked
 from rillnode.node.pipeline.job_config import JobConfig, load_job_config
 from rillnode.node.pipeline.job_log import FAILURE_PREFIX, quiet_stderr
 from rillnode.node.pipeline.job_stop import DRAIN_SECONDS, stop_on_signals, watch_stdin
+from rillnode.node.pipeline.lag import LAG_SECONDS
 from rillnode.node.pipeline.maintenance import Maintenance
+from rillnode.node.pipeline.offset import Offset
 from rillnode.node.pipeline.progress import Batch, Table, read_progress, report_of
 from rillnode.node.pipeline.ranges import ask
 from rillnode.node.pipeline.session import open_session
+from rillnode.node.pipeline.source import save
 
 LOCK_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.25
@@ -88,6 +92,7 @@ def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> Non
             derived = None if tables is None else Derived(session, tables, drain_file)
             _follow(query, config, stop, drain_file, None if available_now else derived)
             if derived and available_now and not stop.is_set():
+                drain_file.unlink(missing_ok=True)  # it has ended bronze's query
                 derived.run_once()
     finally:
         session.stop()
@@ -170,15 +175,17 @@ class _Reporter:
         self._config = config
         self._derived = derived
         self._batch: Batch | None = None
-        self._parts: dict[str, object] = {}
+        self._lag_at = 0.0
+        self._parts: dict[str, dict[str, object]] = {}
 
     def step(self) -> None:
-        """Look at the query's last batch, and at the tables made of it."""
+        """Look at the query's last batch, at the tables made of it, and at other consumers."""
+        self._watch_lag()
         progress = self._query.lastProgress
         if progress is None:
             return
         batch = read_progress(progress)
-        parts = {} if self._derived is None else self._derived.report()
+        parts = self._derived.report() if self._derived is not None else {}
         if (batch, parts) == (self._batch, self._parts):
             return
         if batch != self._batch:
@@ -192,9 +199,19 @@ class _Reporter:
     def _take(self, batch: Batch) -> None:
         if batch.executed:
             sync_commits(absolute(self._config.checkpoint_dir))
-            ask(self._config.client_options, lambda client: client.commit(batch.end))
-        if self._derived is not None:
-            self._derived.note_lag(batch)
+            save(self._config.client_options, Offset(batch.end, batch.created))
+
+    def _watch_lag(self) -> None:
+        tables = self._config.derived
+        if self._derived is None or tables is None or time.monotonic() < self._lag_at:
+            return
+        self._lag_at = time.monotonic() + LAG_SECONDS
+        committed, ends = ask(
+            self._config.client_options, lambda client: (client.consumers(), client.ends())
+        )
+        if self._batch is not None:  # what was carried in files is not saved at the node
+            committed = {**committed, tables.consumer: self._batch.end}
+        self._derived.note_lag(committed, {key: until for key, (_, until) in ends.items()})
 
 
 def _only_job(checkpoint: str) -> AbstractContextManager[None]:

@@ -19,7 +19,7 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         silver_dir: directory or URI of the silver table.
         gold_dir: directory or URI of the gold tables, null for none.
         checkpoint_dir: directory or URI of the silver query's checkpoint.
-        consumer: whose lag gold tells, as the node's saved indexes name it.
+        consumer: the job itself, as the node's saved indexes name it.
         duplicate_seconds: how long silver remembers an event, to leave it out if it comes again.
         trigger_seconds: a micro-batch begins at most this often.
         batch_rows_max: rows per micro-batch, about.

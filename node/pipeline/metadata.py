@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.nextgraph.events import EVENT
+from rillnode.codecs.nextgraph.events import EVENT, Event
 from rillnode.codecs.nextgraph.types import DirectPeer, ForwardedPeer, PeerId
-from rillnode.codecs.streamr.message import EncryptionType, decode_message
+from rillnode.codecs.streamr.message import EncryptionType, StreamMessage, decode_message
 from rillnode.node.pipeline.tables import BRONZE_SCHEMA
 
 _INT64_MAX: Final = 2**63 - 1
@@ -70,25 +70,8 @@ def metadata_arrays(rows: Iterable[Metadata]) -> Mapping[str, pa.Array]:
     return arrays
 
 
-def encryption_name(number: int) -> str:
-    """The name of a Streamr message's encryption type; its number where it has no name."""
-    try:
-        return EncryptionType(number).name.lower()
-    except ValueError:
-        return str(number)
-
-
-def peer_text(peer: PeerId) -> str:
-    """A NextGraph peer's key, or what hides it, hex."""
-    match peer:
-        case DirectPeer() | ForwardedPeer():
-            return peer.key.hex()
-        case _:
-            return peer.digest.hex()
-
-
-def _streamr(data: bytes) -> Metadata:
-    message = decode_message(data)
+def streamr_metadata(message: StreamMessage) -> Metadata:
+    """What a Streamr message says; numbers that no column can hold are left out."""
     name, previous = message.id, message.previous
     return Metadata(
         ts=_within(name.timestamp, TIME_MS_MAX),
@@ -98,24 +81,42 @@ def _streamr(data: bytes) -> Metadata:
         prev_ts=None if previous is None else _within(previous.timestamp, TIME_MS_MAX),
         prev_seq=None if previous is None else _within(previous.sequence, _INT64_MAX),
         sig=_signature(message.signature),
-        enc=encryption_name(message.encryption_type),
+        enc=_encryption_name(message.encryption_type),
     )
 
 
-def _nextgraph(data: bytes) -> Metadata:
-    event = EVENT.decode(data)
+def nextgraph_metadata(event: Event) -> Metadata:
+    """What a NextGraph event says in clear."""
     content = event.content
     return Metadata(
-        publisher=peer_text(content.publisher),
+        publisher=_peer_text(content.publisher),
         chain=content.topic.hex(),
+        # Delta has no unsigned numbers; a sequence that large is not one that was counted.
         seq=_within(content.seq, _INT64_MAX),
         sig=event.peer_sig,
     )
 
 
+def _encryption_name(number: int) -> str:
+    """The name of a Streamr message's encryption type; its number where it has no name."""
+    try:
+        return EncryptionType(number).name.lower()
+    except ValueError:
+        return str(number)
+
+
+def _peer_text(peer: PeerId) -> str:
+    """A NextGraph peer's key, or what hides it, hex."""
+    match peer:
+        case DirectPeer() | ForwardedPeer():
+            return peer.key.hex()
+        case _:
+            return peer.digest.hex()
+
+
 _READERS: Final[Mapping[int, Callable[[bytes], Metadata]]] = {
-    EntryKind.STREAMR: _streamr,
-    EntryKind.NEXTGRAPH: _nextgraph,
+    EntryKind.STREAMR: lambda data: streamr_metadata(decode_message(data)),
+    EntryKind.NEXTGRAPH: lambda data: nextgraph_metadata(EVENT.decode(data)),
 }
 
 

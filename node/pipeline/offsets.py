@@ -24,13 +24,17 @@ TASK_ROWS_MIN: Final = 4_096
 
 
 class Range(NamedTuple):
-    """Entries `start <= index < until` of one partition; a `gap` was trimmed unread."""
+    """Entries `start <= index < until` of one partition; a `gap` was trimmed unread.
+
+    `created_at` tells which stream of this name is meant, ms since 1970; 0 is whichever has it.
+    """
 
     stream: str
     partition: int
     start: int
     until: int
     gap: bool = False
+    created_at: int = 0
 
 
 def positions_to_json(positions: Mapping[Key, int]) -> dict[str, dict[str, int]]:

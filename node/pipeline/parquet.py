@@ -74,6 +74,19 @@ def write_files(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[Table
         yield file.finish()
 
 
+def describe_file(table: str, name: str) -> TableFile:
+    """What a commit says of a file that another process has written to the table's directory."""
+    system, root = filesystem(table)
+    path = f"{root}/{name}"
+    with pq.ParquetFile(path, filesystem=system) as parquet:
+        present: list[str] = parquet.metadata.schema.names
+        wanted = [one for one in (*_RANGED, "data", "gap_until") if one in present]
+        figures = _Figures()
+        for batch in parquet.iter_batches(columns=wanted):
+            figures.add(pa.Table.from_batches([batch]))
+    return figures.file(name, system.get_file_info(path).size)
+
+
 def remove_files(table: str, names: Iterable[str]) -> None:
     """Remove files that no commit has added; those that are gone already are no error."""
     system, root = filesystem(table)
@@ -104,10 +117,7 @@ class _OpenFile:
         self._writer = pq.ParquetWriter(
             self._stream, schema, compression="zstd", use_dictionary=short, write_statistics=short
         )
-        self._ranges: dict[str, tuple[Any, Any]] = {}
-        self._rows = 0
-        self._data_bytes = 0
-        self._entries_lost = 0
+        self._figures = _Figures()
 
     @property
     def written_bytes(self) -> int:
@@ -117,6 +127,29 @@ class _OpenFile:
         """Write one row group."""
         rows = pa.Table.from_batches(batches)
         self._writer.write_table(rows, row_group_size=rows.num_rows)
+        self._figures.add(rows)
+
+    def finish(self) -> TableFile:
+        """Close the file and make it durable."""
+        self._writer.close()
+        size = self.written_bytes
+        self._stream.close()
+        if isinstance(self._system, fs.LocalFileSystem):
+            sync_files([Path(self._path)])
+        return self._figures.file(self._name, size)
+
+
+class _Figures:
+    """What is counted of a file's rows."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[str, tuple[Any, Any]] = {}
+        self._rows = 0
+        self._data_bytes = 0
+        self._entries_lost = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Count some rows."""
         self._rows += rows.num_rows
         if "data" in rows.column_names:
             self._data_bytes += pc.sum(pc.binary_length(rows.column("data"))).as_py() or 0
@@ -127,20 +160,15 @@ class _OpenFile:
             if name in rows.column_names:
                 self._widen(name, pc.min_max(rows.column(name)).as_py())
 
-    def finish(self) -> TableFile:
-        """Close the file and make it durable."""
-        self._writer.close()
-        size = self.written_bytes
-        self._stream.close()
-        if isinstance(self._system, fs.LocalFileSystem):
-            sync_files([Path(self._path)])
+    def file(self, name: str, size: int) -> TableFile:
+        """The file of which everything is counted."""
         stats = {
             "numRecords": self._rows,
             "minValues": {name: _stat(low) for name, (low, _) in self._ranges.items()},
             "maxValues": {name: _stat(high) for name, (_, high) in self._ranges.items()},
         }
         return TableFile(
-            name=self._name,
+            name=name,
             size=size,
             rows=self._rows,
             data_bytes=self._data_bytes,

@@ -21,6 +21,7 @@ from typing import Final
 from rillnode.actors.ports import JobLauncher
 from rillnode.node.config import Config, FilesSink, SparkSink
 from rillnode.node.pipeline.export import ExportConfig
+from rillnode.node.pipeline.files import absolute
 from rillnode.node.pipeline.job_config import DerivedConfig, JobConfig, save_job_config
 from rillnode.node.pipeline.job_log import FAILURE_PREFIX
 from rillnode.node.sinks import Sinks
@@ -71,7 +72,7 @@ def job_config(
         url=_url(address),
         node_identity=identity,
         key_file=str(key_file.absolute()),
-        table_dir=str(table.table_dir.absolute()),
+        table_dir=absolute(table.table_dir),
         checkpoint_dir=str(table.checkpoint_path.absolute()),
         work_dir=str(work_dir.absolute()),
         master=table.master,
@@ -107,14 +108,14 @@ def _url(address: str) -> str:
 
 def derived_config(table: SparkSink) -> DerivedConfig | None:
     """What is made of a sink's table, from the node's configuration; None for nothing."""
-    if table.silver_dir is None:
+    checkpoint = table.silver_checkpoint_path
+    if table.silver_dir is None or checkpoint is None:
         return None
-    silver = table.silver_dir.absolute()
     return DerivedConfig(
-        bronze_dir=str(table.table_dir.absolute()),
-        silver_dir=str(silver),
-        gold_dir=None if table.gold_dir is None else str(table.gold_dir.absolute()),
-        checkpoint_dir=str(silver / "_checkpoints" / "silver"),
+        bronze_dir=absolute(table.table_dir),
+        silver_dir=absolute(table.silver_dir),
+        gold_dir=None if table.gold_dir is None else absolute(table.gold_dir),
+        checkpoint_dir=str(checkpoint.absolute()),
         consumer=f"sink/{table.name}",
         duplicate_seconds=table.duplicate_seconds,
         trigger_seconds=table.trigger_seconds,
@@ -197,7 +198,7 @@ class SparkJob:
             self._process.stdin.close()
         self._end_session(at_once=code != 0)
         if code:
-            self.last_words = last_words(*self._log)
+            self.last_words = reason(code, last_words(*self._log))
         with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             self._loop.call_soon_threadsafe(self._on_exit, code)
 
@@ -213,6 +214,20 @@ class SparkJob:
             if now >= patience:
                 self.kill()
             time.sleep(SESSION_POLL_SECONDS)
+
+
+def reason(code: int, words: str) -> str:
+    """Why a job has ended, of its exit code and its last words; one that was killed has no say."""
+    if code >= 0:
+        return words
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    text = f"the job was killed by {name}"
+    if code == -signal.SIGKILL:
+        text += ", as a system short of memory does: compare driver_memory with what it has"
+    return f"{text} [job.killed]"
 
 
 def last_words(log: Path, start: int) -> str:

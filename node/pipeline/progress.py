@@ -1,15 +1,19 @@
 """What a running query tells of itself, as the node shows it."""
 
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from rillnode.node.pipeline.offsets import Positions, positions_from_json
+from rillnode.node.pipeline.offset import Offset
+from rillnode.node.pipeline.offsets import Positions
 
-_HISTORY_MAX = 10
+_HISTORY_MAX: Final = 10
+_UNKNOWN: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Batch(NamedTuple):
@@ -22,6 +26,7 @@ class Batch(NamedTuple):
         start: positions before it.
         end: positions after it.
         latest: the ends of the streams when it was planned.
+        created: when these streams were created, ms since 1970.
     """
 
     batch_id: int
@@ -30,6 +35,7 @@ class Batch(NamedTuple):
     start: Positions
     end: Positions
     latest: Positions
+    created: Mapping[str, int] = _UNKNOWN
 
     @property
     def rows_behind(self) -> int:
@@ -40,14 +46,16 @@ class Batch(NamedTuple):
 def read_progress(progress: StreamingQueryProgress) -> Batch:
     """What of Spark's progress document concerns us."""
     source = progress.sources[0]
+    end = _offset(source.endOffset)
     durations = progress.durationMs
     return Batch(
         batch_id=progress.batchId,
         executed="addBatch" in durations,
         seconds=durations.get("triggerExecution", 0) / 1000,
-        start=_positions(source.startOffset),
-        end=_positions(source.endOffset),
-        latest=_positions(source.latestOffset),
+        start=_offset(source.startOffset).positions,
+        end=end.positions,
+        latest=_offset(source.latestOffset).positions,
+        created=end.created,
     )
 
 
@@ -97,7 +105,7 @@ def report_of(batch: Batch, written: dict[str, Any]) -> dict[str, object]:
     return report
 
 
-def _positions(text: str | None) -> Positions:
+def _offset(text: str | None) -> Offset:
     if not text or text == "null":
-        return {}
-    return positions_from_json(msgspec.json.decode(text), "the query's progress")
+        return Offset({}, {})
+    return Offset.from_json(msgspec.json.decode(text), "the query's progress")

@@ -173,8 +173,18 @@ class FilesClient:
                 self._warn_of_hole(key, ends[key][1], files)
         return ends
 
+    def created(self) -> dict[str, int]:
+        """Files do not tell; who writes them refuses a stream that was made anew."""
+        return {}
+
     def read(
-        self, stream: str, partition: int, index: int, until: int, bytes_max: int
+        self,
+        stream: str,
+        partition: int,
+        index: int,
+        until: int,
+        bytes_max: int,
+        created_at: int = 0,
     ) -> tuple[int, list[Block]]:
         """First index after what was trimmed, and blocks that cover the range from `index` on.
 
@@ -213,6 +223,10 @@ class FilesClient:
                 for file in files:
                     if file.until <= committed.get(key, 0):
                         file.path.unlink(missing_ok=True)
+
+    def consumers(self) -> dict[str, Positions]:
+        """Only the node knows them."""
+        return {}
 
     def report(self, progress: Mapping[str, object]) -> None:
         """Nobody is there to be told."""

@@ -35,13 +35,27 @@ class RangeClient(Protocol):
         """First index kept and next index of every (stream, partition) chosen, as of now."""
         ...
 
+    def created(self) -> dict[str, int]:
+        """When each stream chosen was created, ms since 1970, as the last `ends` has found them.
+
+        Another time under the same name is another stream. Without those of which nobody knows.
+        """
+        ...
+
     def read(
-        self, stream: str, partition: int, index: int, until: int, bytes_max: int
+        self,
+        stream: str,
+        partition: int,
+        index: int,
+        until: int,
+        bytes_max: int,
+        created_at: int = 0,
     ) -> tuple[int, list[Block]]:
         """First index kept and whole, consecutive blocks that cover the range from `index` on.
 
         The first block may begin below `index`, the last may reach past `until`; about
-        `bytes_max` bytes, at least one block. Empty only if the whole range was trimmed.
+        `bytes_max` bytes, at least one block. Empty only if the whole range was trimmed; what a
+        stream had that was created at `created_at` and removed since counts as trimmed.
         """
         ...
 
@@ -50,6 +64,10 @@ class RangeClient(Protocol):
 
         Without anybody whose position it is, nothing is saved.
         """
+        ...
+
+    def consumers(self) -> dict[str, dict[tuple[str, int], int]]:
+        """What all consumers of the streams chosen have saved, by their names."""
         ...
 
     def report(self, progress: dict[str, object]) -> None:

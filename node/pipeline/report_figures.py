@@ -15,6 +15,8 @@ from rillnode.node.pipeline.upsert import read_rows
 STEPS_MAX: Final = 240
 """Points of a series: more than a line on a screen shows."""
 TOP_MAX: Final = 15
+LINES_MAX: Final = 4
+"""Consumers in the plot of the lag: as many as lines have colours."""
 _MINUTE: Final = timedelta(minutes=1)
 
 Row = Mapping[str, Any]
@@ -35,6 +37,7 @@ class Figures:
         publishers: one row per stream and publisher, the busiest first.
         chains: one row per chain with gaps, late messages or duplicates, the worst first.
         lag: one row per consumer, stream and partition, as of the last minute.
+        consumers: entries behind per step, by consumer, the furthest behind first.
     """
 
     first: datetime | None
@@ -46,6 +49,7 @@ class Figures:
     publishers: list[dict[str, Any]]
     chains: list[dict[str, Any]]
     lag: list[dict[str, Any]]
+    consumers: dict[str, Series]
 
 
 def collect(gold: str, since: datetime | None = None) -> Figures:
@@ -88,7 +92,6 @@ def collect(gold: str, since: datetime | None = None) -> Figures:
             "late": per_step(chains, "late"),
             "duplicates": per_step(minutes, "duplicates"),
             "malformed": per_step(minutes, "malformed"),
-            "rows behind": _lag_series(lag, first, step),
         },
         streams=_grouped(
             minutes, ("stream",), ("messages", "bytes", "malformed", "forged", "duplicates")
@@ -96,6 +99,7 @@ def collect(gold: str, since: datetime | None = None) -> Figures:
         publishers=_grouped(publishers, ("stream", "publisher"), ("messages", "bytes")),
         chains=_troubled(chains),
         lag=_latest(lag),
+        consumers=_lag_series(lag, first, step),
     )
 
 
@@ -153,16 +157,17 @@ def _latest(lag: Sequence[Row]) -> list[dict[str, Any]]:
     return [{name: row[name] for name in names} for _, row in sorted(latest.items())]
 
 
-def _lag_series(lag: Sequence[Row], first: datetime | None, step: timedelta) -> Series:
-    """The largest lag of all consumers together in each step."""
-    per_minute: dict[datetime, float] = defaultdict(float)
+def _lag_series(lag: Sequence[Row], first: datetime | None, step: timedelta) -> dict[str, Series]:
+    """The largest lag of each consumer in each step, all of its partitions together."""
+    per_minute: dict[tuple[str, datetime], float] = defaultdict(float)
     for row in lag:
-        per_minute[row["minute"]] += row["rows_behind"]
-    largest: dict[datetime, float] = {}
-    for minute, behind in per_minute.items():
+        per_minute[row["consumer"], row["minute"]] += row["rows_behind"]
+    largest: dict[str, dict[datetime, float]] = defaultdict(dict)
+    for (consumer, minute), behind in per_minute.items():
         at = minute if first is None else first + (minute - first) // step * step
-        largest[at] = max(behind, largest.get(at, 0.0))
-    return sorted(largest.items())
+        largest[consumer][at] = max(behind, largest[consumer].get(at, 0.0))
+    worst = sorted(largest, key=lambda consumer: (-max(largest[consumer].values()), consumer))
+    return {consumer: sorted(largest[consumer].items()) for consumer in worst[:LINES_MAX]}
 
 
 def _middle(values: list[float]) -> float:

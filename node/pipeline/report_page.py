@@ -51,7 +51,6 @@ _PLOTS: Final = (
         "events per step",
         ("gaps", "late", "duplicates", "malformed"),
     ),
-    ("Consumer lag", "entries that were not committed yet", ("rows behind",)),
 )
 
 
@@ -66,8 +65,12 @@ def page(figures: Figures, *, title: str, made_at: datetime) -> str:
         f'<p class="about">{escape(_span(figures))} Made {_time(made_at)}.</p>',
         _totals(figures.totals),
     ]
-    for heading, unit, names in _PLOTS:
-        series = {name: figures.series[name] for name in names}
+    plots = [
+        (heading, unit, {name: figures.series[name] for name in names})
+        for heading, unit, names in _PLOTS
+    ]
+    lag = ("Consumer lag", "entries not committed yet; the furthest behind", figures.consumers)
+    for heading, unit, series in (*plots, lag):
         parts.append(f'<h2>{escape(heading)}</h2><p class="about">{escape(unit)}</p>')
         parts.append(svg.lines(series, unit=f"{heading}, {unit}"))
     top = [(f"{row['publisher']} {row['stream']}", row["messages"]) for row in figures.publishers]

@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.pipeline.frames import frame_of
 
 
 def read_delta(spark: SparkSession, table: str) -> DataFrame:
@@ -32,10 +33,7 @@ def read_delta(spark: SparkSession, table: str) -> DataFrame:
             f"(reader version {protocol.min_reader_version})",
         )
     schema = StructType.fromJson(json.loads(present.schema().to_json()))
-    files = present.file_uris()
-    if not files:
-        return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*files)
+    return frame_of(spark, present.file_uris(), schema)
 
 
 def json_text(path: str) -> Column:

@@ -14,6 +14,7 @@ from rillnode.node.pipeline.landing import Landing
 from rillnode.node.pipeline.silver import SETTINGS as SILVER_SETTINGS
 from rillnode.node.pipeline.silver import Silver
 from rillnode.node.pipeline.source import RillnodeSource
+from rillnode.node.pipeline.worker_python import worker_python
 
 SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -24,6 +25,7 @@ SETTINGS: Final = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "33554432",
     # Between Spark and its Python workers; measured a fifth less processor time than over TCP.
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "rillnode.node.pipeline.worker_daemon",
 }
 LOCAL_SETTINGS: Final = {
     "spark.driver.host": "127.0.0.1",
@@ -74,6 +76,7 @@ def open_session(
     """
     os.environ["JAVA_HOME"] = str(java_home(os.environ))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    work_dir = work_dir.absolute()
     work_dir.mkdir(parents=True, exist_ok=True)
     log_settings = work_dir / "log4j2.properties"
     log_settings.write_text(_LOG_SETTINGS)
@@ -89,6 +92,7 @@ def open_session(
         builder = builder.master(master)
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            os.environ["PYSPARK_PYTHON"] = worker_python(work_dir)
             chosen |= LOCAL_SETTINGS
     session = builder.config(map={**chosen, **(settings or {})}).getOrCreate()
     session.dataSource.register(RillnodeSource)

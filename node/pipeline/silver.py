@@ -2,18 +2,19 @@
 
     start_silver(session, bronze="data/tables", table="data/silver", ...)
 
-The reader follows bronze's log; its tasks read the files that were added and decode them, so that
-Spark gets rows of silver. Spark removes duplicates, with what it remembers of each event in RocksDB
-for `duplicate_seconds`. The writer commits a batch in one transaction that also says how far it has
-come in bronze: a query without a checkpoint goes on from there, so that a deleted checkpoint
-neither skips nor repeats rows. It only forgets which events it has seen.
+The reader follows bronze's log; its tasks read the files that were added, decode them and write
+rows of silver to files of its table, so that Spark gets no rows but their keys (`silver_files.py`).
+Spark removes duplicates, with what it remembers of each event in RocksDB for `duplicate_seconds`.
+The writer commits a batch in one transaction that also says how far it has come in bronze: a query
+without a checkpoint goes on from there, so that a deleted checkpoint neither skips nor repeats
+rows. It only forgets which events it has seen.
 
 Time as duplicates are looked for is when rows were committed to bronze. It never goes back, so that
 no row ever comes too late and is dropped: neither those of a stream that is read from its beginning
 beside others that are read at their end, nor those of a publisher whose clock is wrong.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -22,8 +23,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import Transaction
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxRows,
@@ -35,7 +40,7 @@ from pyspark.sql.types import StructType
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.pipeline.checkpoint import batch_offset
 from rillnode.node.pipeline.decoding import decode_rows
-from rillnode.node.pipeline.delta import DeltaStreamWriter, FilesWritten, writer_locations
+from rillnode.node.pipeline.delta import DeltaStreamWriter, writer_locations
 from rillnode.node.pipeline.delta_log import (
     LogFile,
     Position,
@@ -44,7 +49,15 @@ from rillnode.node.pipeline.delta_log import (
     saved_position,
 )
 from rillnode.node.pipeline.offsets import TASK_ROWS_MIN
-from rillnode.node.pipeline.parquet import filesystem, write_files
+from rillnode.node.pipeline.parquet import TableFile, filesystem
+from rillnode.node.pipeline.silver_files import (
+    EVENT,
+    KEY_STRUCT,
+    KeptRows,
+    kept_rows,
+    settle,
+    write_candidates,
+)
 from rillnode.node.pipeline.silver_table import SILVER_STRUCT
 
 FORMAT: Final = "rillnode-silver"
@@ -53,6 +66,8 @@ SETTINGS: Final = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # It would look every event up a second time, to count what it remembers.
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     # Every partition of a shuffle has a store of its own, whose commit each batch waits for: with
     # Spark's 200 a small batch takes minutes. A checkpoint keeps the number it was begun with.
     "spark.sql.shuffle.partitions": "2",
@@ -60,8 +75,6 @@ SETTINGS: Final = {
 """What remembers events lies on disk, and a batch saves only what it has changed."""
 
 _READ_ROWS: Final = 4_096
-_EVENT: Final = ("stream", "partition", "event_id")
-_ORDER: Final = [("stream", "ascending"), ("partition", "ascending"), ("index", "ascending")]
 
 
 @dataclass(frozen=True)
@@ -119,8 +132,8 @@ class Silver(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """The silver schema; it is fixed."""
-        return SILVER_STRUCT
+        """The keys of rows."""
+        return KEY_STRUCT
 
     def streamReader(self, schema: StructType) -> "SilverReader":
         """A reader that decodes what is added to bronze."""
@@ -128,8 +141,10 @@ class Silver(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "SilverWriter":
         """The writer of the silver table."""
+        if schema.names != KEY_STRUCT.names:
+            raise ConfigError("spark.option", f"format {FORMAT} only writes what it has read")
         table, checkpoint = writer_locations(FORMAT, self.options, overwrite=overwrite)
-        return SilverWriter(table, checkpoint, schema.json())
+        return SilverWriter(table, checkpoint, SILVER_STRUCT.json())
 
 
 class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -174,11 +189,12 @@ class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Rows of one task."""
+        """Decode and write one task's rows; gives their keys."""
         task = cast("FilesPartition", partition)
-        for uri in task.files:
-            for rows in read_file(uri):
-                yield decode_rows(rows, task.landed_at_ms)
+        decoded = (
+            decode_rows(rows, task.landed_at_ms) for uri in task.files for rows in read_file(uri)
+        )
+        yield from write_candidates(self._options.target, decoded)
 
     def _bronze(self) -> TableLog:
         if self._log is None:
@@ -187,18 +203,24 @@ class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class SilverWriter(DeltaStreamWriter):
-    """Writes rows in the order of their streams; its transactions tell the position in bronze."""
+    """Commits the rows whose keys come back; its transactions tell the position in bronze."""
 
-    # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
+    # PySpark's own Arrow writer narrows the type of `iterator` in the same way, and its type says
+    # nothing of what a writer hands on to its commit.
     def write(  # type: ignore[override]
         self, iterator: Iterator[pa.RecordBatch]
-    ) -> FilesWritten:
-        """Write one task's rows to files, sorted: looking for duplicates has mixed them."""
-        batches = [batch for batch in iterator if batch.num_rows]
-        if not batches:
-            return FilesWritten(())
-        rows = pa.Table.from_batches(batches).sort_by(_ORDER)
-        return FilesWritten(tuple(write_files(self._table, rows.to_batches())))
+    ) -> KeptRows:
+        """Collect one task's keys."""
+        return kept_rows(batch for batch in iterator if batch.num_rows)
+
+    def files(self, messages: Sequence[WriterCommitMessage | None]) -> list[TableFile]:
+        """The files that hold the rows that are kept, and no others."""
+        return list(settle(self._table, messages))
+
+    def file_names(self, messages: Sequence[WriterCommitMessage | None]) -> list[str]:
+        """The files that the keys name."""
+        names = {name for one in messages if isinstance(one, KeptRows) for name in one.rows}
+        return sorted(names)
 
     def positions(self, batch_id: int) -> list[Transaction]:
         """The position in bronze that the batch ends at."""
@@ -236,14 +258,8 @@ def start_silver(
         .option("drainFile", str(drain_file))
         .load(bronze)
     )
-    # Two messages under one id are no duplicates if they say different things: both are kept.
-    said = f.xxhash64(f.coalesce(f.col("content").cast("binary"), "data"))
-    once = (
-        rows.withColumn("_said", said)
-        .withWatermark("landed_at", f"{round(1_000 * duplicate_seconds)} milliseconds")
-        .dropDuplicatesWithinWatermark([*_EVENT, "_said"])
-        .drop("_said")
-    )
+    remembered = f"{round(1_000 * duplicate_seconds)} milliseconds"
+    once = rows.withWatermark("landed_at", remembered).dropDuplicatesWithinWatermark(list(EVENT))
     writer = once.writeStream.format(FORMAT).queryName("silver")
     return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start(table)
 

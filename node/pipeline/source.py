@@ -13,19 +13,20 @@ Kafka source:
     maxOffsetsPerTrigger  entries per micro-batch, shared out by what each partition has waiting
     maxBytesPerTrigger  bytes per micro-batch, likewise, to within a block of each partition
     minPartitions       tasks per micro-batch that is large enough for them
-    failOnDataLoss      true (default): fail on entries that were trimmed before they were read;
-                        false: go on behind them and write a row of kind `gap`
+    failOnDataLoss      true (default): fail on entries that were trimmed before they were read,
+                        and on a stream that was removed and made anew; false: go on behind them,
+                        or at the new stream's beginning, and write a row of kind `gap`
     drainFile           while this file exists no new micro-batch begins
 
-The offset of a batch is the next index of every partition. Ranges are immutable, so a repeated
-batch has the same rows. Rows are in index order within a task.
+The offset of a batch is the next index of every partition (`offset.py`). Ranges are immutable, so a
+repeated batch has the same rows. Rows are in index order within a task.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import cast
+from typing import Any, Final, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -44,6 +45,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.pipeline.offset import Created, Offset, made_anew, of_streams, ranges_of
 from rillnode.node.pipeline.offsets import (
     Bound,
     Ends,
@@ -54,19 +56,18 @@ from rillnode.node.pipeline.offsets import (
     data_loss,
     limit_positions,
     parse_bound,
-    positions_from_json,
-    positions_to_json,
     ranges_between,
     resolve_bound,
     split_ranges,
 )
 from rillnode.node.pipeline.probing import block_prober, limit_bytes, positions_at
-from rillnode.node.pipeline.ranges import ClientOptions, ask
+from rillnode.node.pipeline.ranges import ClientOptions, RangeClient, ask
 from rillnode.node.pipeline.reading import read_ranges
 from rillnode.node.pipeline.tables import BRONZE_STRUCT
 from rillnode.node.pipeline.writing import RowBatchWriter, RowStreamWriter, WriteOptions
 
 FORMAT = "rillnode"
+_CHECKPOINT: Final = "the checkpoint's offset"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,14 +158,14 @@ class RangeReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The tasks of the read; the ends of the streams are those of now."""
-        ends = _ends(self._options)
+        ends, created = _look(self._options)
         start = _start(self._options, ends)
         if self._options.ending_ms is not None:
             end = positions_at(block_prober(self._options.client), ends, self._options.ending_ms)
         else:
             end = resolve_bound(self._options.ending, ends, "endingOffsets")
         check_ends(end, ends)
-        tasks = _plan(self._options, start, end, ends)
+        tasks = _tasks(self._options, ranges_between(start, end, ends), created)
         return tasks or [RangesPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -181,12 +182,13 @@ class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._latest: Positions | None = None
+        self._latest: Offset | None = None
         self._target: Positions | None = None
 
-    def initialOffset(self) -> dict[str, dict[str, int]]:
+    def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint starts."""
-        return positions_to_json(_start(self._options, _ends(self._options)))
+        ends, created = _look(self._options)
+        return Offset(_start(self._options, ends), created).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """`maxOffsetsPerTrigger` or `maxBytesPerTrigger`, if given; with both, both hold."""
@@ -198,25 +200,29 @@ class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take the present ends as the query's last."""
-        self._target = {key: until for key, (_, until) in _ends(self._options).items()}
+        self._target = {key: until for key, (_, until) in _look(self._options)[0].items()}
 
-    def latestOffset(
-        self, start: dict[str, dict[str, int]], limit: ReadLimit
-    ) -> dict[str, dict[str, int]]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next micro-batch ends; `start` where there is nothing for one.
 
         A partition that disappears, because the sink's pattern no longer includes it, keeps its
-        position, so that it goes on there if it comes back.
+        position, so that it goes on there if it comes back. A stream that was made anew is read
+        from its beginning.
 
         Raises:
-            RequestError: entries were trimmed unread and `failOnDataLoss` is set, or a stream was
-                made anew.
+            RequestError: entries were trimmed unread, or a stream was made anew, and
+                `failOnDataLoss` is set.
         """
-        begin = positions_from_json(start, "the checkpoint's offset")
-        ends = _ends(self._options)
-        self._latest = begin | {key: until for key, (_, until) in ends.items()}
+        before = Offset.from_json(start, _CHECKPOINT)
+        ends, created = _look(self._options)
+        anew = before.made_anew(created)
+        begin = before.without(anew)
+        known = {**before.created, **created}
+        self._latest = Offset(begin | {key: until for key, (_, until) in ends.items()}, known)
         if self._options.drain_file is not None and self._options.drain_file.exists():
-            return positions_to_json(begin)
+            return before.to_json()
+        if anew and self._options.fail_on_data_loss:
+            raise made_anew(anew)
         check_ends(begin, ends)
         # What is trimmed costs one row however long it is; it must not use up the limit.
         reachable = {key: max(begin.get(key, 0), first) for key, (first, _) in ends.items()}
@@ -228,28 +234,26 @@ class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             probe = block_prober(self._options.client)
             end = limit_bytes(probe, reachable, end, self._options.bytes_max)
         self._refuse_loss(begin, end, ends)
-        return positions_to_json(begin | end)
+        return Offset(begin | end, known).to_json()
 
-    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
+    def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends as the last plan saw them; what is behind them is the query's lag."""
-        return None if self._latest is None else positions_to_json(self._latest)
+        return None if self._latest is None else self._latest.to_json()
 
-    def partitions(
-        self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]
-    ) -> list[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one micro-batch."""
-        begin = positions_from_json(start, "the checkpoint's offset")
-        until = positions_from_json(end, "the checkpoint's offset")
-        return _plan(self._options, begin, until, _ends(self._options))
+        begin = Offset.from_json(start, _CHECKPOINT)
+        until = Offset.from_json(end, _CHECKPOINT)
+        ranges = ranges_of(begin, until, *_look(self._options))
+        return _tasks(self._options, ranges, until.created)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of one task."""
         return _read(self._options, partition)
 
-    def commit(self, end: dict[str, dict[str, int]]) -> None:
+    def commit(self, end: dict[str, Any]) -> None:
         """Save the position at the node, which may then trim what is before it."""
-        positions = positions_from_json(end, "the checkpoint's offset")
-        ask(self._options.client, lambda client: client.commit(positions))
+        save(self._options.client, Offset.from_json(end, _CHECKPOINT))
 
     def _bounded(self, key: Key, until: int) -> int:
         return until if self._target is None else min(until, self._target.get(key, 0))
@@ -261,8 +265,17 @@ class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise data_loss(item)
 
 
-def _ends(options: SourceOptions) -> Ends:
-    return ask(options.client, lambda client: client.ends())
+def save(options: ClientOptions, offset: Offset) -> None:
+    """Save an offset at the node; positions in streams that were made anew mean nothing there."""
+    ask(options, lambda client: client.commit(offset.still(_extents(client)[1])))
+
+
+def _look(options: SourceOptions) -> tuple[Ends, Created]:
+    return ask(options.client, _extents)
+
+
+def _extents(client: RangeClient) -> tuple[Ends, Created]:
+    return client.ends(), client.created()
 
 
 def _start(options: SourceOptions, ends: Ends) -> Positions:
@@ -274,11 +287,9 @@ def _start(options: SourceOptions, ends: Ends) -> Positions:
     return start
 
 
-def _plan(
-    options: SourceOptions, start: Positions, end: Positions, ends: Ends
-) -> list[InputPartition]:
-    ranges = ranges_between(start, end, ends)
-    return [RangesPartition(task) for task in split_ranges(ranges, options.tasks_max)]
+def _tasks(options: SourceOptions, ranges: list[Range], created: Created) -> list[InputPartition]:
+    tasks = split_ranges(of_streams(ranges, created), options.tasks_max)
+    return [RangesPartition(task) for task in tasks]
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:

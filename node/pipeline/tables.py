@@ -51,7 +51,8 @@ BRONZE_COLUMNS: Final = (
     Column("sig", pa.binary(), BinaryType()),
     Column("enc", pa.string(), StringType()),
     Column("node_meta", pa.binary(), BinaryType()),
-    # Only in rows of kind `gap`: entries from `index` to before `gap_until` were trimmed unread.
+    # Only in rows of kind `gap`: entries from `index` to before `gap_until` were trimmed unread;
+    # null where the stream was removed and made anew, so that nobody knows how many it still had.
     Column("gap_until", pa.int64(), LongType()),
 )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from nodes import node_config
-from rillnode.node.config import SinkTables, SparkSink
+from rillnode.node.config import Location, SinkTables, SparkSink
 from rillnode.node.runtime import Node
 
 
@@ -24,7 +24,7 @@ async def main(directory: Path) -> None:
     sink = SparkSink(
         name="bronze",
         streams=("s*",),
-        table_dir=directory / "table",
+        table_dir=Location(directory / "table"),
         trigger_seconds=0.1,
         batch_rows_max=20_000,
     )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
@@ -12,15 +13,16 @@ from chained_tables import Pipeline
 from rillnode.codecs.errors import StoreError
 from rillnode.node.pipeline import derived as deriving
 from rillnode.node.pipeline.derived import Derived
-from rillnode.node.pipeline.gold_tables import DERIVED, LAG, MINUTES
+from rillnode.node.pipeline.gold_tables import CHAINS, DERIVED, LAG, MINUTES, PUBLISHERS
 from rillnode.node.pipeline.job_config import DerivedConfig
-from rillnode.node.pipeline.progress import Batch
 from rillnode.node.pipeline.replay import replay
+from rillnode.node.pipeline.silver_table import SILVER_SCHEMA
 from streamr_samples import make_message
 
 pytestmark = pytest.mark.spark
 
 SECONDS_MAX = 240.0
+PARTS = ("silver", "gold/minutes", "gold/chains", "gold/publishers", "gold/lag")
 
 
 @pytest.fixture
@@ -57,13 +59,13 @@ def test_tables_are_kept_up_to_date_until_they_are_stopped(
     derived.start()
     derived.step()  # there is no bronze yet
     pipeline.land(*(make_message(at) for at in range(5)))
-    derived.note_lag(Batch(0, True, 1.0, {}, {("s", 0): 5}, {("s", 0): 8}))
+    derived.note_lag({"sink/bronze": {("s", 0): 5}}, {("s", 0): 8})
     wait_for(derived, lambda: bool(pipeline.gold_rows(MINUTES)))
     with pytest.raises(StoreError, match=r"file\.locked"):
         Derived(pipeline.spark, config, drain_file).run_once()
     drain_file.touch()
     derived.finish()
-    assert derived.report() == {"silver": {"state": "running"}, "gold": {"state": "running"}}
+    assert derived.report() == {name: {"state": "running"} for name in PARTS}
     assert pipeline.indexes() == list(range(5))
     assert [row["messages"] for row in pipeline.gold_rows(MINUTES)] == [5]
     assert [row["rows_behind"] for row in pipeline.gold_rows(LAG)] == [3]
@@ -85,6 +87,24 @@ def test_a_failure_is_told_and_tried_again(
     derived.finish()
 
 
+def test_a_gold_table_that_fails_holds_up_no_other(
+    pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deriving, "GOLD_SECONDS", 0.1)
+    monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.0,))
+    pipeline.land(make_message(1))
+    DeltaTable.create(pipeline.gold / MINUTES.name, SILVER_SCHEMA)  # it is none of ours
+    derived = Derived(pipeline.spark, config, tmp_path / "drain")
+    derived.start()
+    wait_for(derived, lambda: bool(pipeline.gold_rows(PUBLISHERS)))
+    wait_for(derived, lambda: "'failures': 2" in str(derived.report()))
+    (tmp_path / "drain").touch()
+    derived.finish()
+    states = {name: part["state"] for name, part in derived.report().items()}
+    assert states == {**dict.fromkeys(PARTS, "running"), "gold/minutes": "failed"}
+    assert [row["messages"] for row in pipeline.gold_rows(CHAINS)] == [1]
+
+
 @pytest.mark.long
 def test_a_replay_makes_the_same_tables_which_then_go_on(
     pipeline: Pipeline, config: DerivedConfig, tmp_path: Path
@@ -93,7 +113,7 @@ def test_a_replay_makes_the_same_tables_which_then_go_on(
     pipeline.land(make_message(1), make_message(2), make_message(1))
     derived = Derived(pipeline.spark, config, tmp_path / "drain")
     derived.run_once()
-    derived.note_lag(Batch(0, True, 1.0, {}, {("s", 0): 5}, {("s", 0): 8}))
+    derived.note_lag({"sink/bronze": {("s", 0): 5}}, {("s", 0): 8})
     derived.start()
     derived.finish()
     rows = pipeline.rows()

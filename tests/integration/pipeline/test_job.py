@@ -164,6 +164,8 @@ def test_five_kills_lose_and_repeat_nothing(sink: FakeSink, runner: Runner) -> N
             in_flight.append(runner.batches("offsets") > runner.batches("commits"))
             kill(job)
             assert await runner.ended() != 0
+            ended = "Java virtual machine has ended" if kill is java_only else "killed by SIGKILL"
+            assert ended in job.last_words
             await _all_gone(job.pid)
         job = runner.start()
         await runner.until(lambda: sum(sink.positions.values()) == total)

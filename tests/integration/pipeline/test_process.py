@@ -1,11 +1,12 @@
 import asyncio
+import signal
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from rillnode.node.config import SparkSink
+from rillnode.node.config import Location, SparkSink
 from rillnode.node.pipeline import process
 from rillnode.node.pipeline.job_config import JobConfig, load_job_config
 from rillnode.node.pipeline.process import SparkJob, job_config, session_members, start_job
@@ -19,7 +20,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> No
 
 
 def sample_config(tmp_path: Path) -> JobConfig:
-    table = SparkSink(name="bronze", streams=("s*",), table_dir=tmp_path / "table")
+    table = SparkSink(name="bronze", streams=("s*",), table_dir=Location(tmp_path / "table"))
     return job_config(table, "ab" * 32, "0.0.0.0:4100", tmp_path / "key", tmp_path / "work")
 
 
@@ -83,6 +84,10 @@ def test_a_job_runs_with_its_configuration_log_and_environment(
     ("script", "words"),
     [
         (
+            "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+            "the job was killed by SIGTERM [job.killed]",
+        ),
+        (
             "print('trace'); print('job failed: no Java [job.java]'); print('bye')",
             "no Java [job.java]",
         ),
@@ -100,7 +105,7 @@ def test_a_job_tells_why_it_has_ended(
     async def scenario() -> None:
         on_exit = Exit()
         job = start(tmp_path, on_exit)
-        assert await on_exit.wait() == [1]
+        assert await on_exit.wait() in ([1], [-signal.SIGTERM])
         assert job.last_words == words
 
     asyncio.run(scenario())

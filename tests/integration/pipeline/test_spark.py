@@ -156,6 +156,25 @@ def test_lost_entries_fail_the_query_or_leave_a_row(landing: Landing, sink: Fake
     assert [(row["index"], row["gap_until"]) for row in gaps] == [(10, 25)]
 
 
+def test_a_stream_made_anew_is_landed_from_its_beginning(landing: Landing, sink: FakeSink) -> None:
+    sink.reset("s", created_at=1)
+    fill(sink, 0, 10)
+    landing.run()
+    sink.reset("s", created_at=2)
+    fill(sink, 100, 30)  # longer than the one before
+    with pytest.raises(StreamingQueryException) as caught:
+        landing.run()
+    assert explain(caught.value)[0].startswith("stream 's' was removed and made anew")
+    landing.run(failOnDataLoss="false")
+    rows = read_delta(landing.spark, str(landing.table)).orderBy("index").collect()
+    assert [row["gap_until"] for row in rows if row["kind"] == "gap"] == [None]
+    assert sorted(int(row["data"]) for row in rows if row["kind"] == "bytes") == [
+        *range(10),
+        *range(100, 130),
+    ]
+    assert not sink.positions  # those of the old stream are not saved for the new one
+
+
 def test_files_are_landed_as_a_nodes_ranges_are(landing: Landing, sink: FakeSink) -> None:
     files = landing.table.with_name("files")
     given = landing.options

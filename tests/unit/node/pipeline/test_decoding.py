@@ -52,7 +52,7 @@ def test_rows_keep_their_place_and_get_what_their_bytes_say() -> None:
     assert malformed["error"].endswith("[codec.json]")
     assert malformed["data"] == b"[32,"
     assert (gap["kind"], gap["gap_until"], gap["received_at"]) == ("gap", 6, None)
-    assert gap["error"] == "entries were trimmed before they were landed"
+    assert gap["error"] == "entries were trimmed or removed before they were landed"
 
 
 def test_no_rows_have_every_column() -> None:

@@ -3,14 +3,14 @@ from pathlib import Path
 import pytest
 
 from rillnode.codecs.errors import StoreError
-from rillnode.node.config import SparkSink
+from rillnode.node.config import Location, SparkSink
 from rillnode.node.pipeline.derived import BACKOFF_SECONDS, Part
 from rillnode.node.pipeline.job_config import JobConfig, load_job_config, save_job_config
 from rillnode.node.pipeline.process import derived_config, job_config
 
 
 def test_a_sink_without_silver_makes_nothing_of_bronze() -> None:
-    sink = SparkSink(name="bronze", streams=("*",), table_dir=Path("bronze"))
+    sink = SparkSink(name="bronze", streams=("*",), table_dir=Location("bronze"))
     assert derived_config(sink) is None
     assert job_of(sink).derived is None
 
@@ -19,9 +19,9 @@ def test_a_sinks_tables_are_told_to_its_job(tmp_path: Path) -> None:
     sink = SparkSink(
         name="bronze",
         streams=("*",),
-        table_dir=Path("/t/bronze"),
-        silver_dir=Path("/t/silver"),
-        gold_dir=Path("/t/gold"),
+        table_dir=Location("/t/bronze"),
+        silver_dir=Location("/t/silver"),
+        gold_dir=Location("/t/gold"),
         duplicate_seconds=60.0,
     )
     config = job_of(sink)

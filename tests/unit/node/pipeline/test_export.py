@@ -130,6 +130,14 @@ def test_a_stream_that_was_made_anew_ends_the_job(tmp_path: Path) -> None:
     sink.reset("s")
     with pytest.raises(RequestError, match="made anew"):
         job.step(RUNNING)
+    sink.reset("s", created_at=1)
+    fill(sink, 2)
+    job.step(RUNNING)  # whether it is another stream was not known until now
+    sink.reset("s", created_at=2)
+    fill(sink, 3)
+    for again in (job, Export(config_of(sink, tmp_path))):
+        with pytest.raises(RequestError, match="made anew"):
+            again.step(RUNNING)
 
 
 def test_a_damaged_file_is_not_landed(tmp_path: Path) -> None:

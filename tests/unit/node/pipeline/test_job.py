@@ -31,6 +31,8 @@ rillnode.codecs.errors.{name}: stream 's' is gone [sink.data_loss]
 SQLSTATE: XXKST
 """
 
+LATE = "Query [id = 1] terminated with exception: Python worker failed to connect back"
+
 
 def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
@@ -70,6 +72,7 @@ def test_a_missing_configuration_is_refused(tmp_path: Path) -> None:
         (PySparkException(WRAPPED.format(name="TransportError")), 3),
         (PySparkException(WRAPPED.format(name="RequestError")), 1),
         (PySparkException("several\nlines"), 1),
+        (PySparkException(f"[STREAM_FAILED] {LATE}. SQLSTATE: XXKST\n=== Streaming Query ==="), 3),
         (Py4JError(), 1),
     ],
 )

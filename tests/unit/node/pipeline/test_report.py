@@ -53,6 +53,10 @@ def gold(tmp_path: Path) -> Path:
         {**lag, "stream": "a", "minute": 0, "committed_index": 40, "rows_behind": 60},
         {**lag, "stream": "b", "minute": 0, "committed_index": 95, "rows_behind": 5},
         {**lag, "stream": "a", "minute": 2, "committed_index": 99, "rows_behind": 1},
+        *(
+            {**lag, "consumer": f"c{at}", "stream": "a", "minute": 2, "rows_behind": at}
+            for at in range(5)
+        ),
     )  # fmt: skip
     return tmp_path
 
@@ -67,7 +71,13 @@ def test_figures_are_those_of_the_tables(gold: Path) -> None:
     later = START + timedelta(minutes=2)
     assert figures.series["messages/s"] == [(START, 3.0), (later, 0.5)]
     assert figures.series["latency p95"] == [(START, 5.0), (later, 7.0)]
-    assert figures.series["rows behind"] == [(START, 65.0), (later, 1.0)]
+    # The furthest behind at any time, and no more than the plot has colours for.
+    assert figures.consumers == {
+        "sink/bronze": [(START, 65.0), (later, 1.0)],
+        "c4": [(later, 4.0)],
+        "c3": [(later, 3.0)],
+        "c2": [(later, 2.0)],
+    }
     assert [row["stream"] for row in figures.streams] == [EVIL, "a"]
     assert [(row["publisher"], row["messages"]) for row in figures.publishers] == [
         ("0xa", 90),
@@ -75,7 +85,9 @@ def test_figures_are_those_of_the_tables(gold: Path) -> None:
     ]
     (chain,) = figures.chains
     assert (chain["chain"], chain["gaps"], chain["late"], chain["duplicates"]) == ("c", 3, 1, 4)
-    assert [(row["stream"], row["rows_behind"]) for row in figures.lag] == [("a", 1), ("b", 5)]
+    own = [row for row in figures.lag if row["consumer"] == "sink/bronze"]
+    assert [(row["stream"], row["rows_behind"]) for row in own] == [("a", 1), ("b", 5)]
+    assert len(figures.lag) == 7
 
 
 def test_figures_begin_where_they_are_asked_to(gold: Path) -> None:

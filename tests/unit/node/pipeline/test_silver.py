@@ -1,6 +1,8 @@
 """The silver query's reader and writer, as Spark calls them, without Spark."""
 
 import json
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pipeline_samples import Query, rows
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.pipeline.delta_log import LogFile
+from rillnode.node.pipeline.delta_log import LogFile, live_files
 from rillnode.node.pipeline.silver import (
     Silver,
     SilverReader,
@@ -20,6 +22,7 @@ from rillnode.node.pipeline.silver import (
     read_file,
     share_files,
 )
+from rillnode.node.pipeline.silver_files import KEY_SCHEMA, KEY_STRUCT, write_candidates
 from rillnode.node.pipeline.silver_table import SILVER_SCHEMA, SILVER_STRUCT
 
 
@@ -47,7 +50,7 @@ class Chain:
 
     def writer(self) -> SilverWriter:
         options = {"path": str(self.silver), "checkpointLocation": str(self.checkpoint)}
-        return Silver(options).streamWriter(SILVER_STRUCT, overwrite=False)
+        return Silver(options).streamWriter(KEY_STRUCT, overwrite=False)
 
     def run(self, start: dict[str, Any]) -> dict[str, Any]:
         """One batch, as Spark would run it without looking for duplicates."""
@@ -122,24 +125,74 @@ def test_a_query_for_the_present_ends_with_it(tmp_path: Path) -> None:
 
 def test_rows_are_written_in_order_and_with_when_they_landed(tmp_path: Path) -> None:
     chain = Chain(tmp_path)
-    chain.bronze.run(0, rows(5, 10, stream="b"), rows(0, 5, stream="b"), rows(0, 3, stream="a"))
+    chain.bronze.run(0, rows(0, 5, stream="b"), rows(0, 3, stream="a"))
+    end = chain.run(chain.reader().initialOffset())
+    (name,) = DeltaTable(chain.silver).file_uris()
+    written = pq.read_table(name).to_pylist()
+    assert len(written) == 8
+    # In order within a file of bronze; files of the same millisecond come in any order.
+    for stream, count in (("b", 5), ("a", 3)):
+        assert [row["index"] for row in written if row["stream"] == stream] == list(range(count))
+    assert {row["landed_at"].timestamp() * 1000 for row in written} == {end["time_ms"]}
+
+
+def test_rows_whose_keys_do_not_come_back_are_left_out(tmp_path: Path) -> None:
+    chain = Chain(tmp_path)
+    for batch in range(3):
+        chain.bronze.run(batch, rows(batch * 5, 5))
     reader, writer = chain.reader(), chain.writer()
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadMaxRows(100))
-    batches = [batch for task in reader.partitions(start, end) for batch in reader.read(task)]
-    assert all(batch.schema.equals(SILVER_SCHEMA) for batch in batches)
-    (file,) = writer.write(iter([*reversed(batches), batches[0].slice(0, 0)])).files
-    written = pq.read_table(str(chain.silver / file.name)).to_pylist()
-    order = [(row["stream"], row["index"]) for row in written]
-    assert order == sorted(order)
-    assert {row["landed_at"].timestamp() * 1000 for row in written} == {end["time_ms"]}
-    assert writer.write(iter([pa.RecordBatch.from_pylist([], schema=SILVER_SCHEMA)])).files == ()
+    (task,) = reader.partitions(start, end)
+    keys = pa.Table.from_batches(list(reader.read(task)))
+    assert keys.schema.equals(KEY_SCHEMA)
+    (chain.checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}\n")
+    # They come back in parts, in any order, and those of the rows with even numbers alone.
+    even = keys.filter(pa.array([row % 2 == 0 for row in keys.column("row").to_pylist()]))
+    parts = [even.slice(4), even.slice(0, 4), even.slice(0, 0)]
+    messages = [writer.write(iter(part.to_batches())) for part in parts]
+    writer.commit([*messages, None], 0)
+    assert chain.indexes() == [0, 2, 4, 6, 8, 10, 12, 14]
+    (file,) = live_files(DeltaTable(chain.silver))
+    assert file.rows == 8
+    assert [path.name for path in chain.silver.glob("*.parquet")] == [file.path]
+
+
+def test_files_of_a_batch_that_failed_are_removed(tmp_path: Path) -> None:
+    chain = Chain(tmp_path)
+    chain.bronze.run(0, rows(0, 5))
+    reader, writer = chain.reader(), chain.writer()
+    start = reader.initialOffset()
+    (task,) = reader.partitions(start, reader.latestOffset(start, ReadMaxRows(9)))
+    message = writer.write(reader.read(task))
+    assert len(list(chain.silver.glob("*.parquet"))) == 1
+    writer.abort([message, None], 0)
+    assert not list(chain.silver.glob("*.parquet"))
+
+
+def test_an_event_is_told_by_what_it_says_and_one_without_a_name_by_when_it_came() -> None:
+    def said(**row: Any) -> int:
+        document = {"kind": "streamr", "received_at": 5, "event_id": "#0", **row}
+        batch = pa.RecordBatch.from_pylist([document], schema=SILVER_SCHEMA)
+        directory = tempfile.mkdtemp()
+        (keys,) = write_candidates(directory, [batch])
+        shutil.rmtree(directory)
+        number: int = keys.column("_said").to_pylist()[0]
+        return number
+
+    assert said(content="a") == said(content="a", received_at=6) == said(data=b"a")
+    assert said(content="a") != said(content="b")
+    assert said() == said(content="")
+    assert said(kind="bytes", content="a") == said(kind="bytes", content="a")
+    assert said(kind="bytes", content="a") != said(kind="bytes", content="a", received_at=6)
 
 
 def test_options_are_checked() -> None:
     with pytest.raises(ConfigError, match="target"):
         Silver({"path": "b"}).streamReader(SILVER_STRUCT)
     with pytest.raises(ConfigError, match="`checkpointLocation`"):
+        Silver({"path": "s"}).streamWriter(KEY_STRUCT, overwrite=False)
+    with pytest.raises(ConfigError, match="only writes what it has read"):
         Silver({"path": "s"}).streamWriter(SILVER_STRUCT, overwrite=False)
 
 

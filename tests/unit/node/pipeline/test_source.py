@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from fake_sink import FakeSink
 from rillnode.codecs.errors import ConfigError, RequestError
+from rillnode.node.pipeline.offsets import Range
 from rillnode.node.pipeline.ranges import STREAMS_CLIENT, ClientOptions
 from rillnode.node.pipeline.source import (
     RangesPartition,
@@ -148,7 +149,7 @@ def test_latest_starts_at_the_ends_but_new_partitions_at_zero() -> None:
     end = reader.latestOffset(start, EVERYTHING)
     assert end == {"s": {"0": 10, "1": 3}}
     (task,) = reader.partitions(start, end)
-    assert cast("RangesPartition", task).ranges == (("s", 1, 0, 3, False),)
+    assert cast("RangesPartition", task).ranges == (Range("s", 1, 0, 3),)
 
 
 def test_a_partition_that_disappears_keeps_its_position() -> None:
@@ -179,7 +180,80 @@ def test_trimmed_entries_do_not_use_up_the_limit() -> None:
     assert rows == [(2, "gap"), (6, "bytes"), (7, "bytes"), (8, "bytes")]
 
 
-def test_a_stream_that_was_made_anew_stops_the_plan_either_way() -> None:
+def rows_between(reader: RangeStreamReader, start: Any, end: Any) -> list[tuple[object, ...]]:
+    return [
+        (row["partition"], row["index"], row["kind"], row["gap_until"], row["data"])
+        for partition in reader.partitions(start, end)
+        for batch in reader.read(partition)
+        for row in batch.to_pylist()
+    ]
+
+
+def test_an_offset_names_the_stream_that_it_is_of() -> None:
+    sink = ten_entries()
+    before = stream_reader(sink).latestOffset({"s": {"0": 4}}, EVERYTHING)
+    assert before == {"s": {"0": 10}}
+    sink.reset("s", created_at=5)
+    sink.append("s", [b"x"] * 10)
+    reader = stream_reader(sink)
+    assert reader.initialOffset() == {"s": {"0": 0, "created_at": 5}}
+    # A checkpoint that does not say which stream it is of: of the one that is there.
+    assert reader.latestOffset(before, EVERYTHING) == {"s": {"0": 10, "created_at": 5}}
+    assert reader.reportLatestOffset() == {"s": {"0": 10, "created_at": 5}}
+
+
+def test_a_longer_stream_made_anew_is_read_from_its_beginning_behind_a_gap() -> None:
+    sink = ten_entries()
+    sink.reset("s", created_at=6)
+    sink.append("s", [b"new"] * 3)
+    sink.trim("s", 1)
+    start = {"s": {"0": 2, "1": 7, "created_at": 5}}
+    reader = stream_reader(sink, failOnDataLoss="false")
+    end = reader.latestOffset(start, EVERYTHING)
+    assert end == {"s": {"0": 3, "created_at": 6}}
+    assert rows_between(reader, start, end) == [
+        (0, 2, "gap", None, None),
+        (1, 7, "gap", None, None),
+        (0, 0, "gap", 1, None),
+        (0, 1, "bytes", None, b"new"),
+        (0, 2, "bytes", None, b"new"),
+    ]
+    assert reader.latestOffset(end, EVERYTHING) == end
+    with pytest.raises(RequestError, match="'s' was removed and made anew"):
+        stream_reader(sink).latestOffset(start, EVERYTHING)
+
+
+def test_what_a_batch_had_planned_of_a_stream_that_is_gone_is_a_gap() -> None:
+    sink = ten_entries()
+    sink.reset("s", created_at=6)
+    sink.append("s", [b"new"] * 20)
+    reader = stream_reader(sink, failOnDataLoss="false")
+    start, end = {"s": {"0": 2, "created_at": 5}}, {"s": {"0": 8, "created_at": 5}}
+    assert rows_between(reader, start, end) == [(0, 2, "gap", 8, None)]
+    reader.commit(end)
+    assert sink.positions == {}
+    reader.commit({"s": {"0": 8, "created_at": 6}})
+    assert sink.positions == {("s", 0): 8}
+
+
+def test_a_stream_made_anew_between_a_batchs_plan_and_its_read_is_not_taken_for_it() -> None:
+    sink = FakeSink()
+    sink.reset("s", created_at=5)
+    sink.append("s", [b"old"] * 8)
+    strict, lenient = (stream_reader(sink, failOnDataLoss=fail) for fail in ("true", "false"))
+    start, end = {"s": {"0": 2, "created_at": 5}}, {"s": {"0": 8, "created_at": 5}}
+    (planned,) = strict.partitions(start, end)
+    sink.reset("s", created_at=6)
+    sink.append("s", [b"new"] * 20)
+    with pytest.raises(RequestError, match="entries 2 to 7"):
+        list(strict.read(planned))
+    (rows,) = lenient.read(planned)
+    assert [(row["index"], row["kind"], row["gap_until"]) for row in rows.to_pylist()] == [
+        (2, "gap", 8)
+    ]
+
+
+def test_a_shorter_stream_of_unknown_age_stops_the_plan_either_way() -> None:
     for lenient in ("true", "false"):
         reader = stream_reader(ten_entries(), failOnDataLoss=lenient)
         with pytest.raises(RequestError, match="made anew"):
@@ -229,6 +303,24 @@ def test_a_batch_is_limited_by_bytes_in_whole_blocks() -> None:
     assert len(ends) < 20
     # Where the engine asks for everything, everything it gets.
     assert reader.latestOffset(reader.initialOffset(), EVERYTHING)["s"] == {"0": 200}
+
+
+def test_a_large_batch_is_cut_into_as_many_tasks_as_are_asked_for() -> None:
+    sink = FakeSink()
+    for _ in range(10):
+        sink.append("s", [b""] * 4_096)
+
+    def tasks(**options: str) -> list[int]:
+        reader = stream_reader(sink, **options)
+        planned = reader.partitions({"s": {"0": 0}}, {"s": {"0": 40_960}})
+        return [
+            sum(one.until - one.start for one in cast("RangesPartition", task).ranges)
+            for task in planned
+        ]
+
+    assert tasks() == [40_960]
+    assert tasks(minPartitions="4") == [10_240] * 4
+    assert tasks(minPartitions="100") == [4_096] * 10  # fewer rows are worth no task
 
 
 def test_no_batch_begins_while_the_drain_file_exists(tmp_path: Path) -> None:

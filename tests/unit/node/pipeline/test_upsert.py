@@ -11,7 +11,6 @@ from rillnode.node.pipeline import upsert as upserting
 from rillnode.node.pipeline.delta_log import Position, saved_position
 from rillnode.node.pipeline.gold_tables import GOLD, LAG, PUBLISHERS, GoldTable
 from rillnode.node.pipeline.lag import LagNotes
-from rillnode.node.pipeline.progress import Batch
 from rillnode.node.pipeline.upsert import read_rows, upsert
 
 START = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
@@ -126,19 +125,31 @@ def test_every_table_has_its_slot_among_its_columns() -> None:
 
 
 def test_the_last_lag_of_every_minute_is_kept(tmp_path: Path) -> None:
-    notes = LagNotes("sink/bronze", str(tmp_path))
+    notes = LagNotes(str(tmp_path))
     notes.write()
     assert not (tmp_path / "_delta_log").exists()
     for second, end in ((5, 10), (50, 30), (65, 40)):
-        batch = Batch(0, True, 1.0, {}, {("s", 0): end}, {("s", 0): 100, ("t", 1): 5})
-        notes.note(batch, START + timedelta(seconds=second))
+        committed = {"a": {("s", 0): end, ("gone", 0): 7}, "b": {("t", 1): 9}}
+        notes.note(committed, {("s", 0): 100, ("t", 1): 5}, START + timedelta(seconds=second))
         notes.write()
     rows = read_rows(str(tmp_path), LAG).to_pylist()
     assert [
-        (row["stream"], row["partition"], row["minute"], row["rows_behind"]) for row in rows
+        (row["consumer"], row["stream"], row["partition"], row["minute"], row["rows_behind"])
+        for row in rows
     ] == [
-        ("s", 0, START, 70),
-        ("t", 1, START, 5),
-        ("s", 0, START + timedelta(minutes=1), 60),
-        ("t", 1, START + timedelta(minutes=1), 5),
+        ("a", "s", 0, START, 70),
+        ("b", "t", 1, START, 0),
+        ("a", "s", 0, START + timedelta(minutes=1), 60),
+        ("b", "t", 1, START + timedelta(minutes=1), 0),
     ]
+
+
+def test_of_too_many_consumers_the_furthest_behind_are_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rillnode.node.pipeline.lag.LAG_ROWS_MAX", 2)
+    notes = LagNotes(str(tmp_path))
+    notes.note({name: {("s", 0): int(name)} for name in "3142"}, {("s", 0): 9}, START)
+    notes.write()
+    rows = read_rows(str(tmp_path), LAG).to_pylist()
+    assert sorted(row["rows_behind"] for row in rows) == [7, 8]

@@ -19,14 +19,14 @@ class Streams(FakeSink):
 
     def __init__(self) -> None:
         super().__init__()
-        self.created: dict[str, int] = {}
+        self.opened_streams: dict[str, int] = {}
         self.stored: dict[tuple[str, int], list[bytes]] = {}
 
     def open(self, stream: str, partitions: int) -> None:
-        self.created[stream] = partitions
+        self.opened_streams[stream] = partitions
 
     def push(self, stream: str, partition: int, items: Sequence[bytes]) -> None:
-        assert stream in self.created
+        assert stream in self.opened_streams
         self.stored.setdefault((stream, partition), []).extend(items)
 
     def options(self, **options: str) -> dict[str, str]:
@@ -68,7 +68,7 @@ def test_rows_go_to_the_stream_in_their_order_and_with_their_names() -> None:
     options = WriteOptions.from_options(streams.options(stream="out"), DATA)
     batches = [batch({"data": [text]}) for text in ("a", "b")]
     RowWriter(options).push_rows(iter(batches), "q", 5, 2)
-    assert streams.created == {"out": 1}
+    assert streams.opened_streams == {"out": 1}
     assert [decode_row(item) for item in streams.stored["out", 0]] == [
         (RowId("q", 5, 2, 0), b"a"),
         (RowId("q", 5, 2, 1), b"b"),
@@ -90,7 +90,7 @@ def test_rows_may_tell_where_they_go_and_be_stored_as_they_are() -> None:
         task=5,
     )
     assert streams.stored == {("s", 0): [b"1", b"3"], ("rest", 1): [b"2"], ("s", 2): [b"4"]}
-    assert streams.created == {"s": 3, "rest": 3}
+    assert streams.opened_streams == {"s": 3, "rest": 3}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,72 @@
+"""Tables and checkpoints hold no paths: a moved directory goes on where it stopped."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from chained_tables import Pipeline
+from fake_sink import FakeSink
+from rillnode.node.pipeline.gold_tables import MINUTES
+from rillnode.node.pipeline.landing import FORMAT
+from rillnode.node.pipeline.ranges import ClientOptions
+from streamr_samples import make_message
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+
+@pytest.fixture
+def sink() -> Generator[FakeSink]:
+    sink = FakeSink()
+    yield sink
+    sink.close()
+
+
+def land(spark: SparkSession, options: ClientOptions, table: Path) -> list[int]:
+    """Land what is new, the checkpoint in the table's directory; returns all indexes."""
+    rows = spark.readStream.format(FORMAT).options(**options.to_options()).load(str(table))
+    query = (
+        rows.writeStream.format(FORMAT)
+        .option("checkpointLocation", str(table / "_checkpoints" / "bronze"))
+        .trigger(availableNow=True)
+        .start(str(table))
+    )
+    query.awaitTermination()
+    found: list[int] = []
+    for file in DeltaTable(table).file_uris():
+        found += pq.read_table(file, columns=["index"]).column("index").to_pylist()
+    return sorted(found)
+
+
+def test_a_moved_bronze_table_gets_each_entry_once(
+    spark: SparkSession, sink: FakeSink, tmp_path: Path
+) -> None:
+    options = sink.serve()
+    sink.append("s", [b"%d" % at for at in range(10)])
+    assert land(spark, options, tmp_path / "old") == list(range(10))
+    (tmp_path / "old").rename(tmp_path / "new")
+    sink.append("s", [b"%d" % at for at in range(10, 15)])
+    assert land(spark, options, tmp_path / "new") == list(range(15))
+    assert not (tmp_path / "old").exists()
+
+
+def test_moved_silver_and_gold_go_on_and_remember(spark: SparkSession, tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    pipeline = Pipeline(spark, old)
+    pipeline.land(make_message(0), make_message(1))
+    pipeline.run()
+    pipeline.run_gold()
+    old.rename(new)
+    pipeline.bronze.table, pipeline.bronze.checkpoint = new / "table", new / "checkpoint"
+    pipeline.silver, pipeline.gold = new / "silver", new / "gold"
+    pipeline.checkpoint = new / "silver" / "_checkpoints" / "silver"
+    pipeline.land(make_message(1), make_message(2))  # the first of them came before the move
+    pipeline.run()
+    pipeline.run_gold()
+    assert pipeline.indexes() == [0, 1, 3]
+    (minute,) = pipeline.gold_rows(MINUTES)
+    assert (minute["messages"], minute["duplicates"]) == (3, 1)
+    assert not old.exists()

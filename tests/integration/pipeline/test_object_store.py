@@ -1,0 +1,149 @@
+"""Tables in an object store, their checkpoints on this machine."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+from fake_sink import FakeSink
+from pypi_support import pypi_python
+from rillnode.node.pipeline.job_config import DerivedConfig, JobConfig, save_job_config
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+START_SECONDS_MAX = 60.0
+JOB_SECONDS_MAX = 600
+SECRET = "a-secret-that-nobody-prints"
+
+
+@pytest.fixture
+def store(tmp_path_factory: pytest.TempPathFactory) -> Generator[dict[str, str]]:
+    """What the environment of a job says of a store with the bucket `lake`."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    server = pypi_python(version, "moto[server]==5.2.5").with_name("moto_server")
+    log = tmp_path_factory.mktemp("store") / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [server, "--host", "127.0.0.1", "--port", "0"], stdout=output, stderr=output
+        )
+    try:
+        url = listening_at(log)
+        urlopen(Request(f"{url}/lake", method="PUT"), timeout=START_SECONDS_MAX).close()
+        yield {
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "tests",
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+        }
+    finally:
+        process.kill()
+        process.wait()
+
+
+def listening_at(log: Path) -> str:
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while not (found := re.search(r"Running on (http://127\.0\.0\.1:\d+)", log.read_text())):
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
+    return found[1]
+
+
+@pytest.fixture
+def sink() -> Generator[FakeSink]:
+    sink = FakeSink()
+    yield sink
+    sink.close()
+
+
+class Job:
+    """The whole job, run until the present ends."""
+
+    def __init__(self, sink: FakeSink, directory: Path, environment: Mapping[str, str]) -> None:
+        options = sink.serve()
+        self.checkpoints = directory / "checkpoints"
+        self.log = ""
+        self._environment = environment
+        self._file = directory / "job.json"
+        config = JobConfig(
+            sink=options.sink,
+            url=options.url,
+            node_identity=options.node_identity,
+            key_file=options.key_file,
+            client=options.client,
+            table_dir="s3://lake/bronze",
+            checkpoint_dir=str(self.checkpoints / "bronze"),
+            work_dir=str(directory / "work"),
+            derived=DerivedConfig(
+                bronze_dir="s3://lake/bronze",
+                silver_dir="s3://lake/silver",
+                gold_dir="s3://lake/gold",
+                checkpoint_dir=str(self.checkpoints / "silver"),
+                consumer="sink/bronze",
+            ),
+        )
+        save_job_config(config, self._file)
+
+    def run(self) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "rillnode.node.pipeline.job", self._file, "--available-now"],
+            env={**os.environ, **self._environment},
+            capture_output=True,
+            text=True,
+            timeout=JOB_SECONDS_MAX,
+            check=False,
+        )
+        self.log += done.stdout + done.stderr
+        assert done.returncode == 0, done.stderr
+
+    def forget_last_commit(self) -> None:
+        """What a crash between the table's commit and Spark's leaves behind."""
+        commits = self.checkpoints / "bronze" / "commits"
+        last = max((path for path in commits.iterdir() if path.name.isdecimal()), key=_number)
+        last.unlink()
+        (commits / f".{last.name}.crc").unlink(missing_ok=True)
+
+    def indexes(self, table: str) -> list[int]:
+        rows = self._table(table).to_pyarrow_table(columns=["index"])
+        return sorted(rows.column("index").to_pylist())
+
+    def messages(self) -> int:
+        rows = self._table("gold/minutes").to_pyarrow_table(columns=["messages"])
+        return pc.sum(rows.column("messages")).as_py() or 0
+
+    def _table(self, name: str) -> Any:
+        return DeltaTable(f"s3://lake/{name}", storage_options=dict(self._environment))
+
+
+def test_every_entry_is_in_each_table_once(
+    sink: FakeSink, store: dict[str, str], tmp_path: Path, worker_path: str
+) -> None:
+    job = Job(sink, tmp_path, {**store, "PYTHONPATH": worker_path})
+    sink.append("s", [b'{"n": %d}' % n for n in range(500)])
+    job.run()
+    job.forget_last_commit()
+    sink.append("s", [b'{"n": %d}' % n for n in range(500, 700)])
+    job.run()
+    shutil.rmtree(job.checkpoints / "silver")
+    sink.append("s", [b'{"n": %d}' % n for n in range(700, 800)])
+    job.run()
+    assert job.indexes("bronze") == job.indexes("silver") == list(range(800))
+    assert job.messages() == 800
+    assert SECRET not in job.log
+    for file in tmp_path.rglob("*"):
+        if file.is_file():
+            assert SECRET.encode() not in file.read_bytes(), file
+
+
+def _number(path: Path) -> int:
+    return int(path.name)
