@@ -11,7 +11,10 @@ import re
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
+from rillnode.actors.peers.tracing import PROTOCOLS, TRACE
 from rillnode.node.config.tables import LogTable
+
+logging.addLevelName(TRACE, "TRACE")
 
 _STANDARD: Final = frozenset(
     (*vars(logging.LogRecord("", 0, "", 0, "", None, None)), "message", "asctime", "taskName")
@@ -39,6 +42,10 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Write one record as one line, its exception included."""
+        return json.dumps(self.document(record), ensure_ascii=False)
+
+    def document(self, record: logging.LogRecord) -> dict[str, object]:
+        """One record, its exception included, as JSON can express it."""
         document: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -49,7 +56,7 @@ class JsonFormatter(logging.Formatter):
             document.setdefault(key, _json_value(value))
         if record.exc_info:
             document["exception"] = _exception(record)
-        return json.dumps(document, ensure_ascii=False)
+        return document
 
 
 def configure_logs(table: LogTable, stream: TextIO) -> logging.Handler:
@@ -67,6 +74,9 @@ def configure_logs(table: LogTable, stream: TextIO) -> logging.Handler:
     logging.getLogger("rillnode").setLevel(table.level.upper())
     for layer, level in table.levels.items():
         logging.getLogger(f"rillnode.{layer}").setLevel(level.upper())
+    for protocol in PROTOCOLS:
+        chosen = TRACE if protocol in table.trace else logging.NOTSET
+        logging.getLogger(f"rillnode.trace.{protocol}").setLevel(chosen)
     return handler
 
 

@@ -5,7 +5,8 @@ reads only as fast as the workers, the store and the peer itself take what comes
 """
 
 import logging
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -62,6 +63,7 @@ class PeerContext:
 
     Attributes:
         open: the connections that there are.
+        malformed: messages that could not be decoded, by transport and error code.
     """
 
     system: AsyncioSystemBase
@@ -70,11 +72,22 @@ class PeerContext:
     access: Access
     entropy: Entropy
     open: Cells = field(default_factory=Cells)
+    malformed: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
     """Read no more from the link; what was read is still answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recheck:
+    """Grants were taken back: a link whose principal `lost` some is closed, and may come again.
+
+    What its peer subscribed to goes on without asking, so it has to subscribe anew.
+    """
+
+    lost: Callable[[str], bool]
 
 
 class _Flush:
@@ -166,6 +179,8 @@ class ConnectionActor(Worker):
             case Drain():
                 self._draining = True
                 self._link.pause_reading()
+            case Recheck(lost=lost) if lost(self._origin.principal):
+                self._link.close("the grants of its principal were changed")
             case Closed(reason=reason):
                 logger.info("link_closed", extra={"reason": reason})
                 self.system.exit(self.address)
@@ -215,6 +230,7 @@ class ConnectionActor(Worker):
                     self._link.send([self._wire.encode(pong)])
         except CodecError as error:
             self._frames.clear()
+            self._context.malformed[self._link.info.transport, error.code] += 1
             logger.info("bad_message", extra={"code": error.code, "offset": error.offset})
             self._flush()
             self._link.close(str(error))

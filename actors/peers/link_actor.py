@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
+from rillnode.actors.peers.tracing import Trace, TracedLink, trace_of
 from rillnode.actors.system import AsyncioSystemBase, Cell
 from rillnode.actors.worker import Worker
 
@@ -34,7 +35,7 @@ class LinkActorEvents(Generic[LinkT]):
         factory: what makes the actor of an open link, as `spawn` takes it.
     """
 
-    __slots__ = ("_cell", "_factory", "_system")
+    __slots__ = ("_cell", "_factory", "_system", "_trace")
 
     def __init__(
         self, system: AsyncioSystemBase, factory: Callable[[LinkT], Callable[[], Worker]]
@@ -42,13 +43,18 @@ class LinkActorEvents(Generic[LinkT]):
         self._system = system
         self._factory = factory
         self._cell: Cell | None = None
+        self._trace: Trace | None = None
 
     def link_opened(self, link: LinkT) -> None:
         """Make the link's actor."""
-        self._cell = self._system.spawn(self._factory(link))
+        trace = self._trace = trace_of(cast(Any, link))
+        told = link if trace is None else cast(LinkT, TracedLink(link, trace))
+        self._cell = self._system.spawn(self._factory(told))
 
     def messages_received(self, messages: list[bytes]) -> None:
         """Hand the messages of one read to the actor."""
+        if self._trace is not None:
+            self._trace.received(messages)
         self._post(Received(messages))
 
     def link_drained(self) -> None:

@@ -1,7 +1,7 @@
 """What the actors of the stream core share, and how a stream's address is made of its name."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
 
 from rillnode.actors.access import Access
@@ -9,6 +9,7 @@ from rillnode.actors.ports import Clock, Entropy
 from rillnode.actors.quotas import Quotas
 from rillnode.actors.router import Router
 from rillnode.actors.storage import LogStore, StreamRecord
+from rillnode.actors.streams.subscribers import Subscribers
 from rillnode.actors.system import AsyncioSystemBase
 
 ADDRESS_PREFIX = b"ST_S_"
@@ -25,6 +26,14 @@ def no_keys(_received_at: int, _count: int) -> Sequence[tuple[bytes, int]]:
     return ()
 
 
+@dataclass(slots=True)
+class Appended:
+    """Entries that became durable since the start, and the bytes of their blocks."""
+
+    entries: int = 0
+    block_bytes: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class StreamContext:
     """The node's parts that stream actors work with.
@@ -32,6 +41,8 @@ class StreamContext:
     Attributes:
         pushed_keys: the secondary keys of entries of kind BYTES, by which another protocol finds
             them, out of when they were received and their number.
+        appended: what became durable since the start.
+        subscribers: how many follow each log.
     """
 
     system: AsyncioSystemBase
@@ -42,6 +53,8 @@ class StreamContext:
     entropy: Entropy
     quotas: Quotas
     pushed_keys: PushedKeys = no_keys
+    appended: Appended = field(default_factory=Appended)
+    subscribers: Subscribers = field(default_factory=Subscribers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,11 @@ class _Sweep:
 
 
 @dataclass(frozen=True, slots=True)
+class Recount:
+    """Look at every stream again: other quotas hold."""
+
+
+@dataclass(frozen=True, slots=True)
 class _List:
     """Time to ask again for the streams after a name."""
 
@@ -58,6 +63,8 @@ class RetentionActor(Worker):
             case Trim():
                 self._trims_in_flight -= 1
                 self._trimmed(message)
+            case Recount():
+                self._list(after="")
             case _List(after=after):
                 self._list(after)
             case _Sweep():

@@ -40,6 +40,10 @@ class StreamRules:
     """All rules of a node: a rule for the very name counts, else the first pattern that matches."""
 
     def __init__(self, rules: Iterable[StreamRule] = ()) -> None:
+        self.set(rules)
+
+    def set(self, rules: Iterable[StreamRule]) -> None:
+        """Let these rules hold from now on."""
         self._names: dict[str, StreamRule] = {}
         self._patterns: list[tuple[re.Pattern[str], StreamRule]] = []
         for rule in rules:

@@ -82,6 +82,7 @@ class SubscriptionActor(Worker):
     def started(self) -> None:
         """Take an address and read what is there."""
         self._context.router.register(self._own_address, self.address)
+        self._context.subscribers.add(self._log, "rillnode", 1)
         self._advance()
 
     def handle(self, message: object, sender: Cell | None) -> None:
@@ -111,6 +112,7 @@ class SubscriptionActor(Worker):
     def stopped(self) -> None:
         """Give the address back and tell the stream."""
         self._context.router.unregister(self._own_address)
+        self._context.subscribers.add(self._log, "rillnode", -1)
         self._origin.attached.discard(self.address)
         self.system.post(self._stream, Unsubscribed(self.address))
 

@@ -1,0 +1,124 @@
+"""The JSON documents under `/v1`: every number on the status page is in one of them."""
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any, Final, cast
+
+import msgspec
+
+import rillnode
+from rillnode.node.config import Config
+from rillnode.node.http.history import History
+from rillnode.node.http.recent import RecentWarnings
+from rillnode.node.http.streams import Streams
+from rillnode.node.observation import Observation
+
+_SECRET_WORDS: Final = ("hash", "token", "secret", "password", "seed")
+MASK: Final = "***"
+_USER_OF_URL: Final = re.compile(r"(://)[^/@\s]*@")
+
+
+class Documents:
+    """The documents of one node.
+
+    Args:
+        node: what they tell of.
+        streams: its streams.
+        history: its last minutes.
+        warnings: its newest warnings.
+        tail: `open`, `token` or `closed`: on what terms this listener shows entries.
+    """
+
+    def __init__(
+        self,
+        node: Observation,
+        streams: Streams,
+        history: History,
+        warnings: RecentWarnings,
+        tail: str,
+    ) -> None:
+        self._node = node
+        self._streams = streams
+        self._history = history
+        self._warnings = warnings
+        self._tail = tail
+
+    def live(self) -> dict[str, Callable[[], Awaitable[Any]]]:
+        """Those that the page follows, by the name of their event and of their path."""
+        return {
+            "overview": self.overview,
+            "streams": self._streams.document,
+            "links": self.links,
+            "peers": self.peers,
+            "actors": self.actors,
+            "sinks": self.sinks,
+            "warnings": self.warnings,
+        }
+
+    async def overview(self) -> dict[str, Any]:
+        """Who the node is, how it is, and what it does per second."""
+        node = self._node
+        return {
+            "name": node.config.name,
+            "identity": node.identity,
+            "version": rillnode.__version__,
+            "state": node.state,
+            "uptime_seconds": round(node.uptime_seconds, 1),
+            "checks": [msgspec.to_builtins(check) for check in node.checks()],
+            "listeners": {name: listener.address for name, listener in node.parts.links.items()},
+            "entries": self._tail,
+            "now": self._history.latest,
+            "totals": asdict(node.totals()),
+            "undelivered": dict(node.router.undelivered),
+        }
+
+    async def history(self) -> dict[str, Any]:
+        """The last five minutes."""
+        return self._history.document()
+
+    async def links(self) -> dict[str, Any]:
+        """Open links, and those that failed last."""
+        return self._node.links()
+
+    async def peers(self) -> dict[str, Any]:
+        """The nodes that this one sends to."""
+        statuses = self._node.parts.peers.statuses()
+        return {"peers": [{"name": name, **status} for name, status in statuses.items()]}
+
+    async def actors(self) -> dict[str, Any]:
+        """The supervision tree, class by class."""
+        return self._node.actors()
+
+    async def sinks(self) -> dict[str, Any]:
+        """The sinks, their jobs and newest batches."""
+        statuses = self._node.parts.sinks.statuses()
+        return {"sinks": [{"name": name, **status} for name, status in statuses.items()]}
+
+    async def warnings(self) -> dict[str, Any]:
+        """The newest warnings."""
+        return self._warnings.document()
+
+    async def status(self) -> dict[str, Any]:
+        """What `rillnode status` shows."""
+        return self._node.status()
+
+    async def config(self) -> dict[str, Any]:
+        """The configuration in effect; secrets are in files of their own, hashes are masked."""
+        return masked(self._node.config)
+
+
+def masked(config: Config) -> dict[str, Any]:
+    """A configuration as JSON can express it, without what could help to log in."""
+    document: dict[str, Any] = _masked(msgspec.to_builtins(config, enc_hook=str))
+    return document
+
+
+def _masked(value: Any, key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {name: _masked(one, name) for name, one in cast(dict[str, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return [_masked(one, key) for one in cast(list[Any], value)]
+    if not isinstance(value, str):
+        return value
+    return MASK if key.endswith(_SECRET_WORDS) else _USER_OF_URL.sub(rf"\1{MASK}@", value)

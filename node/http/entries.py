@@ -1,0 +1,61 @@
+"""Entries as rows for people: decoded where they are text, and their bytes as hexadecimal."""
+
+from typing import Any, Final
+
+import msgspec
+
+from rillnode.codecs.entries import Entry, EntryKind
+
+PREVIEW_BYTES: Final = 4_096
+"""As much of an entry is shown. Own choice: 100 rows of it are 400 kB of text."""
+
+
+def entry_row(entry: Entry) -> dict[str, Any]:
+    """One entry: where it stands, what it is, and the begin of its content.
+
+    `format` says what `text` is: `json`, `text`, or `binary`, which has none. `hex` are the first
+    bytes as they are stored, whatever they are.
+    """
+    form, text = _decoded(entry)
+    shown = entry.data[:PREVIEW_BYTES]
+    return {
+        "partition": entry.partition,
+        "index": entry.index,
+        "received_at": entry.received_at,
+        "kind": entry.kind.name.lower(),
+        "bytes": len(entry.data),
+        "format": form,
+        "text": text,
+        "hex": shown.hex(),
+        "cut": len(entry.data) > PREVIEW_BYTES,
+    }
+
+
+def _decoded(entry: Entry) -> tuple[str, str | None]:
+    if entry.kind == EntryKind.NEXTGRAPH:
+        return "binary", None  # encrypted by its clients
+    cut = entry.data[:PREVIEW_BYTES]
+    try:
+        # A cut through a character is no reason to show none.
+        text = cut.decode("utf-8", "strict" if len(cut) == len(entry.data) else "ignore")
+    except UnicodeDecodeError:
+        return "binary", None
+    if text and not _mostly_printable(text):
+        return "binary", None
+    return ("json" if _is_json(entry.data) else "text"), text
+
+
+def _mostly_printable(text: str) -> bool:
+    """Whether it is text rather than bytes that happen to be valid UTF-8."""
+    odd = sum(not one.isprintable() and not one.isspace() for one in text)
+    return odd * 10 <= len(text)
+
+
+def _is_json(data: bytes) -> bool:
+    if data[:1] not in (b"{", b"["):
+        return False
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True

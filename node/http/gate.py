@@ -1,0 +1,82 @@
+"""Who sees what streams hold: whoever is on this machine, or has the token.
+
+Figures are shown to all who reach the listener. Entries, the configuration and the route probe are
+not: on a loopback address without a token they are for programs of this machine, and a page of
+another site that a browser on it has open is not one of them, by whatever name it reaches the
+listener.
+"""
+
+import re
+from hmac import compare_digest
+from ipaddress import ip_address
+from typing import Final
+
+from aiohttp import web
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.config import HttpListener
+from rillnode.node.http.answers import Refusal
+from rillnode.node.keyfiles import read_secret
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{32,128}")
+_FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
+
+
+class Gate:
+    """Lets requests for data through, or not.
+
+    Raises:
+        ConfigError: the token's file cannot be used.
+    """
+
+    def __init__(self, table: HttpListener) -> None:
+        file = table.token_file
+        self._token = None if file is None else read_secret(file, _parse, "rillnode key new")
+        self._loopback = table.address.loopback
+
+    @property
+    def terms(self) -> str:
+        """On what terms data is shown: `open`, `token` or `closed`."""
+        if self._token is not None:
+            return "token"
+        return "open" if self._loopback else "closed"
+
+    def check(self, request: web.Request) -> None:
+        """Let a request through.
+
+        Raises:
+            Refusal: 401 or 403, and what to do.
+        """
+        if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            raise Refusal(403, "http.cross_site", "Other sites' pages are shown no data")
+        if self._token is not None:
+            given = request.headers.get("Authorization", "")
+            if not compare_digest(given.encode(), b"Bearer " + self._token.encode()):
+                raise Refusal(401, "http.token", "Send the token of [http] token_file as Bearer")
+        elif not self._loopback:
+            text = "On an address other than loopback, data needs [http] token_file"
+            raise Refusal(403, "http.no_token", text)
+        elif any(name in request.headers for name in _FORWARDED):
+            text = "Through a proxy, data needs [http] token_file"
+            raise Refusal(403, "http.no_token", text)
+        elif not _names_loopback(request.host):
+            # A foreign name that leads here is how a foreign page would get in.
+            text = "Without [http] token_file, use 127.0.0.1 or localhost in the address"
+            raise Refusal(403, "http.host", text)
+
+
+def _names_loopback(authority: str) -> bool:
+    host = re.sub(r":[0-9]*$", "", authority).strip("[]")
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _parse(text: str) -> str:
+    token = text.strip()
+    if not _TOKEN.fullmatch(token):
+        raise ConfigError("key.format", "a token is 32 to 128 letters, digits, _ and -")
+    return token

@@ -1,0 +1,237 @@
+"""The `http` listener's paths, put together and bound."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from rillnode.node.client.client import Client
+from rillnode.node.config import HttpListener
+from rillnode.node.http.answers import HEADERS, Refusal, json_answer, refused
+from rillnode.node.http.documents import Documents
+from rillnode.node.http.entries import entry_row
+from rillnode.node.http.events import Events
+from rillnode.node.http.gate import Gate
+from rillnode.node.http.health import add_health
+from rillnode.node.http.history import PERIOD_SECONDS, History
+from rillnode.node.http.page import Page
+from rillnode.node.http.probe import probed
+from rillnode.node.http.recent import RecentWarnings
+from rillnode.node.http.streams import ENTRIES_MAX, Streams
+from rillnode.node.metrics import CONTENT_TYPE, NodeMetrics
+from rillnode.node.observation import Observation
+from rillnode.node.tls import tls_context
+from rillnode.transports.web_server import WebServer, listen_web
+
+BODY_BYTES_MAX: Final = 4_096
+"""Largest request body; only the route probe has one."""
+
+
+class Path(NamedTuple):
+    """A path, what it tells, and whether that is data (see `Gate`)."""
+
+    path: str
+    text: str
+    is_data: bool = False
+
+
+PATHS: Final = (
+    Path("/", "the status page"),
+    Path("/livez", "whether the node is alive"),
+    Path("/readyz", "whether the node is ready, and why not; `?verbose` lists all checks"),
+    Path("/healthz", "the same as `/readyz`"),
+    Path("/metrics", "metrics for Prometheus"),
+    Path("/v1", "this list"),
+    Path("/v1/overview", "who the node is, how it is, and what it does per second"),
+    Path("/v1/history", "the last five minutes, second by second"),
+    Path("/v1/streams", "streams with rates, subscribers and the worst lag of their consumers"),
+    Path("/v1/streams/{name}", "one stream with its partitions and consumers"),
+    Path(
+        "/v1/streams/{name}/entries",
+        "entries of `?partition=`, from `?index=` on or else the last; at most `?limit=`",
+        is_data=True,
+    ),
+    Path(
+        "/v1/streams/{name}/tail",
+        "what comes to a stream, as server-sent events `entries`",
+        is_data=True,
+    ),
+    Path("/v1/links", "open links, and those that failed last"),
+    Path("/v1/peers", "nodes that this one sends to"),
+    Path("/v1/actors", "the supervision tree, class by class"),
+    Path("/v1/sinks", "sinks, their jobs and newest batches"),
+    Path("/v1/warnings", "the newest warnings of the log"),
+    Path("/v1/status", "what `rillnode status` shows"),
+    Path("/v1/config", "the configuration in effect, without secrets", is_data=True),
+    Path("/v1/events", "most of these documents as server-sent events, every second"),
+    Path("/v1/route", 'POST `{"route": "peer/core;echo"}`: a route tried hop by hop', is_data=True),
+)
+
+
+class StatusSite:
+    """All that the listener serves of one node.
+
+    Args:
+        node: what is told of.
+        client: what the route probe sends with, once the node is ready.
+        table: the listener's configuration.
+
+    Raises:
+        ConfigError: the token's file cannot be used.
+    """
+
+    def __init__(
+        self, node: Observation, client: Callable[[], Client], table: HttpListener
+    ) -> None:
+        self._node = node
+        self._client = client
+        self._gate = Gate(table)
+        self._streams = Streams(node, node.config.metrics.streams_max)
+        self._history = History()
+        self._warnings = RecentWarnings()
+        self._metrics = NodeMetrics(node)
+        self._page = Page()
+        self._documents = Documents(
+            node, self._streams, self._history, self._warnings, self._gate.terms
+        )
+        self._events = Events(self._documents.live())
+        self._probing = asyncio.Lock()
+
+    def app(self) -> web.Application:
+        """The application, to be served by any aiohttp runner."""
+        app = web.Application(middlewares=[_answered], client_max_size=BODY_BYTES_MAX)
+        app.cleanup_ctx.append(self._running)
+        app.on_shutdown.append(self._end)
+        add_health(app, self._node)
+        get = app.router.add_get
+        get("/", self._index)
+        get("/metrics", self._scrape)
+        get("/v1", self._list)
+        documents = self._documents
+        more = {"history": documents.history, "status": documents.status}
+        for name, make in {**documents.live(), **more}.items():
+            get(f"/v1/{name}", _answering(make))
+        get("/v1/config", self._config)
+        get("/v1/events", self._events.serve, allow_head=False)
+        get("/v1/streams/{name}", self._stream)
+        get("/v1/streams/{name}/entries", self._entries)
+        get("/v1/streams/{name}/tail", self._tail, allow_head=False)
+        app.router.add_post("/v1/route", self._route)
+        return app
+
+    async def _running(self, _: web.Application) -> AsyncIterator[None]:
+        self._warnings.start()
+        sampling = asyncio.get_running_loop().create_task(self._sample())
+        yield
+        sampling.cancel()
+        self._warnings.stop()
+
+    async def _end(self, _: web.Application) -> None:
+        await self._events.close()
+
+    async def _sample(self) -> None:
+        while True:
+            self._history.sample(time.monotonic(), self._node.totals())
+            await asyncio.sleep(PERIOD_SECONDS)
+
+    async def _index(self, _: web.Request) -> web.Response:
+        documents: dict[str, Mapping[str, Any]] = {}
+        for name, make in self._documents.live().items():
+            with suppress(Refusal):
+                documents[name] = await make()
+        headers = {**HEADERS, "Content-Security-Policy": self._page.policy}
+        text = self._page.html(documents)
+        return web.Response(text=text, content_type="text/html", headers=headers)
+
+    async def _scrape(self, _: web.Request) -> web.Response:
+        listed = None
+        with suppress(Refusal):  # while it starts or stops, the node has other figures to tell
+            listed = await self._streams.listed()
+        headers = {**HEADERS, "Content-Type": CONTENT_TYPE}
+        return web.Response(body=self._metrics.text(listed), headers=headers)
+
+    async def _list(self, _: web.Request) -> web.Response:
+        return json_answer([one._asdict() for one in PATHS])
+
+    async def _config(self, request: web.Request) -> web.Response:
+        self._gate.check(request)
+        return json_answer(await self._documents.config())
+
+    async def _stream(self, request: web.Request) -> web.Response:
+        return json_answer(await self._streams.stream(request.match_info["name"]))
+
+    async def _entries(self, request: web.Request) -> web.Response:
+        self._gate.check(request)
+        limit = _number(request, "limit", ENTRIES_MAX)
+        entries = await self._streams.entries(
+            request.match_info["name"],
+            partition=_number(request, "partition", 0),
+            index=_number(request, "index", 0) if "index" in request.query else None,
+            limit=min(limit, ENTRIES_MAX),
+        )
+        return json_answer({"entries": [entry_row(entry) for entry in entries]})
+
+    async def _tail(self, request: web.Request) -> web.StreamResponse:
+        self._gate.check(request)
+        return await self._events.tail(request, self._streams, request.match_info["name"])
+
+    async def _route(self, request: web.Request) -> web.Response:
+        self._gate.check(request)
+        if request.content_type != "application/json":
+            # The only one that a foreign page cannot send without asking first.
+            raise Refusal(415, "http.type", "Send application/json")
+        try:
+            asked = msgspec.json.decode(await request.read(), type=dict[str, str])
+        except msgspec.DecodeError:
+            raise Refusal(400, "http.body", 'Send {"route": "peer/core;echo"}') from None
+        if self._node.state != "ready":
+            raise Refusal(503, "node.state", f"The node is {self._node.state}")
+        if self._probing.locked():
+            raise Refusal(429, "route.busy", "Another route is being tried")
+        async with self._probing:
+            return json_answer(await probed(self._client(), asked.get("route", "")))
+
+
+async def listen_status(
+    node: Observation, client: Callable[[], Client], table: HttpListener
+) -> WebServer:
+    """Bind the `http` listener and serve a node's pages.
+
+    Raises:
+        ConfigError: the TLS certificate, its key or the token cannot be used.
+        TransportError: the address cannot be bound.
+    """
+    app = StatusSite(node, client, table).app()
+    return await listen_web(app, *table.address, tls=tls_context(table, "http"))
+
+
+def _answering(make: Callable[[], Awaitable[Any]]) -> Callable[..., Awaitable[web.Response]]:
+    async def answer(_: web.Request) -> web.Response:
+        return json_answer(await make())
+
+    return answer
+
+
+@web.middleware
+async def _answered(
+    request: web.Request,
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except Refusal as refusal:
+        return refused(refusal)
+
+
+def _number(request: web.Request, name: str, default: int) -> int:
+    """A number of the query, from 0 to 2**63."""
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise Refusal(400, "http.number", f"{name} is a number")
+    return int(text)

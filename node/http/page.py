@@ -1,0 +1,41 @@
+"""The status page: one file, whose own script and style are all that a browser may run or load."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any, Final
+
+from rillnode.node.http.plain import tables
+
+_TABLES: Final = "<!--tables-->"
+
+
+class Page:
+    """The page as it is in the package."""
+
+    def __init__(self) -> None:
+        file = files("rillnode.node").joinpath("page/index.html")
+        self._text = file.read_text(encoding="utf-8")
+        self.policy: Final = "; ".join((
+            "default-src 'none'",
+            f"script-src {_hashes(self._text, 'script')}",
+            f"style-src {_hashes(self._text, 'style')}",
+            "img-src data:",
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        ))  # fmt: skip
+
+    def html(self, documents: Mapping[str, Mapping[str, Any]]) -> str:
+        """The page, with tables for browsers that run no script."""
+        return self._text.replace(_TABLES, tables(documents))
+
+
+def _hashes(text: str, tag: str) -> str:
+    """The source expressions of a page's inline elements (CSP level 2, section 4.2.4)."""
+    found = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+    digests = (hashlib.sha256(one.encode()).digest() for one in found)
+    return " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in digests)

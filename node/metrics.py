@@ -1,0 +1,291 @@
+"""A node's metrics, in Prometheus' text format.
+
+Everything is counted anyway, as plain numbers; here they are read when somebody asks. Each node
+has a registry of its own. A label is never an address, a key or a name that strangers choose
+without bound: streams are capped by `[metrics] streams_max`, codes and classes are the program's.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+import rillnode
+from rillnode.node.http.streams import Listed, logs_of
+from rillnode.node.observation import Observation
+from rillnode.transports.meters import Histogram
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Described(NamedTuple):
+    """What a metric is called, what it means, and its labels."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+
+
+METRICS: Final = (
+    Described("rillnode_build_info", "gauge", ("version",), "1, with the version as label."),
+    Described("rillnode_uptime_seconds", "gauge", (), "Time since the node was made."),
+    Described("rillnode_ready", "gauge", ("check",), "1 for each check of /readyz that is right."),
+    Described(
+        "rillnode_messages_total", "counter", ("direction", "protocol"),
+        "Messages that links carried, as their protocol frames them.",
+    ),
+    Described(
+        "rillnode_message_bytes_total", "counter", ("direction", "protocol"),
+        "Bytes that links carried.",
+    ),
+    Described("rillnode_entries_appended_total", "counter", (), "Entries that became durable."),
+    Described("rillnode_entry_block_bytes_total", "counter", (), "Bytes of their blocks."),
+    Described(
+        "rillnode_undelivered_messages_total", "counter", ("reason",),
+        "Messages that reached nobody.",
+    ),
+    Described("rillnode_links", "gauge", ("state", "transport"), "Links that there are."),
+    Described(
+        "rillnode_handshakes_total", "counter", ("result", "transport"),
+        "Handshakes, by whether a link came of them: ok or failed.",
+    ),
+    Described(
+        "rillnode_handshake_seconds", "histogram", ("transport",),
+        "Time from connected to authenticated.",
+    ),
+    Described(
+        "rillnode_link_failures_total", "counter", ("code", "transport"),
+        "Links that failed or were refused, by error code.",
+    ),
+    Described(
+        "rillnode_decode_errors_total", "counter", ("code", "protocol"),
+        "Messages of open links that could not be decoded, by error code.",
+    ),
+    Described(
+        "rillnode_protocol_events_total", "counter", ("event", "protocol"),
+        "What Streamr's and NextGraph's connections and secure channels dropped or refused.",
+    ),
+    Described(
+        "rillnode_stream_last_index", "gauge", ("partition", "stream"),
+        "Index of the newest entry; -1 before the first.",
+    ),
+    Described("rillnode_stream_bytes", "gauge", ("stream",), "Data bytes that a stream keeps."),
+    Described("rillnode_stream_subscribers", "gauge", ("stream",), "Who follows a stream now."),
+    Described(
+        "rillnode_subscription_lag_messages", "gauge", ("consumer", "stream"),
+        "Entries after a consumer's saved position, all partitions together.",
+    ),
+    Described("rillnode_actors", "gauge", ("actor",), "Actors of a class."),
+    Described(
+        "rillnode_actor_mailbox_messages", "gauge", ("actor",), "Messages waiting in mailboxes."
+    ),
+    Described("rillnode_actor_handled_total", "counter", ("actor",), "Messages handled."),
+    Described("rillnode_actor_failures_total", "counter", ("actor",), "Handlers that raised."),
+    Described("rillnode_actor_restarts_total", "counter", ("actor",), "Instances made anew."),
+    Described(
+        "rillnode_actor_slowest_handle_seconds", "gauge", ("actor",),
+        "The longest that one message took since the start.",
+    ),
+    Described("rillnode_store_writable", "gauge", (), "1 while the store takes writes."),
+    Described("rillnode_store_pending_bytes", "gauge", (), "Bytes submitted, not yet durable."),
+    Described("rillnode_peer_links", "gauge", ("peer",), "Links open to a configured peer."),
+    Described(
+        "rillnode_spark_batches_total", "counter", ("sink",), "Batches that a sink has committed."
+    ),
+    Described("rillnode_spark_batch_rows", "gauge", ("sink",), "Rows of the newest batch."),
+    Described("rillnode_spark_batch_seconds", "gauge", ("sink",), "Time that batch took."),
+    Described("rillnode_spark_rows_behind", "gauge", ("sink",), "Entries not yet in the table."),
+    Described("rillnode_spark_job_starts_total", "counter", ("sink",), "Starts of a sink's job."),
+    Described(
+        "rillnode_spark_job_failures", "gauge", ("sink",),
+        "Ends of the job since it last made progress.",
+    ),
+)  # fmt: skip
+
+_OF_LINKS: Final = (
+    "rillnode_messages_total",
+    "rillnode_message_bytes_total",
+    "rillnode_handshakes_total",
+    "rillnode_links",
+    "rillnode_link_failures_total",
+)
+
+Sample = tuple[Sequence[str], float]
+
+
+class NodeMetrics(Collector):
+    """The metrics of one node."""
+
+    def __init__(self, node: Observation) -> None:
+        self._node = node
+        self._listed: Listed | None = None
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def text(self, listed: Listed | None) -> bytes:
+        """All metrics now; `listed` are the streams, as far as they could be read."""
+        self._listed = listed
+        return generate_latest(self._registry)
+
+    def describe(self) -> Iterable[Metric]:
+        """None in advance: the registry shall not ask a node that has not started."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """One family for each of `METRICS`, in their order."""
+        values = {**self._general(), **self._links(), **self._streams()}
+        values |= {**self._actors(), **self._sinks()}
+        for one in METRICS:
+            if one.kind == "histogram":
+                yield self._handshakes(one)
+                continue
+            family = CounterMetricFamily if one.kind == "counter" else GaugeMetricFamily
+            metric = family(one.name, one.text, labels=one.labels)
+            for labels, value in values[one.name]:
+                metric.add_metric(labels, value)
+            yield metric
+
+    def _general(self) -> dict[str, Iterable[Sample]]:
+        node = self._node
+        totals = node.totals()
+        status = node.parts.brokers.status()
+        counted = {**status, "ockam_channel": node.parts.channels.status()}
+        return {
+            "rillnode_build_info": [((rillnode.__version__,), 1)],
+            "rillnode_uptime_seconds": [((), node.uptime_seconds)],
+            "rillnode_ready": [((check.name,), check.ok) for check in node.checks()],
+            "rillnode_entries_appended_total": [((), totals.entries)],
+            "rillnode_entry_block_bytes_total": [((), totals.entry_bytes)],
+            "rillnode_undelivered_messages_total": _by_key(node.router.undelivered),
+            "rillnode_protocol_events_total": [
+                ((event, protocol), count)
+                for protocol, one in counted.items()
+                if one is not None
+                for event, count in one["counters"].items()
+            ],
+            "rillnode_decode_errors_total": [
+                ((code, protocol), count) for (protocol, code), count in node.malformed.items()
+            ],
+            "rillnode_store_writable": [((), node.health.writable)],
+            "rillnode_store_pending_bytes": [((), node.store.pending_bytes)],
+            "rillnode_peer_links": [
+                ((name,), peer["links"])
+                for name, peer in node.parts.peers.statuses().items()
+                if name in {table.name for table in node.config.peers}
+            ],
+        }
+
+    def _links(self) -> dict[str, list[Sample]]:
+        found: dict[str, dict[tuple[str, ...], float]] = {}
+
+        def add(name: str, labels: tuple[str, ...], value: float) -> None:
+            samples = found.setdefault(f"rillnode_{name}", {})
+            samples[labels] = samples.get(labels, 0) + value  # listener and dialler of one name
+
+        for group in self._node.groups():
+            name, total = group.transport, group.total()
+            add("messages_total", ("in", name), total.messages_in)
+            add("messages_total", ("out", name), total.messages_out)
+            add("message_bytes_total", ("in", name), total.bytes_in)
+            add("message_bytes_total", ("out", name), total.bytes_out)
+            add("handshakes_total", ("ok", name), group.opened)
+            add("handshakes_total", ("failed", name), group.unproven)
+            states = group.states()
+            for state in ("handshake", "open", "closing"):
+                add("links", (state, name), states[state])
+            for code, count in group.counters.items():
+                add("link_failures_total", (code, name), count)
+        return {name: list(found.get(name, {}).items()) for name in _OF_LINKS}
+
+    def _handshakes(self, described: Described) -> HistogramMetricFamily:
+        metric = HistogramMetricFamily(described.name, described.text, labels=described.labels)
+        merged: dict[str, Histogram] = {}
+        for group in self._node.groups():
+            one = group.handshakes
+            total = merged.setdefault(group.transport, Histogram(one.bounds))
+            total.counts = [a + b for a, b in zip(total.counts, one.counts, strict=True)]
+            total.total += one.total
+        for transport, one in merged.items():
+            below = 0
+            buckets: list[tuple[str, float]] = []
+            for bound, count in zip((*one.bounds, "+Inf"), one.counts, strict=True):
+                below += count
+                buckets.append((str(bound), below))
+            metric.add_metric((transport,), buckets, one.total)
+        return metric
+
+    def _streams(self) -> dict[str, list[Sample]]:
+        listed, subscribers = self._listed, self._node.subscribers
+        streams = () if listed is None else listed.streams
+        lags: dict[tuple[str, str], float] = {}
+        limit = self._node.config.metrics.streams_max
+        for one in () if listed is None else listed.consumers:
+            labels = (one.key.client_id, one.key.stream)
+            if labels in lags or len(lags) < limit:
+                lags[labels] = lags.get(labels, 0) + one.lag
+        return {
+            "rillnode_stream_last_index": [
+                ((str(partition), record.name), extent.next_index - 1)
+                for record, extents in streams
+                for partition, extent in enumerate(extents)
+            ],
+            "rillnode_stream_bytes": [
+                ((record.name,), sum(extent.data_bytes for extent in extents))
+                for record, extents in streams
+            ],
+            "rillnode_stream_subscribers": [
+                ((record.name,), sum(subscribers.of(log) for log in logs_of(record)))
+                for record, _ in streams
+            ],
+            "rillnode_subscription_lag_messages": list(lags.items()),
+        }
+
+    def _actors(self) -> dict[str, list[Sample]]:
+        rows = [((name,), kind) for name, kind in self._node.system.stats().items()]
+        return {
+            "rillnode_actors": [(name, kind.cells) for name, kind in rows],
+            "rillnode_actor_mailbox_messages": [(name, kind.mailbox_depth) for name, kind in rows],
+            "rillnode_actor_handled_total": [(name, kind.handled) for name, kind in rows],
+            "rillnode_actor_failures_total": [(name, kind.failures) for name, kind in rows],
+            "rillnode_actor_restarts_total": [(name, kind.restarts) for name, kind in rows],
+            "rillnode_actor_slowest_handle_seconds": [
+                (name, kind.slowest_handler_seconds) for name, kind in rows
+            ],
+        }
+
+    def _sinks(self) -> dict[str, list[Sample]]:
+        sinks = [((name,), one) for name, one in self._node.parts.sinks.statuses().items()]
+
+        def reported(key: str) -> list[Sample]:
+            # A job says what it likes; only numbers can be told on.
+            found: list[tuple[tuple[str], Any]] = [
+                (name, one["report"].get(key)) for name, one in sinks
+            ]
+            return [(name, value) for name, value in found if isinstance(value, int | float)]
+
+        # Batches are numbered from 0; one that waits for rows has the number of the next.
+        running = {name for name, one in sinks if one["report"].get("state") == "running"}
+
+        return {
+            "rillnode_spark_batches_total": [
+                (name, batch + (name in running)) for name, batch in reported("batch")
+            ],
+            "rillnode_spark_batch_rows": reported("rows"),
+            "rillnode_spark_batch_seconds": reported("seconds"),
+            "rillnode_spark_rows_behind": [(name, one["rows_behind"]) for name, one in sinks],
+            "rillnode_spark_job_starts_total": [(name, one["starts"]) for name, one in sinks],
+            "rillnode_spark_job_failures": [(name, one["failures"]) for name, one in sinks],
+        }
+
+
+def _by_key(counts: Mapping[str, int]) -> list[Sample]:
+    return [((key,), count) for key, count in counts.items()]

@@ -1,0 +1,217 @@
+"""What there is to see of a node: whether it is ready, and how its parts are."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+import msgspec
+
+import rillnode
+from rillnode.actors.peers.connection import PeerContext
+from rillnode.actors.router import Router
+from rillnode.actors.storage import LogStore, StoreHealth
+from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.streams.subscribers import Subscribers
+from rillnode.actors.system import AsyncioSystemBase
+from rillnode.node.brokers import Brokers, Listening
+from rillnode.node.channels import Channels
+from rillnode.node.config import Config
+from rillnode.node.http.history import Totals
+from rillnode.node.overlay import Overlay
+from rillnode.node.peers import Peers
+from rillnode.node.sinks import Sinks
+from rillnode.transports.groups import LinkGroup
+
+State = Literal["new", "starting", "ready", "draining", "stopped"]
+
+LINKS_LISTED_MAX: Final = 200
+"""Links in one document. Own choice: what people look through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must be right for the node to be ready."""
+
+    name: str
+    ok: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The parts of a node that are looked at.
+
+    Attributes:
+        links: the bound listeners by name; filled while the node starts.
+    """
+
+    links: Mapping[str, Listening]
+    peers: Peers
+    channels: Channels
+    brokers: Brokers
+    sinks: Sinks
+    overlay: Overlay
+
+
+class Observation:
+    """How one node is; all calls on the loop's thread.
+
+    Attributes:
+        state: where the node is in its life; the node sets it.
+        health: what the store last told of itself; the node sets it.
+    """
+
+    def __init__(self, config: Config, identity: str, parts: Parts) -> None:
+        self.config = config
+        self.identity = identity
+        self.parts = parts
+        self.state: State = "new"
+        self.health = StoreHealth(writable=False, reason="the store is not open yet")
+        self._started_at = time.monotonic()
+        self._streams: StreamContext | None = None
+        self._connections: PeerContext | None = None
+
+    def begin(self, system: AsyncioSystemBase, router: Router, store: LogStore) -> None:
+        """Take what the node makes at its start; before anything else is asked but `state`."""
+        self.system = system
+        self.router = router
+        self.store = store
+
+    def spawned(self, streams: StreamContext, connections: PeerContext) -> None:
+        """Take what the node's actors share, once there is any."""
+        self._streams = streams
+        self._connections = connections
+
+    @property
+    def subscribers(self) -> Subscribers:
+        """How many follow each log."""
+        return Subscribers() if self._streams is None else self._streams.subscribers
+
+    @property
+    def uptime_seconds(self) -> float:
+        """Time since the node was made."""
+        return time.monotonic() - self._started_at
+
+    @property
+    def malformed(self) -> Mapping[tuple[str, str], int]:
+        """Messages that could not be decoded, by protocol and error code."""
+        return {} if self._connections is None else self._connections.malformed
+
+    def groups(self) -> Iterator[LinkGroup]:
+        """The links by where they come from: listeners, then what is dialled."""
+        for listener in self.parts.links.values():
+            if listener.group is not None:
+                yield listener.group
+        yield from self.parts.peers.groups()
+
+    def totals(self) -> Totals:
+        """What the node did since its start."""
+        appended = None if self._streams is None else self._streams.appended
+        meters = [(group.total(), len(group)) for group in self.groups()]
+        return Totals(
+            entries=0 if appended is None else appended.entries,
+            entry_bytes=0 if appended is None else appended.block_bytes,
+            messages_in=sum(meter.messages_in for meter, _ in meters),
+            messages_out=sum(meter.messages_out for meter, _ in meters),
+            bytes_in=sum(meter.bytes_in for meter, _ in meters),
+            bytes_out=sum(meter.bytes_out for meter, _ in meters),
+            undelivered=self.router.undelivered.total(),
+            links=sum(count for _, count in meters),
+        )
+
+    def links(self) -> dict[str, Any]:
+        """The open links and the newest failures, as a JSON document."""
+        rows: list[dict[str, Any]] = []
+        failed: list[dict[str, Any]] = []
+        count = 0
+        for group in self.groups():
+            count += len(group)
+            for view in group.views():
+                if len(rows) == LINKS_LISTED_MAX:
+                    break
+                rows.append(asdict(view))
+            now = group.clock.monotonic()
+            failed += [
+                {
+                    "protocol": group.transport,
+                    "remote": one.remote,
+                    "code": one.code,
+                    "text": one.text,
+                    "seconds_ago": round(now - one.at, 1),
+                }
+                for one in group.failures
+            ]
+        failed.sort(key=lambda one: one["seconds_ago"])
+        return {"links": rows, "count": count, "listed_max": LINKS_LISTED_MAX, "failed": failed}
+
+    def actors(self) -> dict[str, Any]:
+        """Who supervises whom, class by class: each after its parent, as a JSON document."""
+        stats = self.system.stats()
+        children: dict[str | None, list[str]] = {}
+        for name, kind in sorted(stats.items(), key=lambda item: item[0].rpartition(".")[2]):
+            has_parent = kind.parent in stats and kind.parent != name
+            children.setdefault(kind.parent if has_parent else None, []).append(name)
+        rows: list[dict[str, Any]] = []
+
+        def add(name: str, depth: int) -> None:
+            row = {"class": name.rpartition(".")[2], "module": name.rpartition(".")[0]}
+            rows.append({**row, "depth": depth, **asdict(stats[name])})
+            for child in children.pop(name, ()):
+                add(child, depth + 1)
+
+        for root in children.pop(None, []):
+            add(root, 0)
+        return {"actors": rows}
+
+    def checks(self) -> list[Check]:
+        """What must be right for the node to be ready."""
+        state = self.state
+        reasons = {"draining": "the node is stopping", "starting": "the node is starting"}
+        checks = [
+            Check("node", state == "ready", reasons.get(state, state)),
+            Check("store", self.health.writable, self.health.reason),
+        ]
+        sinks = self.parts.sinks
+        failing = sinks.failing()
+        checks += [
+            Check(f"sink {name}", name not in failing, failing.get(name, ""))
+            for name in sinks.statuses()
+        ]
+        return checks
+
+    def status(self) -> dict[str, Any]:
+        """How the node is, as a JSON document."""
+        parts = self.parts
+        return {
+            "name": self.config.name,
+            "identity": self.identity,
+            "version": rillnode.__version__,
+            "state": self.state,
+            "uptime_seconds": round(self.uptime_seconds, 1),
+            "checks": [msgspec.to_builtins(check) for check in self.checks()],
+            "listeners": {
+                name: {
+                    "address": listener.address,
+                    "links": listener.link_count,
+                    "errors": dict(listener.counters),
+                }
+                for name, listener in parts.links.items()
+            },
+            "store": {
+                "writable": self.health.writable,
+                "reason": self.health.reason,
+                "pending_bytes": self.store.pending_bytes,
+            },
+            "undelivered": dict(self.router.undelivered),
+            "actors": msgspec.to_builtins(self.system.stats()),
+            "peers": parts.peers.statuses(),
+            "channels": parts.channels.status(),
+            "overlay": parts.overlay.status(),
+            **parts.brokers.status(),
+            "sinks": parts.sinks.statuses(),
+        }
+
+    def status_document(self) -> bytes:
+        """`status`, as JSON text."""
+        return msgspec.json.encode(self.status())

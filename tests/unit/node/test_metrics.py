@@ -1,0 +1,119 @@
+"""The dashboard and the alert rules ask for metrics that there are, and the reference tells all."""
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from rillnode.actors.router import Router
+from rillnode.actors.sink_job import SinkStatus
+from rillnode.actors.storage.memory import MemoryLogStore
+from rillnode.actors.system import AsyncioSystemBase
+from rillnode.node.config import Config
+from rillnode.node.metrics import METRICS, NodeMetrics
+from rillnode.node.runtime import Node
+
+ROOT: Final = Path(__file__).parents[3]
+DASHBOARD: Final = ROOT / "configs" / "grafana-dashboard.json"
+RULES: Final = ROOT / "configs" / "prometheus-rules.yml"
+PROMTOOL: Final = shutil.which("promtool")
+PROCESS: Final = {
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "process_open_fds",
+    "process_max_fds",
+}
+
+KNOWN: Final = {one.name: set(one.labels) for one in METRICS} | {
+    f"{one.name}_{part}": {*one.labels, "le"}
+    for one in METRICS
+    if one.kind == "histogram"
+    for part in ("bucket", "count", "sum")
+}
+
+
+def expressions() -> list[str]:
+    panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    found = [target["expr"] for panel in panels for target in panel["targets"]]
+    # An expression stands in one line, or folded in those below that are indented more.
+    rules = re.findall(r"expr: (?:>-\n)?(.*?)\n +(?:for|labels):", RULES.read_text(), re.DOTALL)
+    assert len(rules) == RULES.read_text().count("- alert:")
+    return found + rules
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_every_metric_and_label_exists(expression: str) -> None:
+    names = set(re.findall(r"\b(?:rillnode|process)_[a-z_]+", expression))
+    assert names or expression.startswith("up{")
+    assert names <= KNOWN.keys() | PROCESS
+    labels = {"instance", "job"}.union(*(KNOWN.get(name, set()) for name in names))
+    for group in re.findall(r"by \(([a-z, ]+)\)", expression):
+        assert set(group.split(", ")) <= labels
+    for matchers in re.findall(r"\{([^}]*)\}", expression):
+        assert set(re.findall(r"([a-z]+)=", matchers)) <= labels
+
+
+def test_legends_and_annotations_name_labels_that_exist() -> None:
+    labels = set[str]().union(*KNOWN.values()) | {"instance", "job"}
+    panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    for panel in panels:
+        for target in panel["targets"]:
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels
+    assert set(re.findall(r"\$labels\.(\w+)", RULES.read_text())) <= labels
+
+
+def test_sinks_are_told_of_as_their_jobs_report(tmp_path: Path) -> None:
+    reports: dict[str, dict[str, Any]] = {
+        "busy": {"batch": 7, "state": "running", "rows": 40, "seconds": 0.5},
+        "idle": {"batch": 8, "state": "waiting"},
+        "new": {},
+        "odd": {"batch": "many", "state": "running", "rows": None},
+    }
+    node = Node(Config(name="a", data_dir=tmp_path))
+    observed = node._observed  # pyright: ignore[reportPrivateUsage]
+    statuses = observed.parts.sinks._statuses  # pyright: ignore[reportPrivateUsage]
+    for name, report in reports.items():
+        statuses[name] = SinkStatus(rows_behind=3, report=report)
+
+    async def text() -> str:
+        system = AsyncioSystemBase()
+        store = MemoryLogStore(complete=lambda _: None, on_health=lambda _: None)
+        observed.begin(system, Router(system), store)
+        return NodeMetrics(observed).text(None).decode()
+
+    lines = asyncio.run(text()).splitlines()
+    for metric, values in {
+        "rillnode_spark_batches_total": {"busy": 8, "idle": 8},
+        "rillnode_spark_batch_rows": {"busy": 40},
+        "rillnode_spark_batch_seconds": {"busy": 0.5},
+        "rillnode_spark_rows_behind": dict.fromkeys(reports, 3),
+    }.items():
+        told = [line for line in lines if line.startswith(metric + "{")]
+        assert told == [f'{metric}{{sink="{name}"}} {float(n)}' for name, n in values.items()]
+
+
+def test_panels_do_not_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    ids: set[int] = set()
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        at = panel["gridPos"]
+        cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
+        assert not cells & taken, panel["title"]
+        assert at["x"] + at["w"] <= 24
+        taken |= cells
+        ids.add(panel["id"])
+    assert len(ids) == len(json.loads(DASHBOARD.read_text())["panels"])
+
+
+@pytest.mark.skipif(
+    PROMTOOL is None, reason="no promtool: tests/integration/browser/install.sh installs it"
+)
+def test_promtool_takes_the_rules() -> None:
+    assert PROMTOOL is not None
+    done = subprocess.run([PROMTOOL, "check", "rules", RULES], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
