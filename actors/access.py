@@ -67,6 +67,14 @@ class Access:
         self._grants.append((grant, who, streams))
         self._changed()
 
+    def replace(self, old: Iterable[Grant], new: Iterable[Grant]) -> None:
+        """Let `new` stand for what was granted as `old`; other grants stay."""
+        gone = set(old)
+        self._grants = [held for held in self._grants if held[0] not in gone]
+        for grant in new:
+            self.add(grant)
+        self._changed()
+
     def revoke(self, who: str) -> None:
         """Take back every grant that names exactly `who`."""
         self._grants = [held for held in self._grants if held[0].who != who]

@@ -28,6 +28,7 @@ class ActorStats:
         failures: handlers that raised; `failure_reasons` counts them by exception class.
         last_failure: the newest failure's exception class and text.
         mailbox_depth: messages waiting now, in all mailboxes together.
+        parent: the class that made the newest of them; None for actors without a parent.
     """
 
     cells: int
@@ -39,6 +40,7 @@ class ActorStats:
     restarts: int
     mailbox_depth: int
     slowest_handler_seconds: float
+    parent: str | None
 
 
 class ActorKind:
@@ -51,6 +53,7 @@ class ActorKind:
         is_worker: whether its instances have the hooks of `Worker`.
         awake: cells to look at when idle instances are sought.
         looking: whether the next look has been scheduled.
+        parent: the kind of the newest instance's parent.
     """
 
     __slots__ = (
@@ -66,6 +69,7 @@ class ActorKind:
         "mailbox_messages_max",
         "name",
         "on_failure",
+        "parent",
         "restart_window_seconds",
         "restarts",
         "restarts_max",
@@ -100,6 +104,7 @@ class ActorKind:
         self.last_failure = ""
         self.awake: deque[Cell] = deque()
         self.looking = False
+        self.parent: ActorKind | None = None
 
     def failed(self, error: BaseException) -> None:
         """Count a failure and keep its reason."""
@@ -118,6 +123,7 @@ class ActorKind:
             restarts=self.restarts,
             mailbox_depth=mailbox_depth,
             slowest_handler_seconds=self.slowest_seconds,
+            parent=None if self.parent is None else self.parent.name,
         )
 
 

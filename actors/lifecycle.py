@@ -122,6 +122,8 @@ class Lifecycle:
         instance._myRef = cell
         cell.instance = instance
         kind.instances += 1
+        if cell.parent is not None:
+            kind.parent = cell.parent.kind
         if isinstance(instance, Worker):
             try:
                 instance.started()

@@ -79,8 +79,8 @@ class FramedLink(Link, Protocol):
         """Frame messages, in order, as every link of this listener takes them."""
         ...
 
-    def send_framed(self, framed: bytes) -> None:
-        """Send what `frame` has made; no-op once closed."""
+    def send_framed(self, framed: bytes, count: int) -> None:
+        """Send what `frame` has made of `count` messages; no-op once closed."""
         ...
 
 

@@ -76,10 +76,24 @@ class Quotas:
     """
 
     def __init__(self, quotas: Sequence[Quota], clock: Clock) -> None:
-        self.enabled = bool(quotas)
-        self._quotas = [(re.compile(translate(quota.who)), quota) for quota in quotas]
         self._clock = clock
         self._usages: OrderedDict[str, Usage | None] = OrderedDict()
+        self.set(quotas)
+
+    def set(self, quotas: Sequence[Quota]) -> None:
+        """Let other quotas hold from now on; what is counted stays counted.
+
+        Streams of principals that had no quota before were not counted: tell of them by `found`.
+        """
+        self.enabled = bool(quotas)
+        self._quotas = [(re.compile(translate(quota.who)), quota) for quota in quotas]
+        for principal, usage in tuple(self._usages.items()):
+            quota = self._quota_of(principal)
+            if usage is None or quota is None:
+                del self._usages[principal]
+            elif usage.quota != quota:
+                usage.quota = quota
+                usage.credit_bytes = (quota.push_bytes_per_second or 0) * BURST_SECONDS
 
     def usage(self, principal: str) -> Usage | None:
         """What a principal has taken; None where no quota is set for it. The first match counts."""
@@ -178,13 +192,16 @@ class Quotas:
         return True
 
     def _new_usage(self, principal: str) -> Usage | None:
+        quota = self._quota_of(principal)
+        if quota is None:
+            return None
+        credit = (quota.push_bytes_per_second or 0) * BURST_SECONDS
+        return Usage(quota, credit, self._clock.monotonic())
+
+    def _quota_of(self, principal: str) -> Quota | None:
         if principal == NODE_PRINCIPAL:
             return None
-        for who, quota in self._quotas:
-            if who.match(principal):
-                credit = (quota.push_bytes_per_second or 0) * BURST_SECONDS
-                return Usage(quota, credit, self._clock.monotonic())
-        return None
+        return next((quota for who, quota in self._quotas if who.match(principal)), None)
 
     def _forget_one(self) -> None:
         """Drop the longest known principal that owns nothing; who owns streams stays."""

@@ -107,8 +107,6 @@ def check_body(count: int, body: bytes | memoryview, flags: int = 0) -> None:
         )
     columns = 2 if flags & FLAG_META else 1
     table = 4 * count * columns
-    if len(body) < table:
-        raise CodecError("codec.truncated", "block ends inside its lengths", offset=len(body))
     lengths = _read_words(body, count * columns)
     if max(lengths) > ENTRY_BYTES_MAX:
         raise CodecError("entries.size", f"an entry holds at most {ENTRY_BYTES_MAX} bytes")
@@ -172,15 +170,18 @@ def decode_header(value: bytes) -> BlockHeader:
 
 
 def items_of(value: bytes) -> list[bytes]:
-    """The data of every entry of a stored block, in order (one slice per entry)."""
-    count = int.from_bytes(value[:4], "little")
-    start = HEADER_BYTES + 4 * count * (2 if value[5] & FLAG_META else 1)
-    ends = list(accumulate(_read_words(value, count, HEADER_BYTES), initial=start))
-    return [value[a:b] for a, b in pairwise(ends)]
+    """The data of every entry of a stored block, in order (one slice per entry).
+
+    Raises:
+        CodecError: `codec.truncated`, the block is shorter than its lengths say.
+    """
+    header = decode_header(value)
+    start = HEADER_BYTES + 4 * header.count * (2 if header.flags & FLAG_META else 1)
+    return _cut(value, _read_words(value, header.count, HEADER_BYTES), start)
 
 
 def lengths_of(value: bytes) -> "array[int]":
-    """The data length of every entry of a stored block."""
+    """The data length of every entry of a stored block; raises as `items_of` does."""
     return _read_words(value, int.from_bytes(value[:4], "little"), HEADER_BYTES)
 
 
@@ -190,7 +191,7 @@ def entries_of(
     """The entries of a block with `first <= index < until`, ascending.
 
     Raises:
-        CodecError: the block's kind is unknown.
+        CodecError: the block's kind is unknown, or it is shorter than its lengths say.
     """
     header = decode_header(block.value)
     items = items_of(block.value)
@@ -215,7 +216,13 @@ def entries_of(
 def _metas_of(value: bytes, header: BlockHeader) -> list[bytes]:
     table = HEADER_BYTES + 4 * header.count
     start = table + 4 * header.count + sum(_read_words(value, header.count, HEADER_BYTES))
-    ends = list(accumulate(_read_words(value, header.count, table), initial=start))
+    return _cut(value, _read_words(value, header.count, table), start)
+
+
+def _cut(value: bytes, lengths: "array[int]", start: int) -> list[bytes]:
+    ends = list(accumulate(lengths, initial=start))
+    if ends[-1] > len(value):
+        raise CodecError("codec.truncated", "block ends inside its entries", offset=len(value))
     return [value[a:b] for a, b in pairwise(ends)]
 
 
@@ -228,7 +235,10 @@ def _words(values: Iterator[int]) -> bytes:
 
 def _read_words(source: bytes | memoryview, count: int, offset: int = 0) -> "array[int]":
     words = array("I")
-    words.frombytes(memoryview(source)[offset : offset + 4 * count])
+    end = offset + 4 * count
+    if end > len(source):
+        raise CodecError("codec.truncated", "block ends inside its lengths", offset=len(source))
+    words.frombytes(memoryview(source)[offset:end])
     if sys.byteorder == "big":
         words.byteswap()
     return words

@@ -84,6 +84,17 @@ def parse_identity(text: str) -> bytes:
     return _from_hex(text, "an identity")
 
 
+def parse_identities(text: str) -> tuple[bytes, ...]:
+    """Read the public keys of identities with commas between them: any of these is meant.
+
+    A node that changes its identity has two for a time: the old one and the new one.
+
+    Raises:
+        ConfigError: none, or one that is not 64 hex digits.
+    """
+    return tuple(parse_identity(one) for one in text.split(","))
+
+
 def verify(public_key: bytes, message: bytes, signature: bytes) -> bool:
     """Whether `signature` was made over `message` with the secret of `public_key`.
 

@@ -67,6 +67,24 @@ STREAMR_INTEGER_MAX: Final = 9_007_199_254_740_991
 STREAMR_NODES_MAX: Final = 1_024
 """Addresses or neighbours in one list. Own choice: 250 times the usual degree of 4."""
 
+NODE_ADDRESS_CHARS_MAX: Final = 512
+"""Address of an overlay node. Own choice: a host's name has at most 253 characters."""
+
+OVERLAY_DEGREE: Final = 4
+"""Neighbours of a node in a stream partition's overlay; streamr-network."""
+
+OVERLAY_DEGREE_MAX: Final = 64
+"""Own choice: a message costs a node as many copies as it has neighbours."""
+
+OVERLAY_NODES_MAX: Final = 16_384
+"""Nodes that one tracker takes. Own choice."""
+
+OVERLAY_STREAMS_MAX: Final = 65_536
+"""Stream partitions that one tracker keeps overlays of. Own choice; about 1 kB each and up."""
+
+OVERLAY_RESENDS_MAX: Final = 32
+"""Answers to other nodes that one stream partition prepares at one time. Own choice."""
+
 STREAMR_GAPS_MAX: Final = 10_000
 """Gaps of one message chain; streamr-network 22."""
 
@@ -259,6 +277,13 @@ length of which the rest never comes, and every later message would be taken for
 DRAIN_SECONDS_MAX: Final = 30.0
 """How long a reader may leave its outgoing bytes above the high mark before it is closed."""
 
+HTTP_HEAD_SECONDS_MAX: Final = 10.0
+"""From an HTTP connection's begin to the end of its first request's head. Own choice."""
+
+HTTP_IDLE_CLOSE_SECONDS: Final = 60.0
+"""How long an HTTP connection may wait for the end of its next request's head. Own choice: clients
+that keep connections for reuse do so for some seconds."""
+
 CHANNEL_IDLE_SECONDS: Final = 600.0
 """After this time without a message a secure channel is closed; its protocol has no pings."""
 
@@ -286,6 +311,11 @@ MAILBOX_MESSAGES_MAX: Final = 10_000
 CONNECTIONS_MAX: Final = 20_000
 CONNECTIONS_PER_ADDRESS_MAX: Final = 10_000
 SUBSCRIPTIONS_PER_LINK_MAX: Final = 10_000
+
+HTTP_CONNECTIONS_MAX: Final = 4_096
+HTTP_CONNECTIONS_PER_ADDRESS_MAX: Final = 2_048
+"""Connections of one listener that are no WebSockets. Own choice: one takes about 15 kB, and a
+thousand clients that connect at once are let in."""
 
 DIALLED_LINKS_MAX: Final = 1_024
 """Links that a node has dialled, and addresses that it knows without configuration."""

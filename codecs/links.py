@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from rillnode.codecs.streamr.node_address import ReleasedPeer
+
 WireFormat = Literal["bare", "cbor"]
 """How the wire messages of a link are written: in BARE, or in CBOR as Ockam's nodes since 2024."""
 
@@ -18,6 +20,7 @@ class LinkInfo:
         dialled: whether this side opened it.
         message_bytes_max: largest wire message that the peer takes.
         wire_format: what its frames hold.
+        claim: who a peer says that it is, where its protocol proves nothing.
     """
 
     principal: str
@@ -26,3 +29,4 @@ class LinkInfo:
     dialled: bool
     message_bytes_max: int
     wire_format: WireFormat = "bare"
+    claim: ReleasedPeer | None = None

@@ -23,6 +23,7 @@ to these addresses:
 | rillnode_load_index, rillnode_save_index | `stream_index` | SavedPosition |
 | rillnode_list_indexes | `stream_index` | IndexList |
 | rillnode_status | `node` | Document |
+| rillnode_checkpoint | `backup` | Document: `{"path": ...}` of the store's copy |
 | rillnode_sink_ends | `spark_sink/<name>` | SinkEnds |
 | rillnode_sink_read | `spark_sink/<name>` | Blocks |
 | rillnode_sink_commit, rillnode_sink_report | `spark_sink/<name>` | Done |
@@ -43,6 +44,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     BlocksResponse as BlocksResponse,
+)
+from rillnode.codecs.native_messages import (
+    CheckpointRequest as CheckpointRequest,
 )
 from rillnode.codecs.native_messages import (
     CreditRequest as CreditRequest,
@@ -172,6 +176,7 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_save_index": SaveIndexRequest,
     "rillnode_list_indexes": ListIndexesRequest,
     "rillnode_status": StatusRequest,
+    "rillnode_checkpoint": CheckpointRequest,
     "rillnode_sink_ends": SinkEndsRequest,
     "rillnode_sink_read": SinkReadRequest,
     "rillnode_sink_commit": SinkCommitRequest,
@@ -191,6 +196,10 @@ _RESPONSES: Final[dict[str, type[Response]]] = {
     "rillnode_done": DoneResponse,
     "rillnode_failure": Failure,
 }
+
+
+TAGS: Final = frozenset((*_REQUESTS, *_RESPONSES))
+"""The names of these protocols, as envelopes have them."""
 
 
 def _envelope(tag: str) -> bytes:

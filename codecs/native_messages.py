@@ -132,6 +132,13 @@ class StatusRequest:
 
 
 @dataclass(slots=True)
+class CheckpointRequest:
+    """Have the node copy its store beside itself, for a backup on the node's machine."""
+
+    request_id: UInt
+
+
+@dataclass(slots=True)
 class SinkEndsRequest:
     """Ask for the extents of all partitions that a sink takes from."""
 
@@ -140,7 +147,11 @@ class SinkEndsRequest:
 
 @dataclass(slots=True)
 class SinkReadRequest:
-    """Read whole blocks that hold `index` to `until` of one of a sink's partitions."""
+    """Read whole blocks that hold `index` to `until` of one of a sink's partitions.
+
+    `created_at` is that of the stream that is meant, as SinkEnd has it; 0 is whichever has the name
+    now. What a stream had that was removed since is answered as trimmed.
+    """
 
     request_id: UInt
     stream: str
@@ -148,6 +159,7 @@ class SinkReadRequest:
     index: UInt
     until: UInt
     bytes_max: UInt
+    created_at: UInt
 
 
 @dataclass(slots=True)
@@ -284,7 +296,7 @@ class ListIndexesResponse:
 
 @dataclass(slots=True)
 class DocumentResponse:
-    """Answers StatusRequest: JSON text."""
+    """Answers StatusRequest and CheckpointRequest: JSON text."""
 
     request_id: UInt
     document: bytes
@@ -292,9 +304,13 @@ class DocumentResponse:
 
 @dataclass(slots=True)
 class SinkEnd:
-    """The committed extent of one of a sink's partitions."""
+    """The committed extent of one of a sink's partitions.
+
+    A stream that was removed and made anew has another `created_at`, milliseconds since 1970.
+    """
 
     stream: str
+    created_at: UInt
     partition: UInt
     first_index: UInt
     next_index: UInt
@@ -340,6 +356,7 @@ Request = (
     | SaveIndexRequest
     | ListIndexesRequest
     | StatusRequest
+    | CheckpointRequest
     | SinkEndsRequest
     | SinkReadRequest
     | SinkCommitRequest

@@ -64,8 +64,9 @@ class NoiseLink:
     ) -> "NoiseLink":
         """The side that dials.
 
-        `node_identity` (hex) is the node to expect; without it, any node is taken for the right
-        one. `ephemeral` and `rekey_records` are for tests; both sides need the same of the latter.
+        `node_identity` (hex; several have commas between) is the node to expect; without it, any
+        node is taken for the right one. `ephemeral` and `rekey_records` are for tests; both sides
+        need the same of the latter.
         """
         output = bytearray()
         local = Local(identity, output, ephemeral, rekey_records)

@@ -25,7 +25,7 @@ from rillnode.codecs.keys import (
     PUBLIC_KEY_BYTES,
     SIGNATURE_BYTES,
     Identity,
-    parse_identity,
+    parse_identities,
     verify,
     x25519_form,
 )
@@ -96,17 +96,18 @@ class Local(NamedTuple):
 
 def initiate(local: Local, node_identity: str | None, suite: Suite) -> Steps:
     """The side that dials; any node is the right one where none is expected."""
-    expected = None if node_identity is None else parse_identity(node_identity)
+    expected = None if node_identity is None else parse_identities(node_identity)
     handshake = local.handshake(suite, initiator=True)
     local.output.extend(_preamble(suite))
     local.send(handshake.write(b""))
 
     said = handshake.hash
     remote = _proved(handshake, said, handshake.read((yield from _frame(_MESSAGE_2_BYTES))))
-    if expected is not None and remote != expected:
+    if expected is not None and remote not in expected:
+        wanted = " or ".join(one.hex() for one in expected)
         raise HandshakeError(
             "noise.wrong_node",
-            f"the node there is {remote.hex()}, not {expected.hex()}: check the address and the "
+            f"the node there is {remote.hex()}, not {wanted}: check the address and the "
             "node's identity; if both are right, something sits between",
         )
     local.send(handshake.write(_proof(local.identity, handshake)))

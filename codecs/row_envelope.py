@@ -74,6 +74,8 @@ def decode_row(payload: bytes) -> tuple[RowId, bytes]:
                 return row_id, a2b_base64(text, strict_mode=True)
             case _:
                 raise CodecError("row.envelope", "an envelope holds one of data and data_base64")
+    except RecursionError:
+        raise CodecError("row.envelope", "not the envelope of a row: nested too deeply") from None
     except (msgspec.DecodeError, UnicodeError, Base64Error, ValueError) as error:
         raise CodecError("row.envelope", f"not the envelope of a row: {error}") from None
 

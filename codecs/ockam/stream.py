@@ -308,6 +308,8 @@ _RESPONSE_NAMES: Final[dict[str, type]] = {
     "stream_index_partitioned": PartitionIndexResponse,
     "error": ErrorResponse,
 }
+TAGS: Final = frozenset((*_REQUEST_NAMES, *_RESPONSE_NAMES))
+"""The names of all these protocols."""
 _CODECS: Final[dict[type, Codec[Any]]] = {
     **dict.fromkeys(
         (GetIndexRequest, SaveIndexRequest), Codec[Any](GetIndexRequest | SaveIndexRequest)

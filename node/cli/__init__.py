@@ -16,7 +16,11 @@ from rillnode import __version__
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.cli import (
     apikey,
+    backup,
+    bench,
+    completion,
     config,
+    doctor,
     index,
     init,
     key,
@@ -24,11 +28,17 @@ from rillnode.node.cli import (
     nextgraph,
     peer,
     pipeline,
+    restore,
+    route,
     run,
+    short,
     sim,
     sink,
     status,
+    store,
     stream,
+    top,
+    verify,
 )
 from rillnode.node.cli.failures import Exit, exit_code, next_step
 from rillnode.node.cli.parsing import Parser, UsageError
@@ -43,10 +53,13 @@ _ABOUT = """rillnode: an actor-model node for event streams.
 """
 
 _NOUNS = (
-    init, run, status, stream, index, message, peer, sink, pipeline,
-    key, apikey, nextgraph, config, sim,
+    init, run, status, top, stream, short, index, message, peer, route, sink, pipeline,
+    key, apikey, nextgraph, config, backup, restore, verify, store,
+    doctor, bench, sim, completion,
 )  # fmt: skip
 """In the order of the help."""
+
+_OTHERS_WRITE = 0o022
 
 
 def build_parser() -> Parser:
@@ -75,6 +88,8 @@ def main(argv: Sequence[str] | None = None, terminal: Terminal | None = None) ->
     except SystemExit as done:  # --help, --version
         return Exit.OK if done.code is None else int(done.code)
     terminal.as_json, terminal.quiet = args.json, args.quiet
+    # Whatever the shell says: nobody else may change what a command makes.
+    os.umask(os.umask(_OTHERS_WRITE) | _OTHERS_WRITE)
     if args.verb is not run.run:
         level: Level = "debug" if args.verbose else "error" if args.quiet else "warning"
         configure_logs(LogTable(level=level, format="console"), terminal.err)

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.codecs.keys import Identity, parse_identity
+from rillnode.codecs.keys import Identity, parse_identities
 from rillnode.node.cli.parsing import Parser
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.client import Client, connect
 from rillnode.node.config import ListenAddress, load_config, parse_address
+from rillnode.node.key_rotation import rotation_identities
 from rillnode.node.keyfiles import read_key
 
 CONFIG_FILE: Final = Path("node.toml")
@@ -22,7 +23,7 @@ _SCHEME: Final = "noise://"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A node to talk to, and as whom."""
+    """A node to talk to, and as whom; `node_identity` as `connect` takes it."""
 
     url: str
     node_identity: str
@@ -40,13 +41,19 @@ def add_connection_options(parser: Parser) -> None:
     group.add_argument("--node", metavar="URL", help="address of the node: noise://HOST:PORT")
     group.add_argument("--key", type=Path, metavar="FILE", help="your key file")
     group.add_argument(
-        "--node-identity", metavar="HEX", help="public key of the node, as its banner shows it"
+        "--node-identity",
+        metavar="HEX",
+        help="public key of the node, as its banner shows it; several have commas between",
     )
 
 
 @asynccontextmanager
-async def connected(args: argparse.Namespace, terminal: Terminal) -> AsyncGenerator[Client]:
+async def connected(
+    args: argparse.Namespace, terminal: Terminal, *, reconnect: bool = True
+) -> AsyncGenerator[Client]:
     """Connect to the node that the options name, for the time of the block.
+
+    Where it is not to `reconnect`, what is under way fails when the link ends.
 
     Raises:
         ConfigError: the options do not name one.
@@ -54,7 +61,10 @@ async def connected(args: argparse.Namespace, terminal: Terminal) -> AsyncGenera
     """
     target = find_target(args, terminal)
     async with await connect(
-        target.url, identity=target.identity, node_identity=target.node_identity
+        target.url,
+        identity=target.identity,
+        node_identity=target.node_identity,
+        reconnect=reconnect,
     ) as client:
         yield client
 
@@ -72,7 +82,7 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
     if file is not None:
         config = load_config(file, (), terminal.environ)
         url = url or _url(config.noise.address)
-        identity = identity or read_key(config.key_file).public_hex
+        identity = identity or ",".join(rotation_identities(config.key_file))
         key = key or config.admin_key_file
     given = {"--node": url, "--node-identity": identity, "--key": key}
     missing = [option for option, value in given.items() if not value]
@@ -82,7 +92,8 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
     if missing:
         raise ConfigError("config.connection", f"{' and '.join(missing)} missing")
     _check_url(url)
-    return Target(url, parse_identity(identity).hex(), read_key(key))
+    parse_identities(identity)
+    return Target(url, identity, read_key(key))
 
 
 def _url(listen: ListenAddress) -> str:

@@ -3,7 +3,7 @@
 from enum import IntEnum
 from typing import Final
 
-from rillnode.codecs.errors import ConfigError, RillnodeError, TransportError
+from rillnode.codecs.errors import CodecError, ConfigError, RillnodeError, TransportError
 
 
 class Exit(IntEnum):
@@ -18,25 +18,73 @@ class Exit(IntEnum):
 
 _GRANT: Final = "grant your key: `rillnode key show FILE` prints it, a [[grant]] names it"
 _ROUTE: Final = "check the route; `rillnode peer ls` shows which peers are in reach"
-_NEXT_STEPS: Final = {
+_PEER: Final = "the other side sent what cannot be read: compare the versions of both"
+
+NEXT_STEPS: Final = {
+    "actor": "see the node's log: it tells which actor failed, and why",
     "address": _ROUTE,
+    "backup": "see `rillnode backup --help`",
+    "backup.elsewhere": "log in to the node's machine, or copy its backup from there",
+    "backup.failed": "make room or choose another place; what was there before is as it was",
+    "backup.harmed": "`rillnode verify BACKUP` tells which of your backups are whole",
+    "backup.none": "name the directory that `rillnode backup` has made",
+    "backup.nothing": "check -c and --data-dir; `rillnode run` makes the store at its first start",
+    "backup.occupied": "name a directory that is not there yet",
+    "backup.unsupported": "`rillnode config show` tells which store the node has",
+    "backup.version": "restore it with the version of rillnode that made it, or a newer one",
+    "bench": "`rillnode doctor` tells what a node would suffer from here",
+    "channel": "open another channel; `rillnode key show --channel FILE` prints a listener's key",
+    "client": "check what the client was given, and connect again",
     "config": "correct it, then `rillnode config check -c FILE`",
     "config.connection": "`rillnode init` makes a node.toml; or see `--node` in the help",
+    "config.exists": "`rillnode run -c FILE` runs what is there; init takes another directory",
     "config.file": "check the path after -c",
     "config.none": "`rillnode init` makes a node.toml, `rillnode run -c FILE` takes one",
+    "copy": "name a target that holds nothing yet; what is copied from stays as it is",
     "entries": "push smaller entries",
+    "export": "give the sink a new directory: it exports what the node still has",
+    "file": "stop the other process, or give each a directory of its own",
+    "files": "copy the directory again from where the sink writes it",
+    "http": "see `[http]` in the configuration: listen, token_file",
+    "hub": "ask again; `rillnode peer ping NAME` tells whether the hub is in reach",
+    "index": "`rillnode index ls STREAM` shows the saved positions",
+    "input": "correct the line, or see `--format` and `--key-field` in the help",
+    "job": "let `rillnode run` start the job: it writes its configuration",
     "key": "`rillnode key show FILE` checks a key file, `rillnode key new FILE` makes one",
     "link": "`rillnode run` starts a node; its banner says where it listens",
-    "listen": "choose another address with `--set noise.listen=HOST:PORT` or in node.toml",
+    "listen": "choose another address: `--set LISTENER.listen=HOST:PORT`, or in node.toml",
+    "login": "check that the address is the server's: what it asks to be signed is no login",
     "message": _ROUTE,
     "message.size": "send a smaller payload",
+    "nextgraph": "`rillnode nextgraph show` prints the broker's id, `nextgraph invite` invites",
+    "node": "wait until the node is ready: /readyz tells what it waits for",
+    "noise": "check that a `noise` listener has this address, and the versions of both",
     "noise.unknown_identity": _GRANT,
     "noise.wrong_node": "`rillnode key show` on the node's identity.key prints its identity",
+    "ockam": "name the other `dialect` in its [[peer]]",
     "peer": "`rillnode peer ls` shows the peer's address and why it is out of reach",
+    "pipeline": "see what the job has logged; `rillnode sink show NAME` has its last error",
     "quota": "`rillnode stream trim` and `stream rm` make room; [[quota]] on the node sets it",
+    "request": "try again; `rillnode status` tells whether the node is busy",
+    "resend": "ask for at least one message",
+    "rest": "correct the request, or try again where the server is busy",
+    "route": _ROUTE,
+    "scenario": "docs/how-to/simulate.md has every key of a scenario",
+    "scenario.file": "check the path; configs/ of a checkout has scenarios to begin with",
+    "session": "log in with a key or an API key that the node knows",
+    "sim": "choose another file",
+    "sink": "`rillnode sink ls` lists the node's sinks, `sink show NAME` tells how one is",
+    "sink.none": "a [[sink.spark]] in node.toml makes one",
+    "spark": "see `rillnode pipeline --help`, and `rillnode doctor` for what Spark needs",
     "store": "see the node's log; `rillnode status` tells whether the store takes writes",
+    "stream": "`rillnode stream show NAME` shows a stream's partitions and limits",
     "stream.unknown": "`rillnode stream ls` lists what your key may see; `stream create` makes one",
+    "streamr": "the stream's owner grants permissions; a [[grant]] lets a user make streams",
+    "subscription": "close subscriptions that are not read, or make another link",
+    "testing": "see the docstring of MemoryNetwork",
+    "usage": "repeat the command with --yes if that is what you mean",
 }
+"""By code, or by what stands before its dot."""
 
 
 def exit_code(error: RillnodeError, *, asks_node: bool) -> Exit:
@@ -50,11 +98,15 @@ def exit_code(error: RillnodeError, *, asks_node: bool) -> Exit:
 
 def next_step(error: RillnodeError, command: str) -> str:
     """What the user can do about an error."""
-    code = error.code
-    while code:
-        if code in _NEXT_STEPS:
-            return _NEXT_STEPS[code]
-        code = code.rpartition(".")[0]
+    if step := step_of(error.code):
+        return step
+    if isinstance(error, CodecError):
+        return _PEER
     if error.retryable:
         return "try again"
     return f"`{command} --help`"
+
+
+def step_of(code: str) -> str:
+    """The step for a code, or else for its family; nothing where there is none."""
+    return NEXT_STEPS.get(code) or NEXT_STEPS.get(code.partition(".")[0], "")

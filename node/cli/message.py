@@ -39,7 +39,9 @@ def add(commands: Commands) -> None:
             "rillnode message send --channel 'peer/core;SC_listener' --to echo --payload hello",
         ],
     )  # fmt: skip
-    parser.add_argument("--to", type=_route, required=True, metavar="ROUTE", help="where to")
+    parser.add_argument(
+        "--to", type=route_argument, required=True, metavar="ROUTE", help="where to"
+    )
     payload = parser.add_mutually_exclusive_group()
     payload.add_argument("--payload", type=_text, metavar="TEXT", help="the payload, as UTF-8")
     payload.add_argument(
@@ -54,7 +56,7 @@ def add(commands: Commands) -> None:
     waiting.add_argument("--no-wait", action="store_true", help="do not wait for an answer")
     channel = parser.add_argument_group("through a secure channel")
     channel.add_argument(
-        "--channel", type=_route, metavar="ROUTE",
+        "--channel", type=route_argument, metavar="ROUTE",
         help="open an Ockam secure channel to the listener there, and send through it",
     )  # fmt: skip
     channel.add_argument(
@@ -126,7 +128,8 @@ async def _input(terminal: Terminal) -> bytes:
     return bytes(payload)
 
 
-def _route(text: str) -> Route:
+def route_argument(text: str) -> Route:
+    """An argument that is a route."""
     try:
         route = parse_route(text)
     except CodecError as error:

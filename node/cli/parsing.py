@@ -1,7 +1,8 @@
 """How commands are declared: one look for every help text, usage errors as exceptions."""
 
 import argparse
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final, NoReturn, Protocol, cast
 
 from rillnode.node.cli.terminal import Terminal
@@ -54,11 +55,32 @@ class Parser(argparse.ArgumentParser):
         self._commands = cast(dict[str, Parser], action.choices)
         return cast(Commands, action)
 
+    @property
+    def commands(self) -> "Mapping[str, Parser]":
+        """The commands right below this one, by name."""
+        return self._commands
+
+    @property
+    def actions(self) -> Sequence[argparse.Action]:
+        """Its options and arguments, in the order of the help."""
+        return self._actions
+
     def walk(self) -> "Iterator[Parser]":
         """This command and all below it, in the order of the help."""
         yield self
         for command in self._commands.values():
             yield from command.walk()
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Refuse what is none of the choices, and name the one that was meant, on every Python."""
+        choices = [str(choice) for choice in action.choices or ()]
+        if not choices or value in choices:
+            return
+        meant = get_close_matches(str(value), choices, n=1)
+        hint = f"did you mean {meant[0]}? " if meant else ""
+        raise argparse.ArgumentError(
+            action, f"invalid choice: {value!r}; {hint}choices: {', '.join(choices)}"
+        )
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line."""

@@ -6,7 +6,7 @@ import os
 import stat
 import zlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -27,21 +27,24 @@ Advance = Callable[[int, int], None]
 """Told of entries and bytes that were read."""
 
 
-def add(verbs: Commands) -> None:
-    """Add the verb."""
+_EXAMPLES: Final = (
+    "echo hello | rillnode stream push greetings --create",
+    "rillnode stream push sensors --format json --key-field device < readings.jsonl",
+    "rillnode stream push pictures --format raw < picture.png",
+)
+
+
+def add(verbs: Commands, name: str = "push", examples: Sequence[str] = _EXAMPLES) -> None:
+    """Add the verb, under this or its short name."""
     parser = add_verb(
-        verbs, "push", push,
+        verbs, name, push,
         summary="push what stdin brings, and wait until all of it is durable",
         usage="NAME [options] < FILE",
         text="Entries go out as they are read; at the end, one line per partition tells how many\n"
         "were stored and where. --format says what an entry is: `lines`, each line as it is;\n"
         "`json`, the same but refused unless it is JSON; `hex`, each line in hexadecimal;\n"
         "`raw`, all of stdin is one entry.",
-        examples=[
-            "echo hello | rillnode stream push greetings --create",
-            "rillnode stream push sensors --format json --key-field device < readings.jsonl",
-            "rillnode stream push pictures --format raw < picture.png",
-        ],
+        examples=examples,
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the stream")
     parser.add_argument(
@@ -65,13 +68,13 @@ async def push(args: argparse.Namespace, terminal: Terminal) -> int:
     """Push stdin."""
     if args.key_field and args.format != "json":
         raise UsageError(args.command, "--key-field needs --format json")
-    if terminal.stdin.isatty():
-        terminal.message("Type entries; Ctrl-D ends the input.")
     async with connected(args, terminal) as client:
         if not args.create:
             await client.describe(args.name)
         stream = await client.stream(args.name)
         pusher = _Pusher(stream)
+        if terminal.stdin.isatty():
+            terminal.message("Type entries; Ctrl-D ends the input.")
         try:
             with _progress(terminal) as advance:
                 await _push_input(args, terminal, pusher, advance)

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Final, Literal
 
@@ -24,6 +25,12 @@ _FORMATS_TEXT: Final = (
     "On a terminal an entry is shown as partition:index, time and text; elsewhere, or with\n"
     "--format json, as a JSON object with its data under `json` (an object or array), `text`\n"
     "or `base64`. --format raw gives the data and a newline, hex its hexadecimal digits."
+)
+
+
+_TAIL_EXAMPLES: Final = (
+    "rillnode stream tail sensors",
+    "rillnode stream tail sensors --from start --count 5 --timeout 10",
 )
 
 
@@ -53,17 +60,18 @@ def add(verbs: Commands) -> None:
     )  # fmt: skip
     _add_format(parser)
     add_connection_options(parser)
+    add_tail(verbs)
 
+
+def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAIL_EXAMPLES) -> None:
+    """Add the verb that follows a stream, under this or its short name."""
     parser = add_verb(
-        verbs, "tail", tail,
+        verbs, name, tail,
         summary="print entries as they come",
         usage="NAME [options]",
         text=_FORMATS_TEXT
         + "\n\nThe exit code is 1 when --timeout ends it before --count entries came.",
-        examples=[
-            "rillnode stream tail sensors",
-            "rillnode stream tail sensors --from start --count 5 --timeout 10",
-        ],
+        examples=examples,
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the stream")
     parser.add_argument(

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import gc
 import json
+import logging
 import os
 import signal
 import sys
@@ -20,11 +21,13 @@ from rillnode.node.cli.connection import CONFIG_FILE
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import Config, GrantTable, load_config
+from rillnode.node.config import Config, GrantTable, LogTable, load_config
 from rillnode.node.logs import configure_logs
 
 if TYPE_CHECKING:
     from rillnode.node.runtime import Node
+
+logger = logging.getLogger("rillnode.node.cli.run")
 
 _SWITCH_SECONDS: Final = 0.0005
 """The store's writer thread else waits up to 5 ms for the interpreter after each sync."""
@@ -41,7 +44,8 @@ def add(commands: Commands) -> None:
         commands, "run", run,
         summary="run a node in the foreground",
         text="SIGTERM or Ctrl-C drains the node: what was confirmed is kept, and the exit code is\n"
-        "0. A second signal ends it at once.",
+        "0. A second signal ends it at once. SIGHUP reads the configuration again: grants,\n"
+        "quotas, streams and log levels change at once, the log names what needs a restart.",
         examples=[
             "rillnode run",
             "rillnode run -c edge/node.toml --set noise.listen=127.0.0.1:0",
@@ -60,6 +64,11 @@ def add(commands: Commands) -> None:
         help="everybody who reaches the node may do everything; loopback addresses only",
     )  # fmt: skip
     parser.add_argument(
+        "--trace", metavar="PROTOCOLS",
+        help="write a line for each message of noise, ockam, streamr or nextgraph, separated by "
+        "commas: its kind and size, never its contents",
+    )  # fmt: skip
+    parser.add_argument(
         "--ports-file", type=Path, metavar="FILE",
         help="write the bound addresses and the identity here, as JSON, once all listen",
     )  # fmt: skip
@@ -68,12 +77,29 @@ def add(commands: Commands) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run a node until a signal comes."""
     config = _configuration(args, terminal)
-    table = config.log
-    configure_logs(replace(table, level="debug") if args.verbose else table, terminal.err)
+    configure_logs(_log_table(config, args), terminal.err)
     if args.ports_file is not None:
         _remove(args.ports_file)  # nobody shall take an earlier run's for this one's
     sys.setswitchinterval(_SWITCH_SECONDS)
     return asyncio.run(_serve(config, args, terminal))
+
+
+def reload(node: "Node", args: argparse.Namespace, terminal: Terminal) -> None:
+    """Read the configuration again and let what can be changed take effect; SIGHUP asks for it.
+
+    A configuration that cannot be changes nothing; the log says why.
+    """
+    try:
+        config = _configuration(args, terminal)
+        node.reload(config)
+    except ConfigError as error:
+        logger.error("config_not_reloaded", extra={"code": error.code, "reason": error.text})
+        return
+    configure_logs(_log_table(config, args), terminal.err)
+
+
+def _log_table(config: Config, args: argparse.Namespace) -> LogTable:
+    return replace(config.log, level="debug") if args.verbose else config.log
 
 
 def _configuration(args: argparse.Namespace, terminal: Terminal) -> Config:
@@ -88,6 +114,8 @@ def _configuration(args: argparse.Namespace, terminal: Terminal) -> Config:
     overrides: list[str] = list(args.overrides)
     if args.data_dir is not None:
         overrides.append(f"data_dir={args.data_dir.absolute()}")
+    if args.trace is not None:
+        overrides.append(f"log.trace={json.dumps(args.trace.split(','))}")
     if file is None:
         if not args.dev:
             text = "there is no node.toml here, and no -c FILE was given"
@@ -125,6 +153,7 @@ async def _serve(config: Config, args: argparse.Namespace, terminal: Terminal) -
         if args.ports_file is not None:
             _write_ports(args.ports_file, node)
         _show_banner(node, terminal, dev=args.dev)
+        loop.add_signal_handler(signal.SIGHUP, reload, node, args, terminal)
         await stopping.wait()
         if terminal.err.isatty():  # elsewhere, stderr has log lines only
             terminal.message("draining; a second signal ends the node at once")

@@ -60,8 +60,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     scenario = load_scenario(args.scenario)
     chosen: Sequence[int] = args.seeds or (args.seed,)
-    if scenario.mode == "model":
-        return _run_model(scenario, chosen, args, terminal)
+    if scenario.mode == "model" or scenario.overlay:
+        return _run_spreading(scenario, chosen, args, terminal)
     # Only now a whole node is imported, which other verbs and model mode do without.
     from rillnode.node.simulation.figures import document, summary
 
@@ -81,15 +81,27 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.FAILED if failed else Exit.OK
 
 
-def _run_model(
+def _run_spreading(
     scenario: "Scenario", chosen: Sequence[int], args: argparse.Namespace, terminal: Terminal
 ) -> int:
+    """How messages spread: by the model, or through an overlay of real nodes."""
     from rillnode.node.simulation.model import model_document, model_summary, propagate
 
     documents: list[dict[str, Any]] = []
+    problems: list[str] = []
     first: Propagation | None = None
     for seed in _progress(chosen, terminal):
-        found = propagate(scenario, seed)
+        if scenario.overlay and scenario.mode == "protocol":
+            from rillnode.node.simulation.spreading import Spreading
+
+            spreading = Spreading(scenario, seed)
+            with _quiet_nodes(args.verbose):
+                found = spreading.run()
+            problems += [f"seed {seed}: {text}" for text in spreading.problems]
+        else:
+            found = propagate(scenario, seed)
+        if not found.arrivals_ms:
+            continue
         documents.append(model_document(found))
         first = first or found
     if args.html is not None and first is not None:
@@ -97,8 +109,11 @@ def _run_model(
 
         _write(args.html, model_report(first, documents))
     _write_csv(args.csv, documents)
-    terminal.record(documents[0] if args.seeds is None else model_summary(documents))
-    return Exit.OK
+    if documents:
+        terminal.record(documents[0] if args.seeds is None else model_summary(documents))
+    for text in problems:
+        terminal.error(f"rillnode: {text}")
+    return Exit.FAILED if problems else Exit.OK
 
 
 def _run_one(scenario: "Scenario", seed: int, args: argparse.Namespace) -> "Result":

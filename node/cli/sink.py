@@ -67,7 +67,7 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
     async with connected(args, terminal) as client:
         document = await client.status()
     rows = [
-        {"name": name, **{column: sink.get(column) for column in _COLUMNS}}
+        {"name": name, **{column: sink.get(column) for column in _COLUMNS}, "error": _error(sink)}
         for name, sink in document["sinks"].items()
     ]
     terminal.rows(rows, empty="no sinks; a [[sink.spark]] in node.toml makes one")
@@ -81,7 +81,13 @@ async def show(args: argparse.Namespace, terminal: Terminal) -> int:
     sinks: Mapping[str, Mapping[str, Any]] = document["sinks"]
     if args.name not in sinks:
         raise RequestError("sink.unknown", f"the node has no sink {args.name!r}")
-    terminal.record({"name": args.name, **sinks[args.name]})
+    sink = sinks[args.name]
+    terminal.record({"name": args.name, **sink})
+    if sink.get("state") == "parked":
+        terminal.message(
+            f"{args.name} is parked: its job only failed. When the reason is mended, start it "
+            f"with `rillnode sink resume {args.name}`"
+        )
     return Exit.OK
 
 
@@ -109,10 +115,16 @@ def compact(args: argparse.Namespace, terminal: Terminal) -> int:
     from rillnode.node.pipeline.maintenance import compact as compact_table
 
     for table in (sink.table_dir, sink.silver_dir):
-        if table is not None and (table / "_delta_log").is_dir():
-            for done in compact_table(str(table.absolute())):
+        directory = None if table is None else table.path
+        if directory is not None and (directory / "_delta_log").is_dir():
+            for done in compact_table(str(directory.absolute())):
                 terminal.message(f"{table}: {done}")
     return Exit.OK
+
+
+def _error(sink: Mapping[str, Any]) -> str:
+    """Why the job does not run or has just ended; nothing for one that has worked since."""
+    return "" if sink.get("last_exit") is None else str(sink.get("last_error", ""))
 
 
 def _add_name(parser: Parser) -> None:

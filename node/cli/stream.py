@@ -1,7 +1,7 @@
 """`rillnode stream`: list, create, show, push, pull, tail, trim and remove."""
 
 import argparse
-from typing import Any
+from typing import Any, Final
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli import push, read
@@ -17,6 +17,9 @@ from rillnode.node.cli.parsing import (
 )
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.client import StreamInfo
+
+_SINK_PREFIX: Final = "sink/"
+"""Begins the client ids under which sinks save how far they are."""
 
 
 def add(commands: Commands) -> None:
@@ -61,6 +64,8 @@ def add(commands: Commands) -> None:
         verbs, "trim", trim,
         summary="drop the oldest entries of a partition, for ever",
         usage="NAME --before INDEX --yes [options]",
+        text="Retention waits for sinks; this does not: who trims by hand means it. What a sink\n"
+        "had not landed becomes a row of kind `gap` in its table, and is told here.",
         examples=["rillnode stream trim sensors --partition 2 --before 1000 --yes"],
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the stream")
@@ -144,8 +149,13 @@ async def trim(args: argparse.Namespace, terminal: Terminal) -> int:
         text = f"entries below index {args.before} would be gone for ever: repeat with --yes"
         raise ConfigError("usage.yes", text)
     async with connected(args, terminal) as client:
+        saved = await client.indexes(args.name)
         first = await client.trim(args.name, partition=args.partition, before=args.before)
     terminal.record({"name": args.name, "partition": args.partition, "first_index": first})
+    for one in saved:
+        is_sink = one.client_id.startswith(_SINK_PREFIX) and one.partition == args.partition
+        if is_sink and one.index < first:
+            terminal.message(f"{one.client_id} had landed only what is below index {one.index}")
     return Exit.OK
 
 

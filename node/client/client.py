@@ -9,8 +9,6 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
-import msgspec
-
 from rillnode.codecs import native
 from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.codecs.keys import Identity
@@ -19,9 +17,11 @@ from rillnode.codecs.noise_cipher import Suite
 from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.codecs.ockam.routing import Route, local
 from rillnode.node.client.channel import ChannelLevel, SecureChannel, open_channel
+from rillnode.node.client.documents import make_checkpoint, node_status
 from rillnode.node.client.hub import PATIENCE_SECONDS, Hub
 from rillnode.node.client.hub_calls import HubServices
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer, as_route
+from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.session import Connect, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.keyfiles import read_key
@@ -182,12 +182,11 @@ class Client:
 
     async def status(self) -> dict[str, Any]:
         """The node's status document."""
-        response = await self._session.request(
-            b"node", native.StatusRequest(self._session.next_id())
-        )
-        if not isinstance(response, native.DocumentResponse):
-            raise _unexpected()
-        return msgspec.json.decode(response.document, type=dict[str, Any])
+        return await node_status(self._session)
+
+    async def checkpoint(self) -> str:
+        """Have the node copy its store; return the copy's path there. Who asked removes it."""
+        return await make_checkpoint(self._session)
 
     async def run_sink(self, name: str, *, run: bool) -> None:
         """Let a sink's job run, or pause after its batch.
@@ -292,34 +291,10 @@ class Client:
     async def ping(self, peer: str, *, timeout_seconds: float = ANSWER_SECONDS) -> float:
         """Ask whether a peer of the node answers; return the round trip's seconds.
 
-        Nodes answer a ping of their connection (rillnode, Ockam of 2021) or have a worker `echo`
-        (Ockam since); both are tried, and the first answer counts.
-
         Raises:
             RequestError, ActorError, TransportError: as `ask`.
         """
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        hop = local(f"peer/{peer}")
-        asks = [
-            loop.create_task(self.ask(route, b"\x00", timeout_seconds=timeout_seconds))
-            for route in ((hop,), (hop, local("echo")))
-        ]
-        try:
-            for first in asyncio.as_completed(asks):
-                try:
-                    await first
-                except RequestError as error:
-                    # A node without `echo` says so; the other answer may still come.
-                    if error.code != "address.unknown" or all(ask.done() for ask in asks):
-                        raise
-                else:
-                    break
-        finally:
-            for ask in asks:
-                ask.cancel()
-            await asyncio.gather(*asks, return_exceptions=True)
-        return loop.time() - started
+        return await round_trip(self.ask, (local(f"peer/{peer}"),), timeout_seconds)
 
     async def _saved_index(
         self, request: native.LoadIndexRequest | native.SaveIndexRequest

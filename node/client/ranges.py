@@ -65,10 +65,12 @@ class StreamsClient:
         self._patterns = patterns
         self._consumer = consumer
         self._addresses: dict[str, list[bytes]] = {}
+        self._created: dict[str, int] = {}
 
     def ends(self) -> dict[tuple[str, int], tuple[int, int]]:
         """First index kept and next index of each partition of the streams that match."""
         ends: dict[tuple[str, int], tuple[int, int]] = {}
+        self._created = {}
         prefix, after = literal_prefix(self._patterns), ""
         while True:
             response = self._ask(
@@ -80,14 +82,25 @@ class StreamsClient:
                 if not any(fnmatchcase(info.name, pattern) for pattern in self._patterns):
                     continue
                 self._addresses[info.name] = [part.address for part in info.partitions]
+                self._created[info.name] = info.created_at
                 for part in info.partitions:
                     ends[info.name, part.partition] = (part.first_index, part.next_index)
             after = response.next_after
             if not after:
                 return ends
 
+    def created(self) -> dict[str, int]:
+        """When each stream was created, ms since 1970, as the last `ends` has found them."""
+        return self._created
+
     def read(
-        self, stream: str, partition: int, index: int, until: int, bytes_max: int
+        self,
+        stream: str,
+        partition: int,
+        index: int,
+        until: int,
+        bytes_max: int,
+        created_at: int = 0,
     ) -> tuple[int, list[Block]]:
         """First index kept, and whole blocks that cover the range from `index` on."""
         response = self._ask(
@@ -96,6 +109,9 @@ class StreamsClient:
         )
         if not isinstance(response, native.BlocksResponse):
             raise _unexpected()
+        # Asked after the read: a stream that is the one that is meant now was it then.
+        if created_at and self._describe(stream).created_at != created_at:
+            return until, []
         blocks = [block for block in native.blocks_of(response) if block.first_index < until]
         return response.first_index, blocks
 
@@ -110,6 +126,10 @@ class StreamsClient:
                     self._session.next_id(), self._consumer, stream, partition, index
                 ),
             )
+
+    def consumers(self) -> dict[str, dict[tuple[str, int], int]]:
+        """Nobody asks an application that is not the node's own for other consumers."""
+        return {}
 
     def report(self, progress: Mapping[str, object]) -> None:
         """Nobody asks for the progress of an application that is not the node's own."""
@@ -140,7 +160,7 @@ class StreamsClient:
     def _address(self, stream: str, partition: int) -> bytes:
         addresses = self._addresses.get(stream, [])
         if partition >= len(addresses):
-            info = self._loop.run(describe(self._session, stream))
+            info = self._describe(stream)
             addresses = self._addresses[stream] = [part.address for part in info.partitions]
         if partition >= len(addresses):
             raise RequestError(
@@ -148,6 +168,9 @@ class StreamsClient:
                 f"stream {stream} has partitions 0 to {len(addresses) - 1}, not {partition}",
             )
         return addresses[partition]
+
+    def _describe(self, stream: str) -> native.StreamInfo:
+        return self._loop.run(describe(self._session, stream))
 
     def _ask(self, address: bytes, request: native.Request) -> native.Response:
         return self._loop.run(self._session.request(address, request, seconds=REQUEST_SECONDS))

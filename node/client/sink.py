@@ -1,4 +1,4 @@
-"""The client that a Spark job uses: it talks to its sink actor, and to nothing else."""
+"""The client that a Spark job uses: it talks to its sink actor, and reads others' saved indexes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,23 +48,35 @@ class SinkClient:
         self._session = session
         self._loop = loop
         self._address = f"spark_sink/{sink}".encode()
+        self._created: dict[str, int] = {}
 
     def ends(self) -> dict[tuple[str, int], tuple[int, int]]:
         """First index kept and next index of each (stream, partition)."""
         response = self._ask(native.SinkEndsRequest(self._session.next_id()))
         if not isinstance(response, native.SinkEndsResponse):
             raise _unexpected()
+        self._created = {end.stream: end.created_at for end in response.ends}
         return {
             (end.stream, end.partition): (end.first_index, end.next_index) for end in response.ends
         }
 
+    def created(self) -> dict[str, int]:
+        """When each stream was created, ms since 1970, as the last `ends` has found them."""
+        return self._created
+
     def read(
-        self, stream: str, partition: int, index: int, until: int, bytes_max: int
+        self,
+        stream: str,
+        partition: int,
+        index: int,
+        until: int,
+        bytes_max: int,
+        created_at: int = 0,
     ) -> tuple[int, list[Block]]:
         """First index kept, and whole blocks that cover the range from `index` on."""
         response = self._ask(
             native.SinkReadRequest(
-                self._session.next_id(), stream, partition, index, until, bytes_max
+                self._session.next_id(), stream, partition, index, until, bytes_max, created_at
             )
         )
         if not isinstance(response, native.BlocksResponse):
@@ -83,6 +95,25 @@ class SinkClient:
             )
         )
 
+    def consumers(self) -> dict[str, dict[tuple[str, int], int]]:
+        """What the consumers of the sink's streams have saved, by their names.
+
+        The node lists the indexes of those streams that the job's key may pull: the sink's.
+        """
+        found: dict[str, dict[tuple[str, int], int]] = {}
+        last: native.SavedIndex | None = native.SavedIndex("", 0, "", 0)
+        while last is not None:
+            request = native.ListIndexesRequest(
+                self._session.next_id(), "", last.stream, last.partition, last.client_id
+            )
+            response = self._ask(request, b"stream_index")
+            if not isinstance(response, native.ListIndexesResponse):
+                raise _unexpected()
+            for item in response.indexes:
+                found.setdefault(item.client_id, {})[item.stream, item.partition] = item.index
+            last = response.last
+        return found
+
     def report(self, progress: Mapping[str, object]) -> None:
         """Show the job's progress."""
         document = msgspec.json.encode(progress)
@@ -93,9 +124,9 @@ class SinkClient:
         self._loop.run(self._session.close(timeout_seconds=5))
         self._loop.stop()
 
-    def _ask(self, request: native.Request) -> native.Response:
+    def _ask(self, request: native.Request, address: bytes | None = None) -> native.Response:
         return self._loop.run(
-            self._session.request(self._address, request, seconds=REQUEST_SECONDS)
+            self._session.request(address or self._address, request, seconds=REQUEST_SECONDS)
         )
 
 

@@ -137,3 +137,16 @@ def test_grants_of_many_streams_are_looked_up_by_name() -> None:
         some.set_stream(f"s{number}", {"eth:aa": ("push",)})
         assert some.verbs("eth:aa", f"s{number}") == {"push"}
     assert len(some.granted("eth:aa")) == 20_000
+
+
+def test_replaced_grants_take_effect_at_once_and_leave_others() -> None:
+    old = Grant(who="noise:a", streams="s*", may=frozenset({"push"}))
+    new = Grant(who="noise:b", streams="s*", may=frozenset({"pull"}))
+    held = Access([old])
+    held.add(Grant(who="noise:sink", streams="*", may=frozenset({"pull"})))
+    assert held.allows("noise:a", "push", "s1")
+    held.replace([old], [new])
+    assert not held.allows("noise:a", "push", "s1")
+    assert not held.known("noise:a")
+    assert held.allows("noise:b", "pull", "s1")
+    assert held.allows("noise:sink", "pull", "s1")

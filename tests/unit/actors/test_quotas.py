@@ -233,3 +233,16 @@ def test_a_node_without_quotas_counts_nothing(principal: str) -> None:
     assert not quotas.enabled
     assert quotas.usage(principal) is None
     assert all(quotas.admit_stream(principal, str(number)) for number in range(100))
+
+
+def test_other_quotas_hold_at_once_and_keep_what_is_counted() -> None:
+    quotas = Quotas([Quota(who=A, streams_max=1)], ManualClock())
+    assert quotas.admit_stream(A, "a")
+    assert not quotas.admit_stream(A, "b")
+    quotas.set([Quota(who="noise:*", streams_max=2)])
+    assert quotas.admit_stream(A, "b")
+    assert not quotas.admit_stream(A, "c")
+    assert quotas.admit_stream(B, "d")
+    quotas.set([])
+    assert not quotas.enabled
+    assert quotas.usage(A) is None

@@ -11,7 +11,7 @@ from rillnode.actors.sink_job import (
     BACKOFF_SECONDS,
     CONFIGURATION_CODE,
     FAILURES_MAX,
-    UNREACHED_CODE,
+    PASSING_CODE,
     SinkStatus,
 )
 from rillnode.actors.spark_sink import (
@@ -146,7 +146,7 @@ def test_a_wrong_configuration_parks_at_once_and_an_unreached_node_never() -> No
         sink = Sink(core, "s*")
         await core.settle()
         for _ in range(3 * FAILURES_MAX):
-            await end_job(core, sink, UNREACHED_CODE)
+            await end_job(core, sink, PASSING_CODE)
         assert sink.status.state == "running"
         await end_job(core, sink, CONFIGURATION_CODE)
         assert (sink.status.state, sink.status.last_exit) == ("parked", CONFIGURATION_CODE)
@@ -289,10 +289,12 @@ def test_ends_name_every_partition_of_the_matching_streams() -> None:
         await push(friend, "other", b"d")
         sink = Sink(core, "s1", "s2")
         answers = await sink.job.ask(SINK, native.SinkEndsRequest(5))
-        assert answers[0].ends == [
-            native.SinkEnd("s1", 0, 0, 2),
-            native.SinkEnd("s1", 1, 0, 0),
-            native.SinkEnd("s2", 0, 0, 1),
+        assert [
+            (end.stream, end.partition, end.first_index, end.next_index) for end in answers[0].ends
+        ] == [
+            ("s1", 0, 0, 2),
+            ("s1", 1, 0, 0),
+            ("s2", 0, 0, 1),
         ]
         assert sink.status.rows_behind == 3
 
@@ -304,11 +306,11 @@ def test_ranges_are_shipped_in_whole_blocks() -> None:
         await push(core.peer(), "s", b"a", b"b", b"c")
         sink = Sink(core, "s")
         await sink.job.ask(SINK, native.SinkEndsRequest(1))
-        answers = await sink.job.ask(SINK, native.SinkReadRequest(2, "s", 0, 1, 3, 65_536))
+        answers = await sink.job.ask(SINK, native.SinkReadRequest(2, "s", 0, 1, 3, 65_536, 0))
         assert [block.first_index for block in answers[0].blocks] == [0]
         assert sink.job.origin.reserved_bytes == 0
         for stream, partition in (("s", 1), ("other", 0)):
-            request = native.SinkReadRequest(3, stream, partition, 0, 9, 65_536)
+            request = native.SinkReadRequest(3, stream, partition, 0, 9, 65_536, 0)
             answers = await sink.job.ask(SINK, request)
             assert answers[0].code == "stream.unknown"
 
@@ -359,6 +361,52 @@ def test_lag_and_holds_survive_a_restart_of_the_node() -> None:
         core.clock.advance(MEASURE_SECONDS + 0.1)
         await core.settle()
         assert again.status.rows_behind == 1
+
+    with_core(test)
+
+
+def test_a_stream_made_anew_is_told_apart_and_held_from_its_beginning() -> None:
+    async def test(core: Core) -> None:
+        friend = core.peer()
+        await push(friend, "s", b"a", b"b")
+        sink = Sink(core, "s")
+        before = (await sink.job.ask(SINK, native.SinkEndsRequest(1)))[0].ends[0]
+        await sink.job.ask(SINK, native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 2)]))
+        assert await friend.ask("stream", native.RemoveRequest(3, "s"))
+        core.clock.advance(1.0)
+        await push(friend, "s", b"c", b"d", b"e")
+        after = (await sink.job.ask(SINK, native.SinkEndsRequest(4)))[0].ends[0]
+        assert (before.next_index, after.next_index) == (2, 3)
+        assert after.created_at == before.created_at + 1_000
+        await core.settle()
+        assert sink.status.rows_behind == 3
+        assert core.holds.lowest(2 << 32) == 0
+
+    with_core(test)
+
+
+def test_a_range_of_a_stream_that_was_removed_is_all_lost() -> None:
+    """Whether the sink knows of the removal or not, and whatever else has the name now."""
+
+    async def test(core: Core) -> None:
+        friend = core.peer()
+        await push(friend, "s", b"a", b"b")
+        sink = Sink(core, "s")
+        planned = (await sink.job.ask(SINK, native.SinkEndsRequest(1)))[0].ends[0]
+        request = native.SinkReadRequest(2, "s", 0, 1, 2, 65_536, planned.created_at)
+        assert (await sink.job.ask(SINK, request))[0].blocks
+        assert await friend.ask("stream", native.RemoveRequest(3, "s"))
+        core.clock.advance(1.0)
+        lost = [native.BlocksResponse(2, 2, 2, [])]
+        assert await sink.job.ask(SINK, request) == lost
+        await push(friend, "s", b"c", b"d", b"e")
+        assert await sink.job.ask(SINK, request) == lost
+        now = (await sink.job.ask(SINK, native.SinkEndsRequest(4)))[0].ends[0]
+        assert await sink.job.ask(SINK, request) == lost
+        assert sink.job.origin.reserved_bytes == 0
+        for created_at in (now.created_at, 0):
+            request = native.SinkReadRequest(2, "s", 0, 1, 2, 65_536, created_at)
+            assert (await sink.job.ask(SINK, request))[0].blocks
 
     with_core(test)
 

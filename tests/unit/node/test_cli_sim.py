@@ -110,6 +110,14 @@ def test_model_mode_gives_propagation(tmp_path: Path) -> None:
     assert summary["runs"][0]["mean_ms"] == document["propagation"]["mean_ms"]
 
 
+def test_an_overlay_of_real_nodes_gives_propagation_as_well(tmp_path: Path) -> None:
+    file = tmp_path / "overlay.toml"
+    file.write_text("overlay = true\nnodes = 5\ndegree = 2\nmessages = 2\nseconds = 2.0\n")
+    document = json.loads(rillnode(file, "--seed", 1).stdout)
+    assert (document["mode"], document["copies_per_message"]) == ("protocol", 5 + 1)
+    assert set(document["propagation"]) == {"mean_ms", "p50_ms", "p90_ms", "p99_ms", "last_node_ms"}
+
+
 @pytest.mark.parametrize(
     "args", [["--seeds", "5..1"], ["--seeds", "x..y"], ["--faults", "a"], ["--seed", "-1"]]
 )

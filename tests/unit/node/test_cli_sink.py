@@ -63,12 +63,21 @@ def test_sinks_are_listed_and_shown(client: FakeClient) -> None:
         0,
         {
             "name": "bronze", "state": "running", "pid": 7, "starts": 2, "failures": 0,
-            "rows_behind": 12, "bytes_behind": 3_000,
+            "rows_behind": 12, "bytes_behind": 3_000, "error": "",
         },
     )  # fmt: skip
     code, out, _ = run("sink", "show", "bronze")
     assert (code, json.loads(out)["report"]) == (0, {"rows": 5})
     assert run("sink", "show", "silver")[0] == 1
+
+
+def test_a_parked_sink_tells_why_and_how_to_go_on(client: FakeClient) -> None:
+    client.sinks["bronze"] |= {"state": "parked", "last_exit": 2, "last_error": "no Java"}
+    (sink,) = [json.loads(line) for line in run("sink", "ls")[1].splitlines()]
+    assert (sink["state"], sink["error"]) == ("parked", "no Java")
+    code, out, err = run("sink", "show", "bronze")
+    assert (code, json.loads(out)["last_error"]) == (0, "no Java")
+    assert "rillnode sink resume bronze" in err
 
 
 def test_a_sink_is_paused_and_resumed(client: FakeClient) -> None:

@@ -95,6 +95,13 @@ def test_trim_needs_a_yes(client: FakeClient) -> None:
     assert (code, lines(out)) == (0, [{"name": "s", "partition": 0, "first_index": 2}])
 
 
+def test_a_trim_tells_which_sinks_lose_what(client: FakeClient) -> None:
+    client.add("s", [b"a", b"b", b"c"])
+    client.positions = {("sink/a", "s", 0): 1, ("sink/b", "s", 0): 2, ("c", "s", 0): 0}
+    code, _, err = run("stream", "trim", "s", "--before", "2", "--yes")
+    assert (code, err) == (0, "sink/a had landed only what is below index 1\n")
+
+
 def test_rm_needs_a_yes(client: FakeClient) -> None:
     client.add("s", [b"a"])
     code, out, err = run("stream", "rm", "s")

@@ -10,6 +10,7 @@ from rillnode.actors.storage import Retention
 from rillnode.actors.streams.rules import StreamRules
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import (
+    Location,
     load_config,
     parse_address,
     parse_config,
@@ -19,6 +20,7 @@ CONFIGS = Path(__file__).parents[3] / "configs"
 FILE = Path("/etc/rillnode/node.toml")
 NAME = 'name = "a"\n'
 SINK = '[[sink.spark]]\nname = "bronze"\nstreams = ["*"]\ntable_dir = "tables"\n'
+S3_SINK = SINK.replace("tables", "s3://b/tables") + 'checkpoint_dir = "c"\n'
 HEX = "0a" * 32
 
 
@@ -44,8 +46,25 @@ def test_paths_are_relative_to_the_file() -> None:
     assert config.key_file == Path("/etc/rillnode/keys/a.key")
     assert config.admin_key_file == Path("/etc/rillnode/data/admin.key")
     (sink,) = config.sink.spark
-    assert sink.table_dir == Path("/etc/rillnode/tables")
+    assert sink.table_dir == Location("/etc/rillnode/tables")
     assert sink.checkpoint_path == Path("/etc/rillnode/tables/_checkpoints/bronze")
+
+
+def test_tables_may_lie_at_urls_and_their_checkpoints_in_directories() -> None:
+    text = f'{NAME}{S3_SINK}silver_dir = "s3://b/silver/"\ngold_dir = "gold"\n'
+    (sink,) = parse_config(text, FILE).sink.spark
+    assert (sink.table_dir, sink.table_dir.path) == (Location("s3://b/tables"), None)
+    assert sink.silver_dir == Location("s3://b/silver")
+    assert sink.gold_dir == Location("/etc/rillnode/gold")
+    assert sink.checkpoint_path == Path("/etc/rillnode/c")
+    assert sink.silver_checkpoint_path == Path("/etc/rillnode/c-silver")
+
+
+def test_credentials_in_a_url_are_not_shown() -> None:
+    text = f'{NAME}{S3_SINK.replace("s3://b", "s3://me:secret@b")}silver_dir = "tables"\n'
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, FILE)
+    assert "secret" not in str(caught.value)
 
 
 def test_absolute_and_home_paths_stay() -> None:
@@ -84,6 +103,11 @@ def test_tables_become_what_the_node_works_with() -> None:
     [
         ("", "config.missing", f"{FILE}: name: missing"),
         ("name = ", "config.syntax", f"{FILE}: not TOML"),
+        (
+            'name = "a"\n[ockam.channel]\n[ockam.channel]\n',
+            "config.syntax",
+            "[ockam.channel] stands in the file already: put the keys there (at line 3",
+        ),
         (NAME + "nois = 1\n", "config.unknown_key", ":2: nois: unknown key; did you mean noise?"),
         (NAME + "\n[noise]\n\nlissen = 1\n", "config.unknown_key", ":5: noise.lissen: unknown key"),
         (NAME + "[noise]\nlisten = 5\n", "config.value", 'noise.listen: 5: expected "host:port"'),
@@ -96,7 +120,7 @@ def test_tables_become_what_the_node_works_with() -> None:
         (
             NAME + 'store.engine = "sqlite"\n',
             "config.value",
-            ":2: store.engine: 'sqlite': expected one of \"rocksdb\"",
+            ":2: store.engine: 'sqlite': expected one of \"jetstream\"",
         ),
         (NAME + 'log.level = "loud"\n', "config.value", '"debug", "error", "info", "warning"'),
         (NAME + 'log.levels = { web = "info" }\n', "config.value", "log.levels: expected a table"),
@@ -158,6 +182,22 @@ def test_tables_become_what_the_node_works_with() -> None:
             ":11: sink.spark[1].checkpoint_dir: /etc/rillnode/c is the checkpoint of sink 'bronze'",
         ),
         (NAME + SINK + 'gold_dir = "g"\n', "config.conflict", "gold_dir: is made of silver"),
+        (
+            NAME + S3_SINK.replace('checkpoint_dir = "c"', ""),
+            "config.missing",
+            "checkpoint_dir: missing; table_dir is a URL",
+        ),
+        (
+            NAME + S3_SINK.replace("s3://b", "s3://me:secret@b"),
+            "config.value",
+            'table_dir: expected a URL such as "s3://bucket/tables", without credentials',
+        ),
+        (NAME + S3_SINK.replace("s3:", "ftp:"), "config.value", "table_dir: expected a URL"),
+        (
+            NAME + S3_SINK + 'silver_dir = "s3://b/tables/silver"\n',
+            "config.conflict",
+            "silver_dir: must lie apart from sink.spark[0].table_dir, s3://b/tables",
+        ),
         (
             NAME + SINK + 'silver_dir = "tables/silver"\n',
             "config.conflict",
@@ -391,7 +431,7 @@ def test_every_example_loads_and_can_run(file: Path) -> None:
 
 def test_the_examples_are_all_there() -> None:
     names = {file.stem for file in CONFIGS.glob("*.toml")}
-    assert {"minimal", "standalone", "ockam", "spark"} <= names
+    assert {"minimal", "standalone", "ockam", "spark", "landing"} <= names
 
 
 def test_addresses_are_read_and_written_alike() -> None:

@@ -35,8 +35,8 @@ def test_a_new_file_changes_nothing_but_name_and_grant(tmp_path: Path) -> None:
 
 def test_every_comment_of_a_new_file_can_be_put_into_effect(tmp_path: Path) -> None:
     (tmp_path / "tls").mkdir()
-    for name in ("cert.pem", "key.pem"):
-        (tmp_path / "tls" / name).write_text("")
+    for name in ("tls/ca.pem", "tls/cert.pem", "tls/key.pem", "nats.creds"):
+        (tmp_path / name).write_text("")
     text = uncommented(template("a", ADMIN))
     either = 'ockam = "hub.example.org:4000"\n'  # instead of what stands before it
     assert either in text

@@ -9,6 +9,7 @@ from rillnode.node.config import (
     Config,
     GrantTable,
     HttpListener,
+    Location,
     NoiseListener,
     OckamListener,
     SinkTables,
@@ -131,7 +132,9 @@ def test_a_configuration_built_in_python_is_checked_too(tmp_path: Path) -> None:
                 name="a",
                 sink=SinkTables(
                     spark=(
-                        SparkSink(name="b", streams=("*",), table_dir=tmp_path, batch_rows_max=0),
+                        SparkSink(
+                            name="b", streams=("*",), table_dir=Location(tmp_path), batch_rows_max=0
+                        ),
                     )
                 ),
             ),

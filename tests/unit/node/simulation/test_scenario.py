@@ -40,6 +40,9 @@ def test_paths_are_relative_to_the_file() -> None:
         ("processing_ms = inf", "processing_ms"),
         ("nodes = 5_000", "nodes"),
         ("[random_faults]\ncount = 1\nkinds = []", "random_faults.kinds"),
+        ("overlay = true\nnodes = 1", "nodes"),
+        ("overlay = true\ndegree = 1", "degree"),
+        ("overlay = true\n[random_faults]\ncount = 1", "overlay"),
         ("nodes = [", "TOML"),
     ],
 )

@@ -1,0 +1,90 @@
+"""Ships ranges of a sink's partitions to its job, in whole blocks as the store has them."""
+
+from collections.abc import Callable
+from typing import Final
+
+from rillnode.actors.delivery import Origin
+from rillnode.actors.storage import LogStore, Read, StreamRecord, log_id
+from rillnode.actors.streams.answers import failed
+from rillnode.actors.system import Cell
+from rillnode.codecs import native
+from rillnode.codecs.errors import RequestError
+from rillnode.codecs.ockam.routing import Route
+
+WHICHEVER: Final = 0
+"""As `created_at` of a request: the stream that has the name now."""
+
+
+class SinkRanges:
+    """Reads ranges from the store for one sink.
+
+    Args:
+        store: where the streams are.
+        reply: sends the job an answer.
+    """
+
+    def __init__(self, store: LogStore, reply: Callable[[Origin, Route, bytes], None]) -> None:
+        self._store = store
+        self._reply = reply
+
+    def ask(
+        self,
+        origin: Origin,
+        return_route: Route,
+        request: native.SinkReadRequest,
+        record: StreamRecord | None,
+        reader: Cell,
+    ) -> None:
+        """Read a range.
+
+        Args:
+            origin: the job's link.
+            return_route: where to answer.
+            request: the range.
+            record: the sink's stream of the request's name, as it was last listed: not before the
+                job planned the range.
+            reader: gets the completed operation, for `answer`.
+        """
+        if record is None or request.partition >= record.partitions:
+            error = RequestError("stream.unknown", "Not a partition of this sink", retryable=True)
+            self._reply(origin, return_route, failed(request.request_id, error))
+            return
+        if request.created_at not in (WHICHEVER, record.created_at):
+            self._reply(origin, return_route, _gone(request))
+            return
+        reserved = min(request.bytes_max, origin.message_bytes_max)
+        operation = Read(
+            reply_to=reader,
+            token=(origin, return_route, request, reserved),
+            log=log_id(record.id, request.partition),
+            index=request.index,
+            until=request.until,
+            bytes_max=native.block_budget(origin.message_bytes_max, reserved),
+        )
+        origin.reserved_bytes += reserved
+        if self._store.read(operation):
+            self.answer(operation)
+
+    def answer(self, operation: Read) -> None:
+        """Answer the job with what a completed operation has read."""
+        origin, return_route, request, reserved = operation.token
+        origin.reserved_bytes -= reserved
+        extent = operation.extent
+        if operation.error is not None:
+            payload = failed(request.request_id, operation.error)
+        elif request.created_at != WHICHEVER and extent.next_index <= request.index:
+            payload = _gone(request)
+        else:
+            payload = native.encode_blocks(
+                request.request_id, extent.first_index, extent.next_index, operation.blocks
+            )
+        self._reply(origin, return_route, payload)
+
+
+def _gone(request: native.SinkReadRequest) -> bytes:
+    """The answer where the stream that is meant was removed: all of the range is lost.
+
+    A log that ends before a range is that of a removed stream, because only what is durable is
+    planned.
+    """
+    return native.encode_blocks(request.request_id, request.until, request.until, [])

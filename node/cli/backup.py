@@ -1,0 +1,75 @@
+"""`rillnode backup`: a node's store and keys into a directory, while it runs or not."""
+
+import argparse
+import time
+from pathlib import Path
+
+from rillnode import __version__
+from rillnode.actors.storage import FORMAT_VERSION
+from rillnode.node.backup import BACKUP_VERSION, Manifest, Source, make_backup, source_bytes
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import Commands, add_verb
+from rillnode.node.cli.progress import progress
+from rillnode.node.cli.resting import add_resting_options, configured, resting_store
+from rillnode.node.cli.terminal import Terminal
+from rillnode.node.config import Config
+from rillnode.node.keyfiles import read_key
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_verb(
+        commands, "backup", backup,
+        summary="copy a node's store, keys and configuration into a new directory",
+        usage="DIR [options]",
+        text="Works while the node runs, on the machine that it runs on, and while it does not.\n"
+        "The copy is of one moment, every file has a checksum, and it is read back before it\n"
+        "gets its name. It holds the node's secret keys: keep it as you keep them. Tables of\n"
+        "Spark sinks are not part of it.",
+        examples=[
+            "rillnode backup /backup/edge-2026-11-22 -c edge/node.toml",
+            "rillnode backup /backup/edge-today -c edge/node.toml --quiet",
+        ],
+    )  # fmt: skip
+    parser.add_argument("target", type=Path, metavar="DIR", help="a directory that is not there")
+    add_resting_options(parser)
+
+
+async def backup(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Make a backup."""
+    config, file = configured(args, terminal)
+    target: Path = args.target.absolute()
+    async with resting_store(args, terminal, config) as store:
+        keys = tuple(sorted(path for path in config.data_dir.glob("*.key*") if path.is_file()))
+        source = Source(store=store, keys=keys, config=file)
+        with progress(terminal, "copying", 2 * source_bytes(source)) as on_bytes:
+            manifest = make_backup(source, target, _about(config), on_bytes)
+    terminal.record(
+        {
+            "backup": str(target),
+            "node": manifest.name,
+            "files": len(manifest.files),
+            "bytes": manifest.size,
+        }
+    )
+    for path in _keys_elsewhere(config):
+        terminal.message(f"not in the backup, because it is not in data_dir: {path}")
+    terminal.message(f"next: rillnode verify {target}")
+    return Exit.OK
+
+
+def _about(config: Config) -> Manifest:
+    return Manifest(
+        version=BACKUP_VERSION,
+        made_at=int(time.time()),
+        software=__version__,
+        store_format=FORMAT_VERSION,
+        name=config.name,
+        identity=read_key(config.key_file).public_hex,
+        files=(),
+    )
+
+
+def _keys_elsewhere(config: Config) -> list[Path]:
+    named = (config.key_file, config.admin_key_file, config.channel_key_file)
+    return [path for path in named if path.parent != config.data_dir and path.is_file()]

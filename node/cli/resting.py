@@ -1,0 +1,111 @@
+"""A node's store held still for a backup or a look at every row, whether the node runs or not.
+
+Where it does not run, its store is locked meanwhile, so that it cannot start. Where it runs, it is
+asked for a copy of its store, which is removed afterwards.
+"""
+
+import argparse
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.backup import BackupError, remove_abandoned_copies
+from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, connected
+from rillnode.node.cli.parsing import Parser
+from rillnode.node.cli.terminal import Terminal
+from rillnode.node.config import Config, load_config
+
+
+def add_resting_options(parser: Parser) -> None:
+    """Let a verb take the options that name a node on this machine."""
+    add_connection_options(parser)
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="DIR",
+        help="the node's data directory, where it is not that of the configuration",
+    )  # fmt: skip
+
+
+def configured(args: argparse.Namespace, terminal: Terminal) -> tuple[Config, Path]:
+    """The configuration of the node, and the file that it is in.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    file: Path = args.config or CONFIG_FILE
+    if args.config is None and not file.is_file():
+        text = "there is no node.toml here, and no -c FILE was given"
+        raise ConfigError("config.none", text)
+    overrides = [] if args.data_dir is None else [f"data_dir={args.data_dir.absolute()}"]
+    return load_config(file, overrides, terminal.environ), file
+
+
+@asynccontextmanager
+async def resting_store(
+    args: argparse.Namespace, terminal: Terminal, config: Config
+) -> AsyncGenerator[Path]:
+    """The directory of a store that does not change within the block.
+
+    Raises:
+        BackupError: there is no store, or the node runs on another machine.
+        RillnodeError: a running node could not be asked.
+    """
+    store = config.store_dir
+    if config.store.engine != "rocksdb":
+        text = "the store is not on this machine: `nats stream backup` copies it where it is"
+        raise BackupError("backup.unsupported", text)
+    if not (store / "CURRENT").is_file():
+        raise BackupError("backup.nothing", f"{store}: there is no store yet")
+    with _locked(store) as idle:
+        if idle:
+            yield store
+            return
+    remove_abandoned_copies(config.checkpoints_dir)
+    async with connected(args, terminal, reconnect=False) as client:
+        copy = Path(await client.checkpoint())
+    try:
+        with _in_use(copy):
+            yield copy
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+
+
+@contextmanager
+def _locked(store: Path) -> Generator[bool]:
+    """Hold RocksDB's own lock on a store; False where a node holds it."""
+    try:
+        descriptor = os.open(store / "LOCK", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        text = f"{store} cannot be locked: {error.strerror}: run as the user that the node runs as"
+        raise BackupError("backup.failed", text) from None
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _in_use(copy: Path) -> Generator[None]:
+    """Keep other commands from taking a copy for an abandoned one."""
+    try:
+        descriptor = os.open(copy, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        text = f"the node made its copy in {copy}, which is not here: run this on its machine"
+        raise BackupError("backup.elsewhere", text) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)

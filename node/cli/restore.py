@@ -1,0 +1,47 @@
+"""`rillnode restore`: a backup into a new directory, ready to run."""
+
+import argparse
+from pathlib import Path
+
+from rillnode.node.backup import read_manifest, restore_backup
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import Commands, add_verb
+from rillnode.node.cli.progress import progress
+from rillnode.node.cli.terminal import Terminal
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_verb(
+        commands, "restore", restore,
+        summary="write a backup into a new directory, ready to run",
+        usage="BACKUP DIR [options]",
+        text="DIR gets node.toml and data. Every file is compared with its checksum; a harmed\n"
+        "backup leaves nothing, and nothing is ever overwritten. What was confirmed after the\n"
+        "backup was made is not there: see the how-to on backups.",
+        examples=[
+            "rillnode restore /backup/edge-2026-11-22 edge",
+            "rillnode restore /backup/edge-2026-11-22 edge --json",
+        ],
+    )  # fmt: skip
+    parser.add_argument("backup", type=Path, metavar="BACKUP", help="what `backup` has made")
+    parser.add_argument("home", type=Path, metavar="DIR", help="a directory that is not there")
+
+
+def restore(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Restore a backup."""
+    backup: Path = args.backup.absolute()
+    home: Path = args.home.absolute()
+    with progress(terminal, "restoring", read_manifest(backup).size) as on_bytes:
+        manifest = restore_backup(backup, home, on_bytes)
+    terminal.record(
+        {
+            "restored": str(home),
+            "node": manifest.name,
+            "identity": manifest.identity,
+            "made_at": manifest.made_at,
+            "bytes": manifest.size,
+        }
+    )
+    terminal.message(f"next: rillnode run -c {args.home}/node.toml --data-dir {args.home}/data")
+    return Exit.OK

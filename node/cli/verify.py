@@ -1,0 +1,68 @@
+"""`rillnode verify`: looks at every row of a store, or at a backup and the store in it."""
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from rillnode.actors.storage.format import check_format
+from rillnode.actors.storage.tables import Tables, Tuning
+from rillnode.actors.storage.verify import Verdict, verify_store
+from rillnode.node.backup import STORE, check_backup, read_manifest
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import Commands, add_verb
+from rillnode.node.cli.progress import progress
+from rillnode.node.cli.resting import add_resting_options, configured, resting_store
+from rillnode.node.cli.terminal import Terminal
+
+_NEXT: Final = "next: keep this store, `rillnode restore` a backup beside it, and compare them"
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_verb(
+        commands, "verify", verify,
+        summary="look at every row of a store, or of a backup",
+        usage="[BACKUP] [options]",
+        text="Checks checksums, order, density, positions and secondary keys; changes nothing. A\n"
+        "running node is asked for a copy of its store first. The exit code is 1 where\n"
+        "anything is wrong.",
+        examples=[
+            "rillnode verify -c edge/node.toml",
+            "rillnode verify /backup/edge-2026-11-22",
+            "rillnode verify -c edge/node.toml --json | jq .problems",
+        ],
+    )  # fmt: skip
+    parser.add_argument("backup", nargs="?", type=Path, metavar="BACKUP", help="a backup to check")
+    add_resting_options(parser)
+
+
+async def verify(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Verify a store."""
+    if args.backup is not None:
+        with progress(terminal, "checksums", read_manifest(args.backup).size) as on_bytes:
+            check_backup(args.backup, on_bytes)
+        return _tell(_look_at(args.backup / STORE, terminal), terminal)
+    config, _ = configured(args, terminal)
+    async with resting_store(args, terminal, config) as store:
+        verdict = _look_at(store, terminal)
+    return _tell(verdict, terminal)
+
+
+def _look_at(store: Path, terminal: Terminal) -> Verdict:
+    tables = Tables(store, Tuning(), read_only=True)
+    try:
+        check_format(tables, store)
+        size = sum(path.stat().st_size for path in store.glob("*.sst"))
+        with progress(terminal, "verifying", size) as on_bytes:
+            return verify_store(tables, on_bytes)
+    finally:
+        tables.close()
+
+
+def _tell(verdict: Verdict, terminal: Terminal) -> int:
+    terminal.record(asdict(verdict))
+    if not verdict.problem_count:
+        return Exit.OK
+    terminal.error(f"rillnode: {verdict.problem_count} problems\n  {_NEXT}")
+    return Exit.FAILED

@@ -1,0 +1,31 @@
+"""What of a machine and a configuration a node would suffer from, and what to do about it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from rillnode.node.config import Config
+from rillnode.node.doctor import files, machine, software
+from rillnode.node.doctor.finding import Finding as Finding
+from rillnode.node.doctor.finding import State as State
+
+Look = Callable[[], Iterator[Finding]]
+
+
+def examine(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Look at everything, and tell of each thing as it was looked at; takes some seconds.
+
+    Nothing is changed: a small file is written into the data directory and removed again.
+    """
+    looks: tuple[Look, ...] = (
+        software.python,
+        partial(software.packages, config),
+        partial(software.java, config, environ),
+        machine.clock,
+        partial(machine.open_files, config),
+        partial(machine.ports, config),
+        partial(files.room, config),
+        partial(files.sync_time, config),
+        partial(files.keys, config),
+    )
+    for look in looks:
+        yield from look()

@@ -1,0 +1,88 @@
+"""Whom a node makes a copy of its store for, and which stores can."""
+
+import asyncio
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from nodes import CLIENT, connect_to, node_config
+from rillnode.actors.storage import Complete, LogStore, OnHealth
+from rillnode.actors.storage.memory import MemoryLogStore
+from rillnode.actors.storage.tables import Tables, Tuning
+from rillnode.actors.storage.verify import verify_store
+from rillnode.codecs.errors import RequestError
+from rillnode.node.config import GrantTable
+from rillnode.node.runtime import Node
+from rillnode.transports.clock import SystemClock
+
+SECONDS = 30.0
+
+
+def test_copies_stand_in_the_data_directory_under_names_of_the_nodes_own(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+            stream = await client.stream("s")
+            copies: list[Path] = []
+            for number in range(2):
+                await stream.push(b"%d" % number)
+                copies.append(Path(await client.checkpoint()))
+            assert {copy.parent for copy in copies} == {node.config.checkpoints_dir}
+            for number, copy in enumerate(copies, 1):
+                tables = Tables(copy, Tuning(), read_only=True)
+                verdict = verify_store(tables)
+                tables.close()
+                assert (verdict.entries, verdict.problems) == (number, [])
+            assert await stream.push(b"goes on") == 2
+
+    asyncio.run(asyncio.wait_for(run(), SECONDS))
+
+
+def test_copies_that_nobody_took_away_go_with_the_next_start(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Node(node_config(tmp_path)) as node:
+            abandoned = Path(await node.client.checkpoint())
+            used = Path(await node.client.checkpoint())
+        descriptor = os.open(used, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        try:
+            async with Node(node_config(tmp_path)):
+                assert (abandoned.exists(), used.exists()) == (False, True)
+        finally:
+            os.close(descriptor)
+
+    asyncio.run(asyncio.wait_for(run(), SECONDS))
+
+
+def test_only_who_administers_gets_one(tmp_path: Path) -> None:
+    async def run() -> None:
+        who = f"noise:{CLIENT.public_hex}"
+        grant = GrantTable(who=who, streams="*", may=("create", "push", "pull", "subscribe"))
+        async with Node(node_config(tmp_path, grant)) as node, await connect_to(node) as client:
+            with pytest.raises(RequestError) as caught:
+                await client.checkpoint()
+            assert caught.value.code == "address.unknown"
+            assert not node.config.checkpoints_dir.exists()
+
+    asyncio.run(asyncio.wait_for(run(), SECONDS))
+
+
+def test_a_store_that_cannot_be_copied_is_said_to_be_one(tmp_path: Path) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+
+        def make_store(complete: Complete, on_health: OnHealth) -> LogStore:
+            return MemoryLogStore(
+                complete=complete,
+                on_health=on_health,
+                post=loop.call_soon_threadsafe,
+                clock=SystemClock(loop),
+            )
+
+        async with Node(node_config(tmp_path), make_store=make_store) as node:
+            with pytest.raises(RequestError) as caught:
+                await node.client.checkpoint()
+            assert caught.value.code == "backup.unsupported"
+
+    asyncio.run(asyncio.wait_for(run(), SECONDS))
