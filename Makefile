@@ -8,7 +8,7 @@ DATA ?=
 CASES ?=
 STAMP := $(VENV)/.setup-stamp
 
-.PHONY: setup demo test test-long check format bench clean
+.PHONY: setup demo test test-long check format docs bench clean
 
 setup: $(STAMP)
 
@@ -38,6 +38,11 @@ check: setup
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: setup
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 bench: setup
 	$(BIN)/python -m pip install --quiet --group bench

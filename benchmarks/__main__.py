@@ -36,10 +36,12 @@ _WORKLOADS: Final = {
 
 _PARTS: Final = {
     "actors": "the actor system alone",
+    "floods": "latency of good clients while a listener is flooded with useless connections",
     "links": "sealing, encrypted echo, idle links",
     "nextgraph": "events, syncs and blocks through the NextGraph broker",
     "spark": "node to Delta table, beside Spark's own file source",
     "store": "the store alone",
+    "streamr_resend": "resends from a stream of a million messages to a Streamr client",
 }
 """Benchmarks with a command line of their own: `python -m benchmarks.<name>`."""
 
@@ -52,7 +54,7 @@ def _arguments() -> argparse.Namespace:
         prog="python -m benchmarks",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Run benchmarks: rillnode beside the servers that one would pick instead.",
-        epilog="cases:\n" + "".join(f"  {name:<9} {text}\n" for name, text in cases.items()),
+        epilog="cases:\n" + "".join(f"  {name:<14} {text}\n" for name, text in cases.items()),
     )
     parser.add_argument("cases", nargs="*", metavar="CASE", help="default: all workloads")
     parser.add_argument("--quick", action="store_true", help="small and short: does it work?")

@@ -65,6 +65,8 @@ class FanoutJob(msgspec.Struct, frozen=True, kw_only=True, tag="fanout"):
         window: messages that not everybody has got yet, where there is no rate.
         rate: messages per second; 0: as many as the window allows.
         signed: how many signed messages are made beforehand; 0: they are not signed.
+        neighbours: the server is a node of streamr-network, which passes messages on to its
+            neighbours: publisher and subscribers are some.
     """
 
     endpoint: Endpoint
@@ -74,6 +76,7 @@ class FanoutJob(msgspec.Struct, frozen=True, kw_only=True, tag="fanout"):
     rate: float
     seconds: float
     signed: int = 0
+    neighbours: bool = False
 
 
 class StreamsJob(msgspec.Struct, frozen=True, kw_only=True, tag="streams"):

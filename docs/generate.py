@@ -1,11 +1,21 @@
 """Writes the reference pages that are made from the code: `python docs/generate.py`."""
 
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from types import FunctionType, ModuleType
+from typing import Any, Final
 
+from error_codes import ErrorCode, error_codes
+from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.node.cli import build_parser
-from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.failures import NEXT_STEPS, Exit, step_of
 from rillnode.node.config.describe import Key, tables, toml_value
+from rillnode.node.http.listener import PATHS
+from rillnode.node.metrics import METRICS
 
 REFERENCE: Final = Path(__file__).parent / "reference"
 _MADE: Final = "<!-- Made by docs/generate.py; change the code, not this page. -->\n"
@@ -31,8 +41,8 @@ comes from, `rillnode config schema` prints a JSON schema for editors.
 _CLI_INTRO: Final = """# Command line
 
 Data goes to stdout, messages to stderr. On a terminal, data is shown as tables; elsewhere, or with
-`--json`, it is one JSON object per line. `NO_COLOR` is respected. Every error ends with the next
-step.
+`--json`, it is one JSON object per line. `NO_COLOR` is respected. Every error has a
+[code](errors.md) and ends with the next step.
 
 | exit code | meaning |
 |---|---|
@@ -67,6 +77,129 @@ def cli_page() -> str:
     return "".join(parts)
 
 
+_METRICS_INTRO: Final = """# Metrics
+
+`/metrics` of the `http` listener, in Prometheus' text format. Counters begin at 0 when the node
+starts. `actor` is a class, never an address; `transport` and `protocol` are the names of listeners.
+Streams, and consumers' saved positions, have series of their own as far as `[metrics] streams_max`
+goes, the first by name. Beside these there are the usual `process_*` metrics.
+
+How to collect them: [monitoring](../how-to/monitoring.md).
+
+| metric | kind | labels | |
+|---|---|---|---|
+"""
+
+_HTTP_INTRO: Final = """# HTTP
+
+What the `http` listener serves. All of it is for reading, and no answer is to be cached. Documents
+are JSON objects; later versions may add keys. Names of streams in paths are percent-encoded, their
+slashes included.
+
+Data, as opposed to figures, is shown to programs of the same machine, or to who has the token of
+`[http] token_file`; see
+[security](../explanation/security.md#the-http-listener). An error is a JSON object with `error`
+(a [code](errors.md)) and `text`.
+
+| path | tells | data |
+|---|---|---|
+"""
+
+
+def metrics_page() -> str:
+    """The reference of the metrics."""
+    rows = [
+        f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels) or '-'} "
+        f"| {one.text} |\n"
+        for one in METRICS
+    ]
+    return "".join((_MADE, _METRICS_INTRO, *rows))
+
+
+def http_page() -> str:
+    """The reference of the `http` listener."""
+    rows = [f"| `{one.path}` | {one.text} | {'yes' if one.is_data else ''} |\n" for one in PATHS]
+    return "".join((_MADE, _HTTP_INTRO, *rows))
+
+
+_PYTHON_INTRO: Final = """# Python
+
+What applications may import. Everything here, and nothing else, is the public interface.
+
+## What is promised
+
+- **Names.** What stands on this page keeps its name, its arguments and their meaning within a major
+  version. New optional arguments, new attributes and new names may come with any minor version.
+- **Deprecation.** What is to go first warns with `DeprecationWarning` for at least one minor
+  version, and goes with a major one; the changelog names what takes its place. Before version 1.0 a
+  minor version may do what a major one may do later, and the changelog says so.
+- **Errors.** The [`code`](errors.md) of an error is as stable as a name; its text is for people and
+  may change.
+- **Data.** A store, a backup and a configuration of an earlier version can be used: see
+  [upgrade](../how-to/upgrade.md).
+- **Not promised:** modules whose names are not on this page, names that begin with an underscore,
+  orders and times that no docstring states. `rillnode.node.config` holds the tables of `node.toml`
+  as classes, for `Config`: their keys are as stable as [the file's](config.md).
+
+All of it is typed (`py.typed`). Unless a docstring says otherwise, calls belong on the event loop's
+thread; `connect_blocking` is for programs without one.
+"""
+
+_PUBLIC: Final = ("rillnode", "rillnode.testing", "rillnode.streamr", "rillnode.nextgraph")
+
+
+def python_page() -> str:
+    """The reference of the Python interface, made of `__all__` and docstrings."""
+    parts = [_MADE, _PYTHON_INTRO]
+    for name in _PUBLIC:
+        module = import_module(name)
+        parts.append(f"\n## {name}\n\n```text\n{_doc(module)}\n```\n")
+        parts += [part for one in sorted(module.__all__) for part in _described(module, one)]
+    return "".join(parts)
+
+
+def _described(module: ModuleType, name: str) -> Iterator[str]:
+    found: Any = getattr(module, name)
+    title = f"\n### {module.__name__}.{name}\n"
+    if isinstance(found, FunctionType):
+        yield f"{title}\n```text\n{_signature(found)}\n\n{_doc(found)}\n```\n"
+        return
+    yield f"{title}\n```text\n{_doc(found)}\n```\n"
+    if not isinstance(found, type):
+        return
+    members = [part for key in vars(found) if key[0] != "_" and (part := _member(found, key))]
+    if members:
+        yield "\n```text\n" + "\n\n".join(members) + "\n```\n"
+
+
+def _member(owner: type, name: str) -> str:
+    """A method or property with its docstring; nothing of what is neither."""
+    member: Any = inspect.getattr_static(owner, name)
+    function: Any = getattr(member, "fget", None) or getattr(member, "__func__", member)
+    if not isinstance(function, FunctionType):
+        return ""
+    signature = _signature(function)
+    if isinstance(member, property):
+        signature = signature.replace("() ->", ":")
+    return f"{signature}\n{textwrap.indent(_doc(function), '    ')}"
+
+
+def _signature(function: FunctionType) -> str:
+    """The signature as the source has it, whatever Python version makes of its types."""
+    node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    for first in ("self", "cls"):
+        node.args.args = [one for one in node.args.args if one.arg != first]
+    prefix = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    text = f"{prefix}{node.name}({ast.unparse(node.args)}){returns}"
+    return "\n".join(textwrap.wrap(text, 96, subsequent_indent="    ", break_on_hyphens=False))
+
+
+def _doc(thing: object) -> str:
+    return inspect.cleandoc(thing.__doc__ or "")
+
+
 def _config_row(key: Key) -> str:
     default = "required" if key.required else "-"
     if not key.required and key.default is not None:
@@ -75,7 +208,82 @@ def _config_row(key: Key) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-PAGES: Final = {"config.md": config_page, "cli.md": cli_page}
+_ERRORS_INTRO: Final = """# Error codes
+
+Every error has a code and a text. Codes are stable; texts are for people and may change. A code is
+
+- `code` of an exception in Python, all of them `rillnode.RillnodeError`,
+- in brackets after the text on the command line, whose next line says what to do,
+- `error` in an answer of the `http` listener, `code` in a line of the log,
+- a label in [metrics](metrics.md), and what `/v1/status` counts under.
+
+What is filled in stands as `<name>`, or as `...`. Codes without a class are answered, and
+then raised as `RequestError` by clients, or only logged and counted.
+
+| class | what has failed | who acts |
+|---|---|---|
+"""
+
+_CLASSES: Final = {
+    "CodecError": (
+        "the other side's bytes are no message",
+        "nobody: it is answered or its link closed, and it is counted",
+    ),
+    "TransportError": ("a link could not be made or kept", "clients try again by themselves"),
+    "HandshakeError": (
+        "the other side cannot be authenticated, refuses, or speaks something else",
+        "compare keys, grants and versions",
+    ),
+    "StoreError": (
+        "the log could not do what was asked",
+        "`retryable` says whether the same call may succeed later",
+    ),
+    "ActorError": ("an actor is gone or does not answer", "try again; see the node's log"),
+    "RequestError": ("the node has refused a request", "the code says why"),
+    "ConfigError": ("a configuration or a file cannot be used", "correct what the text names"),
+    "BackupError": ("a backup could not be made or read", "the text says what to do"),
+    "Refusal": ("the `http` listener does not answer a request", "the text says what to send"),
+}
+
+
+def errors_page() -> str:
+    """The reference of the error codes, made of the source and of what the command line advises."""
+    families: dict[str, list[ErrorCode]] = {}
+    for one in error_codes():
+        families.setdefault(one.code.partition(".")[0], []).append(one)
+    parts = [_MADE, _ERRORS_INTRO]
+    parts += [f"| `{name}` | {what} | {who} |\n" for name, (what, who) in _CLASSES.items()]
+    for family, codes in families.items():
+        parts.append(f"\n## {family}\n")
+        if family in NEXT_STEPS:
+            parts.append(f"\nWhat to do: {NEXT_STEPS[family]}.\n")
+        parts.append("\n| code | class | what it says |\n|---|---|---|\n")
+        parts += [_error_row(one, family) for one in codes]
+        if family == "nextgraph":
+            names = {code.name.lower() for kind in (ResultCode, ProtocolCode) for code in kind}
+            results = ", ".join(f"`nextgraph.{name}`" for name in sorted(names))
+            parts.append(
+                f"\nA broker's refusals have the names of its protocol's results: {results}.\n"
+            )
+    return "".join(parts)
+
+
+def _error_row(one: ErrorCode, family: str) -> str:
+    step = step_of(one.code)
+    own = f". **Do:** {step}" if step and step != NEXT_STEPS.get(family) else ""
+    classes = ", ".join(f"`{name}`" for name in sorted(one.classes)) or "-"
+    meaning = one.meaning.translate({ord("<"): "&lt;", ord("|"): "&#124;", ord("*"): "&#42;"})
+    return f"| `{one.code}` | {classes} | {meaning}{own} |\n"
+
+
+PAGES: Final = {
+    "config.md": config_page,
+    "cli.md": cli_page,
+    "errors.md": errors_page,
+    "http.md": http_page,
+    "metrics.md": metrics_page,
+    "python.md": python_page,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

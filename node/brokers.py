@@ -16,7 +16,7 @@ from rillnode.codecs.keys import Identity
 from rillnode.node.config import Config
 from rillnode.transports.clock import Clock
 from rillnode.transports.tcp import TcpListener
-from rillnode.transports.web import WebServer
+from rillnode.transports.web_server import WebServer
 
 Listening = TcpListener | WebServer
 """A bound listener."""

@@ -1,7 +1,7 @@
 """A node's peers: who they are, how they are dialled, and who may send to them."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from fnmatch import translate
 from functools import partial
@@ -21,6 +21,7 @@ from rillnode.codecs.ockam.dialects import dialling_codec
 from rillnode.codecs.ockam.routing import TCP
 from rillnode.node.config import Config, ListenAddress, PeerTable, parse_address
 from rillnode.transports.dialer import TcpDialer
+from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import NOISE_LIMITS, OCKAM_LIMITS
 
 ADDRESS_PREFIX: Final = b"peer/"
@@ -64,6 +65,10 @@ class Peers:
         """Close all dialled links and wait for them."""
         for dialer in self._dialers:
             await dialer.close("the node is stopping")
+
+    def groups(self) -> Sequence[LinkGroup]:
+        """The links that were dialled, for who watches them."""
+        return [dialer.group for dialer in self._dialers]
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """Each peer's state, for people; addresses without a name stand for themselves."""

@@ -3,17 +3,15 @@
 import asyncio
 import logging
 import os
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, Self
 
-import msgspec
 from thespian.actors import ActorSystem
 
-import rillnode
 from rillnode.actors.access import NODE_PRINCIPAL, Access
+from rillnode.actors.backup import ADDRESS as BACKUP_ADDRESS
+from rillnode.actors.backup import BackupActor
 from rillnode.actors.peers.connection import ConnectionEvents, Drain, PeerContext
 from rillnode.actors.ports import Clock, Entropy
 from rillnode.actors.quotas import Quotas
@@ -22,16 +20,11 @@ from rillnode.actors.services.catalog import spawn_services
 from rillnode.actors.status import ADDRESS as STATUS_ADDRESS
 from rillnode.actors.status import StatusActor
 from rillnode.actors.storage import (
-    Complete,
-    LogStore,
-    OnHealth,
     Operation,
     StoreHealth,
     StreamRecord,
 )
-from rillnode.actors.storage.rocks import RocksLogStore
 from rillnode.actors.streams import index_service, service
-from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.context import ADDRESS_PREFIX, StreamContext, StreamRemoved
 from rillnode.actors.streams.holds import Holds
 from rillnode.actors.streams.resolving import stream_guard, stream_resolver
@@ -41,38 +34,30 @@ from rillnode.actors.system import AsyncioSystemBase, Cell
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise import NoiseLink
 from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.node.backup import remove_abandoned_copies
 from rillnode.node.brokers import Brokers, Listening
 from rillnode.node.channels import Channels
 from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
 from rillnode.node.config import Config, check_config
+from rillnode.node.http.listener import listen_status
 from rillnode.node.keyfiles import read_key, read_or_make_key
 from rillnode.node.listening import listen_noise, listen_ockam
+from rillnode.node.observation import Check, Observation, Parts
+from rillnode.node.overlay import Overlay
 from rillnode.node.peers import Peers
+from rillnode.node.reloading import Reloading, ensure_streams
 from rillnode.node.sinks import Sinks
-from rillnode.node.status import listen_status
+from rillnode.node.stores import MakeStore, store_maker
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.memory import connect_memory
-from rillnode.transports.web import WebServer
+from rillnode.transports.web_server import WebServer
 
 logger = logging.getLogger("rillnode.node.runtime")
 
 DRAIN_SECONDS: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that must be right for the node to be ready."""
-
-    name: str
-    ok: bool
-    reason: str = ""
-
-
-MakeStore = Callable[[Complete, OnHealth], LogStore]
-"""Makes a node's store out of whom it tells of completed work and of its health."""
 
 
 class Node:
@@ -102,9 +87,7 @@ class Node:
     ) -> None:
         check_config(config)
         self.config = config
-        self._state = "new"
-        self._started_at = time.monotonic()
-        self._make_store = make_store or self._rocks
+        self._make_store = make_store or store_maker(config)
         self._given_clock = clock
         self._entropy = entropy
         self._access = Access(table.grant() for table in config.grants)
@@ -112,10 +95,15 @@ class Node:
         self._links: dict[str, Listening] = {}
         self._http: WebServer | None = None
         self._dialled = Peers(config, self._identity)
+        self._overlay = Overlay(config, self._identity, entropy)
         self._channels = Channels(config, entropy)
         self._brokers = Brokers(config, self._identity, entropy)
         self._sinks = Sinks(config.sink.all, config.data_dir, entropy)
-        self._health = StoreHealth(writable=False, reason="the store is not open yet")
+        parts = Parts(
+            links=self._links, peers=self._dialled, channels=self._channels,
+            brokers=self._brokers, sinks=self._sinks, overlay=self._overlay,
+        )  # fmt: skip
+        self._observed = Observation(config, self.identity, parts)
 
     @property
     def identity(self) -> str:
@@ -153,7 +141,7 @@ class Node:
         Raises:
             RillnodeError: the store cannot be opened, or an address cannot be bound.
         """
-        self._state = "starting"
+        self._observed.state = "starting"
         loop = asyncio.get_running_loop()
         self._clock = self._given_clock or SystemClock(loop)
         self._system = AsyncioSystemBase(clock=self._clock, loop=loop)
@@ -162,28 +150,33 @@ class Node:
         quotas = [table.quota for table in self.config.quotas]
         self._quotas = Quotas(quotas, self._clock)
         self._store = self._make_store(self._complete, self._on_health)
+        self._observed.begin(self._system, self._router, self._store)
         try:
             if self.config.http.enabled:
                 # First, so that it can tell that the node is starting.
-                self._http = await listen_status(self, self.config.http)
-            await asyncio.to_thread(self._store.open)
-            self._health = self._store.health
+                self._http = await listen_status(
+                    self._observed, lambda: self.client, self.config.http
+                )
+            await asyncio.to_thread(self._open_store)
+            self._observed.health = self._store.health
             self._spawn()
             self._channels.start(self._peers)
             await self._listen()
             self._dialled.start(self._peers, self._clock)
+            self._overlay.start(self._context, self._peers, self.addresses().get("noise"))
+            await self._overlay.listen(self._links)
             self._start_sinks()
         except BaseException:
             await self.stop()
             raise
-        self._state = "ready"
+        self._observed.state = "ready"
         logger.info("node_ready", extra={"node": self.config.name, "identity": self.identity})
 
     async def stop(self) -> None:
         """Take nothing new, answer what was taken, then close; harmless when repeated."""
-        if self._state in ("new", "stopped"):
+        if self._observed.state in ("new", "stopped"):
             return
-        self._state = "draining"
+        self._observed.state = "draining"
         # Jobs first: to finish a batch, each may still have to connect.
         await self._sinks.stop(self._system.post)
         for listener in self._links.values():
@@ -197,12 +190,24 @@ class Node:
         for listener in self._links.values():
             await listener.close()
         await self._dialled.close()
+        await self._overlay.close()
         await self._system.shutdown()
         await asyncio.to_thread(self._store.close)
         if self._http is not None:
             await self._http.close()
-        self._state = "stopped"
+        self._observed.state = "stopped"
         logger.info("node_stopped", extra={"node": self.config.name})
+
+    def reload(self, config: Config) -> None:
+        """Let another configuration take effect as far as that can be done while running.
+
+        Grants, quotas and streams change at once; the log tells which tables need a restart.
+
+        Raises:
+            ConfigError: the configuration cannot be; nothing was changed.
+        """
+        check_config(config)
+        self.config = self._observed.config = self._reloading.apply(self.config, config)
 
     def _connections(self) -> Sequence[Cell]:
         """The actors of all links, whatever they speak."""
@@ -230,12 +235,14 @@ class Node:
             self._brokers.pushed_keys,
         )  # fmt: skip
         self._peers = PeerContext(system, router, self._store, self._access, self._entropy)
+        self._observed.spawned(context, self._peers)
         self._holds = Holds()
         retention = system.spawn(partial(RetentionActor, context, self._holds))
 
         def on_stream(change: StreamRecord | StreamRemoved) -> None:
             system.post(retention, change)
             self._brokers.changed(change)
+            self._overlay.changed(change)
             if isinstance(change, StreamRemoved):
                 system.post(self._indexes, change)
 
@@ -243,20 +250,25 @@ class Node:
         streams = system.spawn(partial(service.StreamService, context, on_stream, rules))
         self._brokers.start(context, streams, rules, on_stream)
         self._indexes = system.spawn(partial(index_service.IndexService, context))
-        status = system.spawn(partial(StatusActor, router, self._access, self._status_document))
+        status = system.spawn(
+            partial(StatusActor, router, self._access, self._observed.status_document)
+        )
         for address in service.ADDRESSES:
             router.register(address, streams)
         for address in index_service.ADDRESSES:
             router.register(address, self._indexes)
         router.register(STATUS_ADDRESS, status)
+        copies = self.config.checkpoints_dir
+        backup = partial(BackupActor, router, self._access, self._store, copies, self._entropy)
+        router.register(BACKUP_ADDRESS, system.spawn(backup))
         router.register_resolver(ADDRESS_PREFIX, stream_resolver(context, streams))
         router.register_guard(ADDRESS_PREFIX, stream_guard(self._access))
         spawn_services(context, self._indexes, self.config.services.enabled)
-        for table in self.config.streams:
-            if table.is_pattern:
-                continue
-            ensure = EnsureStream(table.name, table.partitions, table.retention)
-            system.post(streams, ensure)
+        ensure_streams(system, streams, self.config)
+        self._reloading = Reloading(
+            system=system, access=self._access, quotas=self._quotas, rules=rules,
+            streams=streams, retention=retention, connections=self._connections,
+        )  # fmt: skip
         session = Session(self._connect_memory, entropy=self._entropy)
         self._connect_memory_now(session)
         self.client = Client(session)
@@ -289,7 +301,7 @@ class Node:
         )
 
     def _accept(self, identity: str) -> bool:
-        return self._access.known(f"noise:{identity}")
+        return self._access.known(f"noise:{identity}") or self._overlay.admits(identity)
 
     def _start_sinks(self) -> None:
         if not self.config.sink.all:
@@ -307,14 +319,15 @@ class Node:
 
     # The store's threads ---------------------------------------------------------------------
 
-    def _rocks(self, complete: Complete, on_health: OnHealth) -> LogStore:
-        return RocksLogStore(self.config.store_dir, complete=complete, on_health=on_health)
+    def _open_store(self) -> None:
+        self._store.open()
+        remove_abandoned_copies(self.config.checkpoints_dir)
 
     def _complete(self, operations: Sequence[Operation]) -> None:
         self._system.post_threadsafe([(done.reply_to, done) for done in operations])
 
     def _on_health(self, health: StoreHealth) -> None:
-        self._health = health
+        self._observed.health = health
         if health.writable:
             logger.info("store_writable")
         else:
@@ -331,51 +344,11 @@ class Node:
 
     def checks(self) -> list[Check]:
         """What must be right for the node to be ready."""
-        state = self._state
-        reasons = {"draining": "the node is stopping", "starting": "the node is starting"}
-        checks = [
-            Check("node", state == "ready", reasons.get(state, state)),
-            Check("store", self._health.writable, self._health.reason),
-        ]
-        failing = self._sinks.failing()
-        checks += [
-            Check(f"sink {name}", name not in failing, failing.get(name, ""))
-            for name in self._sinks.statuses()
-        ]
-        return checks
+        return self._observed.checks()
 
     def status(self) -> dict[str, Any]:
         """How the node is, as a JSON document."""
-        return {
-            "name": self.config.name,
-            "identity": self.identity,
-            "version": rillnode.__version__,
-            "state": self._state,
-            "uptime_seconds": round(time.monotonic() - self._started_at, 1),
-            "checks": [msgspec.to_builtins(check) for check in self.checks()],
-            "listeners": {
-                name: {
-                    "address": listener.address,
-                    "links": listener.link_count,
-                    "errors": dict(listener.counters),
-                }
-                for name, listener in self._links.items()
-            },
-            "store": {
-                "writable": self._health.writable,
-                "reason": self._health.reason,
-                "pending_bytes": self._store.pending_bytes,
-            },
-            "undelivered": dict(self._router.undelivered),
-            "actors": msgspec.to_builtins(self._system.stats()),
-            "peers": self._dialled.statuses(),
-            "channels": self._channels.status(),
-            **self._brokers.status(),
-            "sinks": self._sinks.statuses(),
-        }
-
-    def _status_document(self) -> bytes:
-        return msgspec.json.encode(self.status())
+        return self._observed.status()
 
 
 def _identity_of(config: Config, entropy: Entropy) -> Identity:

@@ -3,7 +3,7 @@
 import ssl
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.config.tables import WebListener
+from rillnode.node.config.listener_tables import WebListener
 
 
 def tls_context(table: WebListener, name: str) -> ssl.SSLContext | None:

@@ -39,8 +39,8 @@ class Command:
 
 def documents() -> list[Path]:
     """Every page of the documentation."""
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
-    return sorted(pages)
+    patterns = ("*.md", "docs/**/*.md", "benchmarks/*.md", "examples/*.md")
+    return sorted(page for pattern in patterns for page in ROOT.glob(pattern))
 
 
 def blocks(page: Path) -> list[Block]:
@@ -92,10 +92,12 @@ class Runner:
     documents name are replaced by free ones.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, seconds_max: float = COMMAND_SECONDS) -> None:
         self._directory = directory
+        self._seconds_max = seconds_max
         # Pages name the examples as who stands in a clone does.
-        (directory / "configs").symlink_to(ROOT / "configs")
+        for folder in ("configs", "examples"):
+            (directory / folder).symlink_to(ROOT / folder)
         self._node: subprocess.Popen[bytes] | None = None
         noise, ockam, http = _free_port(), _free_port(), _free_port()
         self._ports = {
@@ -129,6 +131,8 @@ class Runner:
             elif block.language == "console":
                 for command in commands(block):
                     self._command(command, where)
+            elif block.title:
+                (self._directory / block.title).write_text(block.text, encoding="utf-8")
         if pending is not None:
             self._python(pending, None, str(page))
 
@@ -194,7 +198,7 @@ class Runner:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=COMMAND_SECONDS,
+            timeout=self._seconds_max,
             check=False,
         )
 
@@ -220,9 +224,9 @@ class Runner:
 
 
 @contextmanager
-def running(directory: Path) -> Generator[Runner]:
-    """A runner whose node ends with the block."""
-    runner = Runner(directory)
+def running(directory: Path, seconds_max: float = COMMAND_SECONDS) -> Generator[Runner]:
+    """A runner whose node ends with the block, and whose commands end before `seconds_max`."""
+    runner = Runner(directory, seconds_max)
     try:
         yield runner
     except BaseException:

@@ -73,9 +73,9 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Refuse what is none of the choices, and name the one that was meant, on every Python."""
-        choices = [str(choice) for choice in action.choices or ()]
-        if not choices or value in choices:
+        if action.choices is None or value in action.choices:
             return
+        choices = [str(choice) for choice in action.choices]
         meant = get_close_matches(str(value), choices, n=1)
         hint = f"did you mean {meant[0]}? " if meant else ""
         raise argparse.ArgumentError(

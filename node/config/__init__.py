@@ -1,6 +1,7 @@
 """Configuration: TOML, environment and overrides into checked structs."""
 
 from rillnode.node.config.address import ListenAddress, parse_address
+from rillnode.node.config.listener_tables import Listener, WebListener
 from rillnode.node.config.load import (
     Loaded,
     check_config,
@@ -8,9 +9,11 @@ from rillnode.node.config.load import (
     load_config,
     parse_config,
 )
+from rillnode.node.config.location import Location
 from rillnode.node.config.peer_tables import DiallingTable, PeerTable
 from rillnode.node.config.service_tables import ServicesTable
 from rillnode.node.config.sink_tables import FilesSink, SinkTables, SparkSink
+from rillnode.node.config.store_tables import StoreTable
 from rillnode.node.config.stream_tables import QuotaTable, StreamTable
 from rillnode.node.config.streamr_tables import ApiKeyTable
 from rillnode.node.config.tables import (
@@ -19,14 +22,12 @@ from rillnode.node.config.tables import (
     GrantTable,
     HttpListener,
     IdentityTable,
-    Listener,
     LogTable,
+    MetricsTable,
     NextgraphListener,
     NoiseListener,
     OckamListener,
-    StoreTable,
     StreamrListener,
-    WebListener,
 )
 
 __all__ = [
@@ -41,7 +42,9 @@ __all__ = [
     "ListenAddress",
     "Listener",
     "Loaded",
+    "Location",
     "LogTable",
+    "MetricsTable",
     "NextgraphListener",
     "NoiseListener",
     "OckamListener",

@@ -1,9 +1,12 @@
 """Listen addresses as texts."""
 
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 PORT_MAX = 65_535
+
+WILDCARDS: Final = frozenset({"0.0.0.0", "::"})
+"""Hosts that stand for every address of a machine."""
 
 
 class ListenAddress(NamedTuple):

@@ -16,6 +16,7 @@ from msgspec import inspect as types
 from msgspec import structs
 
 from rillnode.node.config.load import Loaded
+from rillnode.node.config.location import Location
 from rillnode.node.config.paths import KeyPath, bare, expected, format_path
 from rillnode.node.config.tables import Config
 
@@ -228,4 +229,6 @@ def _leaves(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, Any]]:
 def _path_schema(kind: type) -> dict[str, Any]:
     if kind is Path:
         return {"type": "string", "format": "path"}
+    if kind is Location:
+        return {"type": "string"}
     raise TypeError(f"no JSON schema for {kind}")

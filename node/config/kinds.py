@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from rillnode.codecs.limits import PARTITIONS_MAX
+from rillnode.node.config.location import Location
 
 Name = Annotated[str, Meta(min_length=1, title="a text that is not empty")]
 HostPort = Annotated[
@@ -21,6 +22,13 @@ HostPort = Annotated[
 KeyHex = Annotated[
     str, Meta(pattern=r"^[0-9a-f]{64}$", title="64 hexadecimal digits in lower case")
 ]
+KeysHex = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9a-f]{64}(,[0-9a-f]{64})*$",
+        title="64 hexadecimal digits in lower case; several keys have commas between them",
+    ),
+]
 Memory = Annotated[
     str, Meta(pattern=r"^[1-9][0-9]*[mg]$", title='a number and "m" or "g", such as "1g"')
 ]
@@ -28,5 +36,12 @@ Seconds = Annotated[float, Meta(gt=0)]
 SecondsOrNever = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
 Partitions = Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
+TableLocation = Annotated[
+    Location, Meta(title='a directory, or a URL such as "s3://bucket/tables"')
+]
 Layer = Literal["codecs", "transports", "actors", "node"]
+Traced = Annotated[
+    Literal["noise", "ockam", "streamr", "nextgraph"],
+    Meta(title="noise, ockam, streamr or nextgraph"),
+]
 Level = Literal["debug", "info", "warning", "error"]

@@ -19,6 +19,7 @@ from msgspec import inspect
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config.lines import key_lines, line_of
+from rillnode.node.config.location import Location
 from rillnode.node.config.paths import (
     KeyPath,
     bare,
@@ -28,12 +29,14 @@ from rillnode.node.config.paths import (
     parse_path,
     type_at,
 )
-from rillnode.node.config.rules import Problem, problems
+from rillnode.node.config.problem import Problem
+from rillnode.node.config.rules import problems
 from rillnode.node.config.tables import Config, default_data_dir
 
 ENVIRONMENT_PREFIX: Final = "RILLNODE__"
 _FAILED_AT = re.compile(r"^(.*?)(?: - at (?:`key` in )?`\$\.?([^`]*)`)?$", re.DOTALL)
 _QUOTED = re.compile(r"`([^`]*)`")
+_REPEATED_TABLE = re.compile(r"Cannot declare \((.*?)\) twice")
 
 
 @dataclass(slots=True)
@@ -156,8 +159,15 @@ def _read(text: str, path: Path) -> _Settings:
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError("config.syntax", f"{path}: not TOML: {error}", file=str(path)) from None
+        reason = _REPEATED_TABLE.sub(_told_where_it_is, str(error))
+        raise ConfigError("config.syntax", f"{path}: not TOML: {reason}", file=str(path)) from None
     return _Settings(file=path, tree=tree, lines=key_lines(text))
+
+
+def _told_where_it_is(repeated: re.Match[str]) -> str:
+    """What to do about a second `[table]`: the file that `init` writes has most tables already."""
+    table = ".".join(re.findall(r"'([^']+)'", repeated[1]))
+    return f"[{table}] stands in the file already: put the keys there"
 
 
 def _override(settings: _Settings, key: str, text: str, origin: str) -> None:
@@ -223,10 +233,13 @@ def _check(config: Config, settings: _Settings) -> None:
 def _convert(settings: _Settings) -> Config:
     base = settings.file.parent.absolute() if settings.file else Path.cwd()
 
-    def absolute(kind: type, value: object) -> Path:
-        if kind is not Path or not isinstance(value, str) or not value:
+    def absolute(kind: type, value: object) -> Path | Location:
+        if kind not in (Path, Location) or not isinstance(value, str) or not value:
             raise ValueError("Expected a path")
-        return Path(os.path.normpath(base / Path(value).expanduser()))
+        if kind is Location and Location(value).path is None:
+            return Location(value)
+        path = Path(os.path.normpath(base / Path(value).expanduser()))
+        return path if kind is Path else Location(path)
 
     tree = {"data_dir": str(default_data_dir()), **settings.tree}
     try:

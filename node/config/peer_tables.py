@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from rillnode.codecs.limits import CONNECT_SECONDS_MAX, DIALLED_LINKS_MAX, UNUSED_CLOSE_SECONDS
 from rillnode.codecs.ockam.dialects import Dialect
 from rillnode.node.config.address import ListenAddress, parse_address
-from rillnode.node.config.kinds import Count, HostPort, KeyHex, Name, Seconds
+from rillnode.node.config.kinds import Count, HostPort, KeysHex, Name, Seconds
 
 
 class PeerTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -18,7 +18,8 @@ class PeerTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     Attributes:
         name: What this node calls it.
         noise: Address and port of its `noise` listener; a link to it is kept open.
-        identity: Its public Ed25519 key, with `noise`.
+        identity: Its public Ed25519 key, with `noise`. While it changes its key: the old and the
+            new one, with a comma between.
         ockam: Address and port of its Ockam TCP listener; dialled when there is something to send.
         dialect: Ockam TCP as it speaks it: `u16` until 2024-05, `2024` since.
         who: Principals that may send to it, as in a grant, beside those that have `admin`.
@@ -28,7 +29,7 @@ class PeerTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     name: Annotated[Name, Meta(examples=["core"])]
     noise: Annotated[HostPort | None, Meta(examples=["core.example.org:4100"])] = None
-    identity: Annotated[KeyHex | None, Meta(examples=["00" * 32])] = None
+    identity: Annotated[KeysHex | None, Meta(examples=["00" * 32])] = None
     ockam: Annotated[HostPort | None, Meta(examples=["hub.example.org:4000"])] = None
     dialect: Dialect = "u16"
     who: Annotated[

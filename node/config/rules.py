@@ -4,19 +4,19 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from rillnode.actors.streams.rules import StreamRule
 from rillnode.codecs.limits import NAME_BYTES_MAX
-from rillnode.node.config.address import ListenAddress
+from rillnode.node.config.address import WILDCARDS, ListenAddress, parse_address
+from rillnode.node.config.listener_tables import WebListener
+from rillnode.node.config.location import Location
+from rillnode.node.config.overlay_rules import overlay_problems
 from rillnode.node.config.paths import KeyPath
 from rillnode.node.config.peer_tables import PeerTable
+from rillnode.node.config.problem import Problem
 from rillnode.node.config.sink_tables import SparkSink
-from rillnode.node.config.tables import (
-    Config,
-    OckamListener,
-    WebListener,
-)
+from rillnode.node.config.tables import Config, OckamListener
 
 _HEX_64 = "[0-9a-f]{64}"
 _PRINCIPAL: Final = re.compile(
@@ -27,22 +27,15 @@ _PRINCIPAL_TEXT: Final = (
     "expected noise:HEX, ockam:HEX or nextgraph:HEX (64 hexadecimal digits in lower case), "
     "eth:0xHEX (40), apikey:NAME, anonymous, * for everybody or noise:* for all of one kind"
 )
+_TABLE_URL: Final = re.compile(r"s3://[^\s/@?#]+(?:/[^\s@?#]*)?")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_WILDCARDS: Final = frozenset({"0.0.0.0", "::"})
-
-
-class Problem(NamedTuple):
-    """What is wrong with the value at a path."""
-
-    path: KeyPath
-    code: str
-    text: str
 
 
 def problems(config: Config) -> Iterator[Problem]:
     """Everything that is wrong with a configuration whose types are right."""
     yield from _listeners(config)
     yield from _port_conflicts(config)
+    yield from _store(config)
     yield from _api_keys(config)
     yield from _channel_key(config)
     yield from _services(config)
@@ -50,6 +43,7 @@ def problems(config: Config) -> Iterator[Problem]:
     yield from _quotas(config)
     yield from _streams(config)
     yield from _peers(config)
+    yield from overlay_problems(config)
     yield from _sinks(config)
 
 
@@ -101,7 +95,7 @@ def _port_conflicts(config: Config) -> Iterator[Problem]:
         for other, held in taken.items():
             hosts = {address.host, held.host}
             if address.port and address.port == held.port and (
-                len(hosts) == 1 or hosts & _WILDCARDS
+                len(hosts) == 1 or hosts & WILDCARDS
             ):  # fmt: skip
                 yield Problem(
                     (name, "listen"),
@@ -109,6 +103,38 @@ def _port_conflicts(config: Config) -> Iterator[Problem]:
                     f"{address} is taken by {other}.listen ({held}); choose another port",
                 )
         taken[name] = address
+
+
+def _store(config: Config) -> Iterator[Problem]:
+    table = config.store
+    if table.engine == "jetstream" and not table.servers:
+        text = 'missing: engine "jetstream" needs at least one, such as "tls://nats-1:4222"'
+        yield Problem(("store", "servers"), "config.missing", text)
+    if table.engine != "jetstream" and table.servers:
+        text = f'conflicts with {table.servers[0]}: set store.engine = "jetstream" to use it'
+        yield Problem(("store", "engine"), "config.conflict", text)
+    if table.sync_required and not table.monitors:
+        text = "can be seen only by way of the servers' monitoring addresses: set monitors, too"
+        yield Problem(("store", "sync_required"), "config.missing", text)
+    encrypted = table.tls_ca is not None or table.tls_cert is not None
+    for at, url in enumerate(table.servers):
+        scheme, _, address = url.partition("://")
+        path: KeyPath = ("store", "servers", at)
+        try:
+            loopback = parse_address(address).loopback
+        except ValueError as error:
+            yield Problem(path, "config.value", str(error))
+            continue
+        if not (scheme == "tls" or loopback or encrypted or table.allow_plain):
+            text = f"{url} is not loopback and not encrypted: use tls://, or set allow_plain = true"
+            yield Problem(path, "config.plain", text)
+    files = {"credentials_file": table.credentials_file, "tls_ca": table.tls_ca}
+    pair = {"tls_cert": table.tls_cert, "tls_key": table.tls_key}
+    for key, file in (files | pair).items():
+        if file is not None and not file.is_file():
+            yield Problem(("store", key), "config.file", f"no such file: {file}")
+        elif file is None and key in pair and any(pair.values()):
+            yield Problem(("store", key), "config.missing", "tls_cert and tls_key need each other")
 
 
 def _channel_key(config: Config) -> Iterator[Problem]:
@@ -231,7 +257,8 @@ def _sinks(config: Config) -> Iterator[Problem]:
                 "config.conflict",
                 f"{sink.checkpoint_path} is the checkpoint of sink {other.name!r}",
             )
-    yield from _table_dirs(sinks)
+    # What is wrong with a URL comes alone: other errors would show it.
+    yield from list(_table_urls(sinks)) or _table_dirs(sinks)
     yield from _files_sinks(config)
 
 
@@ -253,9 +280,26 @@ def _files_sinks(config: Config) -> Iterator[Problem]:
             yield Problem((*path, "directory"), "config.conflict", text)
 
 
+def _table_urls(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
+    """What can be done with a URL. An error never shows it: it may hold what it must not."""
+    for at, sink in enumerate(sinks):
+        path: KeyPath = ("sink", "spark", at)
+        for key in ("table_dir", "silver_dir", "gold_dir"):
+            location: Location | None = getattr(sink, key)
+            if location is None or location.path is not None:
+                continue
+            if not _TABLE_URL.fullmatch(location):
+                text = 'expected a URL such as "s3://bucket/tables", without credentials'
+                yield Problem((*path, key), "config.value", text)
+            if sink.checkpoint_dir is None:
+                text = f"missing; {key} is a URL, and Spark needs a directory for its checkpoints"
+                yield Problem((*path, "checkpoint_dir"), "config.missing", text)
+                break
+
+
 def _table_dirs(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
     """Tables that lie in each other would remove each other's files."""
-    taken: dict[Path, str] = {
+    taken: dict[Location, str] = {
         sink.table_dir: f"sink.spark[{at}].table_dir" for at, sink in enumerate(sinks)
     }
     for at, sink in enumerate(sinks):
@@ -267,7 +311,7 @@ def _table_dirs(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
             if directory is None:
                 continue
             for other, owner in taken.items():
-                if directory.is_relative_to(other) or other.is_relative_to(directory):
+                if directory.overlaps(other):
                     text = f"must lie apart from {owner}, {other}"
                     yield Problem((*path, key), "config.conflict", text)
             taken[directory] = f"sink.spark[{at}].{key}"

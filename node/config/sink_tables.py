@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from rillnode.node.config.kinds import Count, Memory, Name, Seconds
+from rillnode.node.config.kinds import Count, Memory, Name, Seconds, TableLocation
 
 
 class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -14,9 +14,10 @@ class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     Attributes:
         name: The sink's name; the job's principal is `sink/<name>`.
         streams: Patterns of stream names, as in a grant.
-        table_dir: Directory of the table.
+        table_dir: Directory of the table, or its URL in an object store, whose credentials come
+            from the environment.
         checkpoint_dir: Directory of the query's checkpoint. Default: `_checkpoints/<name>` in
-            `table_dir`.
+            `table_dir`, which must be a directory then.
         silver_dir: Directory of the silver table: every event once, decoded. Without it there is
             none.
         gold_dir: Directory of the gold tables: what happened per minute. It needs `silver_dir`.
@@ -35,10 +36,10 @@ class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         tuple[Name, ...],
         Meta(min_length=1, title="a list of at least one pattern", examples=[["sensors*"]]),
     ]
-    table_dir: Annotated[Path, Meta(examples=["data/tables"])]
+    table_dir: Annotated[TableLocation, Meta(examples=["data/tables"])]
     checkpoint_dir: Annotated[Path | None, Meta(examples=["data/checkpoints/bronze"])] = None
-    silver_dir: Annotated[Path | None, Meta(examples=["data/silver"])] = None
-    gold_dir: Annotated[Path | None, Meta(examples=["data/gold"])] = None
+    silver_dir: Annotated[TableLocation | None, Meta(examples=["data/silver"])] = None
+    gold_dir: Annotated[TableLocation | None, Meta(examples=["data/gold"])] = None
     duplicate_seconds: Seconds = 600.0
     master: Name = "local[2]"
     driver_memory: Memory = "1g"
@@ -50,7 +51,17 @@ class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def checkpoint_path(self) -> Path:
         """Where the query's checkpoint lies."""
-        return self.checkpoint_dir or self.table_dir / "_checkpoints" / self.name
+        return self.checkpoint_dir or Path(self.table_dir, "_checkpoints", self.name)
+
+    @property
+    def silver_checkpoint_path(self) -> Path | None:
+        """Where the silver query's checkpoint lies; None without silver."""
+        if self.silver_dir is None:
+            return None
+        if self.silver_dir.path is None:
+            # Spark cannot write to an object store by itself.
+            return self.checkpoint_path.with_name(f"{self.checkpoint_path.name}-silver")
+        return self.silver_dir.path / "_checkpoints" / "silver"
 
 
 class FilesSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -23,7 +23,6 @@ from rillnode.codecs.limits import (
     IDLE_CLOSE_SECONDS,
     IDLE_PING_SECONDS,
 )
-from rillnode.node.config.address import ListenAddress, parse_address
 from rillnode.node.config.kinds import (
     Count,
     HostPort,
@@ -33,10 +32,14 @@ from rillnode.node.config.kinds import (
     Name,
     Seconds,
     SecondsOrNever,
+    Traced,
 )
+from rillnode.node.config.listener_tables import LinkListener, Listener, WebListener
+from rillnode.node.config.overlay_tables import OverlayTable, StreamrNetworkListener, TrackerTable
 from rillnode.node.config.peer_tables import DiallingTable, PeerTable
 from rillnode.node.config.service_tables import ServicesTable
 from rillnode.node.config.sink_tables import SinkTables
+from rillnode.node.config.store_tables import StoreTable
 from rillnode.node.config.stream_tables import QuotaTable, StreamTable
 from rillnode.node.config.streamr_tables import ApiKeyTable
 
@@ -44,35 +47,6 @@ from rillnode.node.config.streamr_tables import ApiKeyTable
 def default_data_dir() -> Path:
     """Where a node keeps its data when nothing else is said."""
     return Path("data")
-
-
-class Listener(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every listener has.
-
-    Attributes:
-        enabled: Whether the node listens.
-        listen: Address and port; port 0 takes a free one.
-    """
-
-    enabled: bool = True
-    listen: HostPort = "127.0.0.1:0"
-
-    @property
-    def address(self) -> ListenAddress:
-        """The address to bind, taken apart."""
-        return parse_address(self.listen)
-
-
-class LinkListener(Listener, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every listener for links has.
-
-    Attributes:
-        connections_max: Connections open at one time.
-        connections_per_address_max: Connections open at one time from one remote address.
-    """
-
-    connections_max: Count = CONNECTIONS_MAX
-    connections_per_address_max: Count = CONNECTIONS_PER_ADDRESS_MAX
 
 
 class NoiseListener(LinkListener, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -136,20 +110,6 @@ class OckamListener(LinkListener, frozen=True, forbid_unknown_fields=True, kw_on
     channel: ChannelTable = ChannelTable()
 
 
-class WebListener(Listener, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every listener that speaks HTTP or WebSocket has.
-
-    Attributes:
-        tls_cert: PEM file with the certificate chain; with `tls_key` it turns TLS on.
-        tls_key: PEM file with the certificate's private key.
-        allow_plain: Allow an address other than loopback without TLS.
-    """
-
-    tls_cert: Annotated[Path | None, Meta(examples=["tls/cert.pem"])] = None
-    tls_key: Annotated[Path | None, Meta(examples=["tls/key.pem"])] = None
-    allow_plain: bool = False
-
-
 class StreamrListener(WebListener, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Streamr's WebSocket and REST interface, for unmodified Streamr clients.
 
@@ -161,8 +121,8 @@ class StreamrListener(WebListener, frozen=True, forbid_unknown_fields=True, kw_o
         connections_per_address_max: WebSockets open at one time from one remote address.
         session_seconds: How long a login is good for.
         logins_per_minute: Login requests taken from one remote address; a login has two.
-        origins: Origins of web pages that may use the REST interface from within browsers; `*`
-            means all.
+        origins: Origins of web pages that may use the listener, WebSocket and REST interface, from
+            within browsers; `*` means all. Programs have no origin and need none.
         apikeys: API keys.
     """
 
@@ -206,9 +166,18 @@ class NextgraphListener(WebListener, frozen=True, forbid_unknown_fields=True, kw
 
 
 class HttpListener(WebListener, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Health (`/livez`, `/readyz`) and state (`/v1/status`), for whoever reaches the address."""
+    """Status page, its figures as JSON (`/v1`), health and metrics, for whoever reaches it.
+
+    What streams hold is shown on loopback addresses, and elsewhere to who has the token.
+
+    Attributes:
+        token_file: File with the token that entries, their live tail, the configuration and the
+            route probe ask for; `rillnode key new` makes one. Without it they are for loopback
+            addresses only.
+    """
 
     listen: HostPort = "127.0.0.1:8080"
+    token_file: Annotated[Path | None, Meta(examples=["data/http.token"])] = None
 
 
 class IdentityTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -224,16 +193,6 @@ class IdentityTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     admin_key_file: Annotated[Path | None, Meta(examples=["data/admin.key"])] = None
 
 
-class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where streams are kept. Every confirm is synced to disk; there is no option to weaken it.
-
-    Attributes:
-        engine: The storage engine.
-    """
-
-    engine: Literal["rocksdb"] = "rocksdb"
-
-
 class LogTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the node writes to standard error.
 
@@ -242,11 +201,24 @@ class LogTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         format: `console` for people, `json` for one JSON object per line; `auto` is `console` on
             a terminal and `json` elsewhere.
         levels: Other levels for single layers, such as `{ transports = "debug" }`.
+        trace: Protocols of whose messages kind and size are written, each in a line of its own.
     """
 
     level: Level = "info"
     format: Literal["auto", "console", "json"] = "auto"
     levels: dict[Layer, Level] = {}
+    trace: tuple[Traced, ...] = ()
+
+
+class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `/metrics` of the `http` listener tells.
+
+    Attributes:
+        streams_max: Streams, and saved positions of consumers, that have time series of their own;
+            the first by name.
+    """
+
+    streams_max: Count = 200
 
 
 class GrantTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -294,11 +266,15 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     streamr: StreamrListener | None = None
     nextgraph: NextgraphListener | None = None
     http: HttpListener = HttpListener()
+    metrics: MetricsTable = MetricsTable()
     grants: tuple[GrantTable, ...] = field(name="grant", default=())
     quotas: tuple[QuotaTable, ...] = field(name="quota", default=())
     streams: tuple[StreamTable, ...] = field(name="stream", default=())
     peers: tuple[PeerTable, ...] = field(name="peer", default=())
     dialling: DiallingTable = DiallingTable()
+    tracker: TrackerTable = TrackerTable()
+    overlay: OverlayTable | None = None
+    streamr_network: StreamrNetworkListener | None = None
     services: ServicesTable = ServicesTable()
     sink: SinkTables = SinkTables()
 
@@ -339,12 +315,18 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The store's directory."""
         return self.data_dir / "store"
 
+    @property
+    def checkpoints_dir(self) -> Path:
+        """Where copies of the store are made for backups, on the store's file system."""
+        return self.data_dir / "checkpoints"
+
     def listeners(self) -> dict[str, Listener]:
         """The listeners that are on, by name."""
         tables: dict[str, Listener | None] = {
             "noise": self.noise,
             "ockam": self.ockam,
             "streamr": self.streamr,
+            "streamr_network": self.streamr_network,
             "nextgraph": self.nextgraph,
             "http": self.http,
         }

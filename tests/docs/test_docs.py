@@ -14,6 +14,8 @@ DOCUMENTS = documents()
 RUNNABLE = [
     page for page in DOCUMENTS if {"python", "console"} & {block.language for block in blocks(page)}
 ]
+SPARK_PAGES = [ROOT / "docs" / name for name in ("tutorials/flights.md", "how-to/notebook.md")]
+SPARK_SECONDS = 900
 LANGUAGES = {"python", "console", "toml", "text", "sh", "javascript"}
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -27,9 +29,17 @@ def blocks_of(language: str) -> list[Block]:
     return [block for page in DOCUMENTS for block in blocks(page) if block.language == language]
 
 
-@pytest.mark.parametrize("page", RUNNABLE, ids=name)
+@pytest.mark.parametrize("page", [page for page in RUNNABLE if page not in SPARK_PAGES], ids=name)
 def test_blocks_run_and_print_what_they_show(page: Path, tmp_path: Path) -> None:
     with running(tmp_path) as runner:
+        runner.run(page)
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.parametrize("page", SPARK_PAGES, ids=name)
+def test_blocks_that_start_spark_run(page: Path, tmp_path: Path) -> None:
+    with running(tmp_path, SPARK_SECONDS) as runner:
         runner.run(page)
 
 
@@ -37,6 +47,14 @@ def test_blocks_run_and_print_what_they_show(page: Path, tmp_path: Path) -> None
 def test_every_block_says_its_language(page: Path) -> None:
     unknown = {block.line: block.language for block in blocks(page)}
     assert set(unknown.values()) <= LANGUAGES, unknown
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=name)
+def test_lists_and_tables_begin_after_an_empty_line(page: Path) -> None:
+    """Not every Markdown knows them otherwise, the one that makes the site among them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    glued = re.findall(r"^(?!- |\d+\. |\||  |\n).+\n(?:- |\d+\. |\|).*", text, re.M)
+    assert not glued
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name)
@@ -49,6 +67,28 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert linked.exists(), target
         if anchor:
             assert anchor in anchors(linked), f"{target}#{anchor}"
+
+
+def test_the_index_names_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    linked = {
+        (index.parent / target).resolve()
+        for target, _ in _LINK.findall(index.read_text(encoding="utf-8"))
+    }
+    assert linked == {page for page in ROOT.glob("docs/**/*.md") if page != index}
+
+
+def test_the_site_has_every_page_in_its_menu() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")}
+    assert set(re.findall(r": ([\w/.-]+\.md)$", text, re.MULTILINE)) == pages
+
+
+def test_words_of_the_glossary_are_in_order() -> None:
+    page = (ROOT / "docs/reference/glossary.md").read_text(encoding="utf-8")
+    words = re.findall(r"^\| ([a-z][^|]*?) \| (?!is \|)", page, re.MULTILINE)
+    assert len(words) > 50
+    assert words == sorted(words)
 
 
 def anchors(page: Path) -> set[str]:

@@ -1,5 +1,7 @@
 """The small examples run against a real node."""
 
+import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,6 +34,12 @@ def node(tmp_path: Path) -> Iterator[Runner]:
         yield runner
 
 
+def test_the_page_names_every_example() -> None:
+    text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    files = {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".js", ".ipynb")}
+    assert set(re.findall(r"\]\(([\w.]+)\)", text)) == files
+
+
 def test_embedded_node_keeps_entries_and_position(tmp_path: Path) -> None:
     first = run("embed.py", tmp_path / "data")
     second = run("embed.py", tmp_path / "data")
@@ -54,3 +62,57 @@ def test_published_readings_are_consumed_once(node: Runner, tmp_path: Path) -> N
     assert f"device 3: {total}" in consumed
     assert consumed[-1] == "2500 readings consumed"
     assert again == ["0 readings consumed"]
+
+
+def test_an_asyncio_application_confirms_and_handles_each_line_once(tmp_path: Path) -> None:
+    lines = ["kettle on", "kettle boils", "kettle off"]
+    for start in (0, 3):  # the second run goes on where the first one stopped
+        printed = run("embed_asyncio.py", tmp_path / "data")
+        handled = [line for line in printed if line.startswith("worker:")]
+        confirmed = [line for line in printed if line.startswith("client:")]
+        assert confirmed == [f"client: stored {start + number}" for number in range(3)]
+        assert handled[-3:] == [f"worker: {start + n} {line}" for n, line in enumerate(lines)]
+
+
+def test_a_plain_script_stores_each_line_once(tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("".join(f"line {number}\n" for number in range(2_500)))
+    before = run("embed_script.py", tmp_path / "data", file)
+    again = run("embed_script.py", tmp_path / "data", file)
+    with file.open("a") as more:
+        more.write("the last\n")
+    after = run("embed_script.py", tmp_path / "data", file)
+    assert before == ["0 lines were stored before, 2500 were added"]
+    assert again == ["2500 lines were stored before, 0 were added"]
+    assert after == ["2500 lines were stored before, 1 were added"]
+
+
+def test_a_fastapi_application_keeps_orders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from httpx import ASGITransport, AsyncClient
+
+    import embed_fastapi
+
+    async def order(start: int) -> None:
+        app = embed_fastapi.app
+        transport = ASGITransport(app)
+        async with (
+            embed_fastapi.lifespan(app),
+            AsyncClient(transport=transport, base_url="http://shop") as client,
+        ):
+            for number, item in enumerate(("tea", "milk"), start):
+                answer = await client.post("/orders", json={"item": item})
+                assert (answer.status_code, answer.json()) == (201, {"number": number})
+            assert (await client.post("/orders", json={"count": 1})).status_code == 422
+            listed = await client.get("/orders", params={"start": start, "limit": 1})
+            assert listed.json() == [{"number": start, "item": "tea", "count": 1}]
+
+    monkeypatch.setenv("DATA", str(tmp_path / "data"))
+    for start in (0, 2):
+        asyncio.run(order(start))
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("embed*.py")), ids=lambda path: path.name)
+def test_embedding_takes_less_than_60_lines(script: Path) -> None:
+    assert len(script.read_text().splitlines()) < 60

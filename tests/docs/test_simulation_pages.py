@@ -17,8 +17,12 @@ from rillnode.node.simulation.scenario import FaultKind, FaultTable, Scenario, l
 
 HOW_TO = ROOT / "docs/how-to/simulate.md"
 REPORT = ROOT / "docs/explanation/simulation.md"
+TUTORIAL = ROOT / "docs/tutorials/simulate.md"
 SCENARIOS = [
-    block for page in (HOW_TO, REPORT) for block in blocks(page) if block.title.endswith(".toml")
+    block
+    for page in (HOW_TO, REPORT, TUTORIAL)
+    for block in blocks(page)
+    if block.title.endswith(".toml")
 ]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from nodes import connect_to, node_config
+from rillnode.node.client.sink import sink_client
 from rillnode.node.config import FilesSink, SinkTables
 from rillnode.node.pipeline.offsets import Range
 from rillnode.node.pipeline.ranges import ClientOptions, ask
@@ -24,6 +25,21 @@ def landed(options: ClientOptions) -> list[tuple[str, int, bytes]]:
         for batch in read_ranges(options, ranges, fail_on_data_loss=True)
         for row in batch.to_pylist()
     ]
+
+
+def look(options: ClientOptions) -> None:
+    """What a job's key sees beside ranges: of its sink's streams alone."""
+    client = sink_client(options)
+    ends = client.ends()
+    assert set(ends) == {("s1", 0), ("s2", 0)}
+    created = client.created()
+    assert set(created) == {"s1", "s2"}
+    assert all(at > 1_700_000_000_000 for at in created.values())
+    assert client.consumers() == {
+        "sink/remote": {("s1", 0): 3_000, ("s2", 0): 1},
+        "reader": {("s1", 0): 7},
+    }
+    client.close()
 
 
 def test_streams_go_through_files_to_a_reader_without_a_node(tmp_path: Path) -> None:
@@ -49,6 +65,15 @@ def test_streams_go_through_files_to_a_reader_without_a_node(tmp_path: Path) -> 
             await saved("s2", 1)
             status = node.status()["sinks"]["remote"]
             assert (status["state"], status["report"]["state"]) == ("running", "running")
+            for name in ("s1", "other"):
+                await client.set_index("reader", name, 7)
+            options = ClientOptions(
+                url=f"noise://{node.addresses()['noise']}",
+                node_identity=node.identity,
+                key_file=str(tmp_path / "data" / "sinks" / "remote.key"),
+                sink="remote",
+            )
+            await asyncio.to_thread(look, options)
 
     asyncio.run(scenario())
     options = ClientOptions.from_options({"url": files.as_uri(), "sink": "remote"}, {})

@@ -94,6 +94,23 @@ def test_streams_are_chosen_written_read_and_committed(tmp_path: Path) -> None:
     run_beside(tmp_path, work, "a, b*", "report")
 
 
+def test_what_is_read_of_a_stream_made_anew_is_not_taken_for_what_was_planned(
+    tmp_path: Path,
+) -> None:
+    def work(options: ClientOptions) -> None:
+        client = streams_client(options)
+        client.open("s", 1)
+        client.push("s", 0, [b"a", b"b"])
+        client.ends()
+        created_at = client.created()["s"]
+        assert client.read("s", 0, 0, 2, 1, created_at)[1]
+        # Whatever stands under the name by then, it was created at another time.
+        assert client.read("s", 0, 0, 2, 1, created_at + 1) == (2, [])
+        client.close()
+
+    run_beside(tmp_path, work, "s")
+
+
 def test_an_unknown_key_is_refused_and_a_missing_one_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

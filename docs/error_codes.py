@@ -1,0 +1,303 @@
+"""Finds every error code of the source, with what is said and who raises it.
+
+A code is a string constant such as `stream.unknown` of a family (`stream`) of which some code is
+given to an error class. The text that belongs to it is the argument, or the item of the tuple,
+that follows it.
+"""
+
+import ast
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from rillnode.codecs import limits
+
+LAYERS: Final = ("codecs", "transports", "actors", "node")
+_ROOT: Final = Path(__file__).parents[1]
+_CODE: Final = re.compile(r"([a-z]+)\.[a-z_]+")
+_BASE: Final = "RillnodeError"
+
+# Constants that look like codes and are names of files, tables, fields, or counters.
+_OTHERS: Final = {
+    "backup.json",
+    "ethereum.key",
+    "job.json",
+    "job.lock",
+    "last.seq",
+    "last.ts",
+    "nextgraph.key",
+    "node.toml",
+    "ockam.key",
+    "sink.spark",
+    "streamr.apikey",
+}
+# Families whose codes reach their error class by way of a variable.
+_INDIRECT: Final = {"address", "listen", "peer"}
+TEXTS_MAX: Final = 2
+
+# What is not said where the code stands, or in too many ways.
+_MEANINGS: Final = {
+    "actor.unsupported": "something of Thespian's interface that this system does not do",
+    "address.unknown": "no worker of the node has the next address of the route",
+    "backup.harmed": "a file of the backup is missing, or is not what its checksum says",
+    "block.id": "a block is not the one that its id names",
+    "channel.early": "a message came before the handshake was over, and was dropped",
+    "channel.other_connection": "a channel's message came over another connection, and was dropped",
+    "channel.too_large": "a message does not fit the link when it is sealed, and was dropped",
+    "codec.cbor": "CBOR with an item of another kind, or of no definite length",
+    "codec.envelope": "bytes that are no envelope of Ockam's",
+    "codec.field": "a field has a value that its protocol does not allow",
+    "codec.limit": "something is longer, larger, deeper or more than its limit",
+    "codec.protocol": "a message of no known protocol",
+    "codec.trailing": "bytes follow a message that is complete",
+    "codec.truncated": "the bytes end inside a value, or a length says more than there is",
+    "codec.varint": "a number that is too long, too large, or not in its shortest form",
+    "commit.header": "a commit's header is missing, cannot be read, or is another one",
+    "client.key": "a client was given no key, or not in its environment",
+    "client.url": "the address is not of the form that the client takes",
+    "config.conflict": "two settings do not go together",
+    "config.connection": "it is not said which node to talk to, or how",
+    "config.file": "the file cannot be found, read or written",
+    "config.missing": "a setting that others need is missing",
+    "config.syntax": "a setting or file that is no TOML, or not UTF-8",
+    "config.unknown_key": "nothing knows this key",
+    "config.value": "a value that its key cannot have; the text says which ones it can",
+    "encryption.rsa": "no RSA key, or a text that was encrypted to another one",
+    "files.damaged": "a file of ranges was cut short or changed",
+    "hub.lost": "the hub has no stream of this name any more",
+    "hub.not_saved": "the hub holds another position than was to be saved",
+    "hub.timeout": "the hub has not answered in time",
+    "key.exists": "the file exists, and keys are never overwritten",
+    "key.full": "too much waits for keys already",
+    "key.hex": "a key or token is written in hex digits, this is not",
+    "key.length": "a key of another length",
+    "key.line": "a line of a file of group keys holds none",
+    "key.mode": "others may read the key file",
+    "key.type": "a message that plays no part in an exchange of keys",
+    "link.closed": "there is no link to the node at the moment, or it was closed under a request",
+    "link.unreachable": "a connection could not be made; the text has the system's reason",
+    "message.route": "a route without addresses, or one whose end does not take the message",
+    "message.size": "a message with its routes is larger than the next link takes",
+    "network.type": "the network layer has no such message, or not from this side",
+    "nextgraph.answer": "the broker has answered something else than was asked",
+    "nextgraph.false": "the broker says no, such as to whether a repo is pinned",
+    "peer.busy": "too much waits for a link to the peer",
+    "peer.unreachable": "the peer cannot be reached; the text has the reason",
+    "pipeline.failed": "a Spark job has ended with an error",
+    "request.invalid": "a request to the node's services that cannot be read",
+    "request.timeout": "the other side has not answered in time",
+    "request.unknown": "the service has no such request",
+    "rest.query": "a query parameter with a value that it cannot have",
+    "rest.status": "the server answers with an HTTP status that is no success",
+    "rest.unknown": "the interface has no such path, or the stream nothing of this name",
+    "row.envelope": "a text that is no envelope of a row",
+    "signature.invalid": "a message is not signed by the publisher that it names",
+    "signature.missing": "a message that must be signed is not",
+    "sink.reset": "a stream was removed and made anew while a sink was reading it",
+    "spark.checkpoint": "a query's checkpoint is damaged, or another query's",
+    "spark.log": "a table has changed in a way that its readers cannot follow",
+    "spark.option": "an option of the format is missing, or has a value that it cannot have",
+    "spark.table": "the table is not one that this query can go on with",
+    "store.busy": "too much waits to be written or read already",
+    "store.corrupt": "an entry of the store is missing or damaged",
+    "store.engine": "the store's engine cannot do what was asked",
+    "store.failed": "a write failed; the store tries to open its disk again by itself",
+    "store.full": "there is no room; the store takes writes again by itself when there is",
+    "stream.invalid": "a name, a number of partitions, or a limit that streams cannot have",
+    "stream.partition": "the stream has no such partition",
+    "stream.unknown": "there is no such stream, or the key may not know that there is",
+    "streamr.forbidden": "the user has no permission for this",
+    "streamr.metadata": "a stream's settings have a value that they cannot have",
+    "streamr.refused": "the server has refused without a code of its own",
+    "streamr.stream_id": "an id that no stream of this user can have",
+}
+
+
+@dataclass(slots=True)
+class ErrorCode:
+    """A code, the classes that carry it, and the texts that come with it."""
+
+    code: str
+    classes: set[str] = field(default_factory=set[str])
+    texts: list[str] = field(default_factory=list[str])
+
+    @property
+    def meaning(self) -> str:
+        """What the code says: as written down here, else the first of its texts.
+
+        Raises:
+            LookupError: neither is there.
+        """
+        if self.code in _MEANINGS:
+            return _MEANINGS[self.code]
+        if not self.texts:
+            raise LookupError(f"{self.code}: say in docs/error_codes.py what it means")
+        return "; or: ".join(self.texts[:TEXTS_MAX])
+
+
+def error_codes() -> list[ErrorCode]:
+    """Every code of the four layers, in order."""
+    modules = [ast.parse(path.read_text(encoding="utf-8")) for path in _files()]
+    classes = _error_classes(modules)
+    places = [place for module in modules for place in _places(module, _makers(module, classes))]
+    families = _INDIRECT | {
+        _family(place.code)
+        for place in places
+        if isinstance(place.owner, ast.Call) and _called(place.owner) in classes
+    }
+    found: dict[str, ErrorCode] = {}
+    for place in places:
+        if _family(place.code) not in families or place.code in _OTHERS:
+            continue
+        one = found.setdefault(place.code, ErrorCode(place.code))
+        one.classes |= place.classes()
+        text = place.text()
+        if text and text not in one.texts and not _CODE.fullmatch(text):
+            one.texts.append(text)
+    _fill_in_classes(found.values())
+    return [found[code] for code in sorted(found)]
+
+
+def _fill_in_classes(codes: Collection[ErrorCode]) -> None:
+    """Where a family has one class, its codes have it, even if a helper makes the error."""
+    classes: dict[str, set[str]] = {}
+    for one in codes:
+        classes.setdefault(_family(one.code), set()).update(one.classes)
+    for one in codes:
+        of_family = classes[_family(one.code)]
+        if not one.classes and len(of_family) == 1:
+            one.classes |= of_family
+
+
+def _files() -> Iterator[Path]:
+    for layer in LAYERS:
+        yield from sorted((_ROOT / layer).rglob("*.py"))
+
+
+def _family(code: str) -> str:
+    return code.partition(".")[0]
+
+
+def _called(call: ast.Call) -> str:
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
+
+
+def _error_classes(modules: list[ast.Module]) -> set[str]:
+    """The tree below `RillnodeError`, and what the `http` listener refuses with."""
+    bases = {
+        node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
+        for module in modules
+        for node in ast.walk(module)
+        if isinstance(node, ast.ClassDef)
+    }
+    found = {_BASE, "Refusal"}
+    while more := {name for name, of in bases.items() if of & found} - found:
+        found |= more
+    return found
+
+
+def _makers(module: ast.Module, classes: set[str]) -> dict[str, set[str]]:
+    """By name, the errors that a class or a function of the module makes of a code."""
+    found = {name: {name} for name in classes}
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef):
+            calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and one.args]
+            made = {_called(one) for one in calls if isinstance(one.args[0], ast.Name)} & classes
+            found.setdefault(node.name, set()).update(made)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One constant; `owner` is the call or tuple that it is part of."""
+
+    code: str
+    owner: ast.AST | None
+    function: ast.FunctionDef | ast.AsyncFunctionDef | None
+    line: int
+    makers: dict[str, set[str]]
+
+    def classes(self) -> set[str]:
+        """The error that is made with the code: at once, or further down by way of a variable."""
+        made = self.makers.get(_called(self.owner)) if isinstance(self.owner, ast.Call) else None
+        if not made and self.function is not None:
+            made = self.makers.get(self.function.name)
+        return made or set()
+
+    def text(self) -> str:
+        """What is said with the code there, with placeholders; nothing where it is not known."""
+        items: list[ast.expr] = []
+        if isinstance(self.owner, ast.Call):
+            items = self.owner.args
+        elif isinstance(self.owner, ast.Tuple):
+            items = self.owner.elts
+        for item, following in pairwise(items):
+            constants = {one.value for one in ast.walk(item) if isinstance(one, ast.Constant)}
+            if self.code in constants:
+                return _rendered(self._resolved(following))
+        return ""
+
+    def _resolved(self, expression: ast.expr) -> ast.expr:
+        """The last thing that was assigned to a name before the code, in the same function."""
+        if not isinstance(expression, ast.Name) or self.function is None:
+            return expression
+        last: ast.expr = expression
+        for node in ast.walk(self.function):
+            if isinstance(node, ast.Assign) and node.lineno <= self.line:
+                names = [one.id for one in node.targets if isinstance(one, ast.Name)]
+                if expression.id in names:
+                    last = node.value
+        return last
+
+
+def _places(module: ast.Module, makers: dict[str, set[str]]) -> Iterator[_Place]:
+    """Every constant that may be a code, from the outside to the inside of the source."""
+
+    def visit(
+        node: ast.AST,
+        owner: ast.AST | None,
+        function: ast.FunctionDef | ast.AsyncFunctionDef | None,
+    ) -> Iterator[_Place]:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if _CODE.fullmatch(node.value):
+                yield _Place(node.value, owner, function, node.lineno, makers)
+            return
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function = node
+        if isinstance(node, ast.Call | ast.Tuple):
+            owner = node
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, owner, function)
+
+    yield from visit(module, None, None)
+
+
+def _rendered(expression: ast.expr) -> str:
+    """A text as the source builds it, with what is filled in as `<name>`."""
+    match expression:
+        case ast.Constant(value=str(value)):
+            return value
+        case ast.JoinedStr(values=values):
+            return "".join(_rendered(value) for value in values)
+        case ast.FormattedValue(value=value):
+            return _placeholder(value)
+        case ast.BinOp(op=ast.Add(), left=left, right=right):
+            return _rendered(left) + _rendered(right)
+        case _:
+            return ""
+
+
+def _placeholder(value: ast.expr) -> str:
+    match value:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            limit = getattr(limits, name, None)
+            return f"{limit:,}" if isinstance(limit, int) else f"<{name.strip('_').lower()}>"
+        case _:
+            return "..."

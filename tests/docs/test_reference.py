@@ -1,0 +1,64 @@
+"""The reference is made from the code, and says of every error what to do about it."""
+
+import re
+
+import pytest
+
+import generate
+from error_codes import ErrorCode, error_codes
+from rillnode.codecs.errors import CodecError, StoreError
+from rillnode.node.cli.failures import NEXT_STEPS, next_step, step_of
+
+CODES = {one.code: one for one in error_codes()}
+
+
+@pytest.mark.parametrize("name", generate.PAGES)
+def test_the_page_is_as_the_code_says(name: str) -> None:
+    written = (generate.REFERENCE / name).read_text(encoding="utf-8")
+    assert written == generate.PAGES[name](), "run `python docs/generate.py`"
+
+
+# Error codes -----------------------------------------------------------------------------------
+
+
+def test_codes_are_found_with_their_classes_and_texts() -> None:
+    for code, classes, texts in (
+        ("codec.bool", {"CodecError"}, ["bool is neither 0 nor 1"]),  # given to a helper
+        ("listen.in_use", {"TransportError"}, [  # by way of a variable
+            "<where> is in use: stop what uses it or choose another port",
+        ]),
+        ("key.mode", {"ConfigError"}, []),
+        ("http.type", {"Refusal"}, ["Send application/json"]),
+    ):  # fmt: skip
+        assert CODES[code].classes == classes
+        assert CODES[code].texts[: len(texts)] == texts
+    assert "no link" in CODES["link.closed"].meaning
+
+
+def test_names_of_files_and_loggers_are_no_codes() -> None:
+    assert not [code for code in CODES if re.search(r"^rillnode\.|\.(toml|lock|py)$", code)]
+    assert not {"backup.json", "ockam.key", "spark.driver.host"} & set(CODES)
+
+
+@pytest.mark.parametrize("one", CODES.values(), ids=CODES)
+def test_every_code_has_a_meaning(one: ErrorCode) -> None:
+    assert one.meaning
+
+
+def test_every_code_that_users_meet_has_a_next_step() -> None:
+    without = [one for one in CODES.values() if not step_of(one.code)]
+    of_peers = {"CodecError"}
+    on_reading = {"signature.invalid", "signature.missing"}  # such messages are dropped
+    assert {one.code for one in without if one.classes != of_peers} <= on_reading
+
+
+def test_every_next_step_is_one_for_a_code() -> None:
+    families = {code.partition(".")[0] for code in CODES}
+    assert set(NEXT_STEPS) <= families | set(CODES)
+
+
+def test_a_step_is_looked_for_by_code_then_family_then_class() -> None:
+    assert step_of("backup.harmed") == NEXT_STEPS["backup.harmed"]
+    assert step_of("backup.unheard_of") == NEXT_STEPS["backup"]
+    assert "versions of both" in next_step(CodecError("codec.truncated", "short"), "rillnode run")
+    assert next_step(StoreError("unheard.of", "text"), "rillnode run") == "try again"

@@ -1,0 +1,125 @@
+"""The unit and the container file hold what they promise, where they cannot be run."""
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from doc_support import ROOT
+from rillnode.node.cli import build_parser
+
+UNIT = ROOT / "configs" / "rillnode.service"
+CONTAINER = ROOT / "configs" / "Containerfile"
+
+
+class _Unit(configparser.RawConfigParser):
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
+@pytest.fixture
+def service() -> dict[str, str]:
+    unit = _Unit(strict=False)
+    unit.read(UNIT)
+    return dict(unit["Service"])
+
+
+def test_the_command_of_the_unit_is_one(service: dict[str, str]) -> None:
+    _, *argv = service["ExecStart"].split()
+    args = build_parser().parse_args(argv)
+    assert (str(args.config), str(args.data_dir)) == (
+        "/etc/rillnode/node.toml",
+        f"/var/lib/{service['StateDirectory']}",
+    )
+    # Longer than a drain of the node and of its jobs.
+    assert int(service["TimeoutStopSec"]) > 40
+
+
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("no systemd here")
+    text = UNIT.read_text(encoding="utf-8")
+    copy = tmp_path / UNIT.name
+    copy.write_text(text.replace("/opt/rillnode/bin/rillnode", "/bin/true"))
+    done = subprocess.run(
+        [analyze, "verify", "--man=no", copy], capture_output=True, text=True, timeout=60
+    )
+    assert "rillnode.service" not in done.stderr, done.stderr
+
+
+def test_the_unit_is_hardened(service: dict[str, str]) -> None:
+    wanted = {"ProtectSystem": "strict", "NoNewPrivileges": "yes", "CapabilityBoundingSet": ""}
+    assert wanted.items() <= service.items()
+
+
+# The container file ----------------------------------------------------------------------------
+
+
+def instructions() -> Iterator[tuple[str, str]]:
+    text = re.sub(r"^#.*\n", "", CONTAINER.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        if line.strip():
+            name, _, rest = line.partition(" ")
+            yield name, rest.strip()
+
+
+def last_stage() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, rest in instructions():
+        found = {name: rest} if name == "FROM" else {**found, name: rest}
+    return found
+
+
+def test_every_instruction_is_one() -> None:
+    known = {
+        "FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL",
+        "HEALTHCHECK", "ENTRYPOINT", "CMD",
+    }  # fmt: skip
+    names = [name for name, _ in instructions()]
+    assert set(names) <= known
+    assert names[0] == "FROM"
+
+
+def test_bases_have_a_release_and_packages_leave_no_lists() -> None:
+    bases = [rest.split()[0] for name, rest in instructions() if name == "FROM"]
+    assert all(re.fullmatch(r"docker\.io/library/debian:[a-z]+-slim", base) for base in bases)
+    for name, rest in instructions():
+        if name == "RUN" and "apt-get install" in rest:
+            assert "--no-install-recommends" in rest
+            assert "rm -rf /var/lib/apt/lists/*" in rest
+
+
+def test_what_is_copied_is_there() -> None:
+    copied = [
+        path
+        for name, rest in instructions()
+        if name == "COPY" and not rest.startswith("--from")
+        for path in rest.split()[:-1]
+    ]
+    assert {"src", "node", "actors", "codecs", "transports", "pyproject.toml"} <= set(copied)
+    assert all((ROOT / path).exists() for path in copied)
+
+
+def test_the_process_is_not_root_and_its_health_is_checked() -> None:
+    stage = last_stage()
+    user, _, group = stage["USER"].partition(":")
+    assert int(user) >= 1_000
+    assert int(group) >= 1_000
+    _, _, command = stage["HEALTHCHECK"].partition("CMD ")
+    python, option, script = json.loads(command)
+    assert (python, option, "/readyz" in script) == ("python3", "-c", True)
+    compile(script, "healthcheck", "exec")
+
+
+def test_the_command_of_the_image_is_one() -> None:
+    stage = last_stage()
+    *_, program = json.loads(stage["ENTRYPOINT"])
+    assert program == "rillnode"
+    args = build_parser().parse_args(json.loads(stage["CMD"]))
+    assert str(args.config) == f"{stage['VOLUME']}/node.toml"

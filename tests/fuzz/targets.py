@@ -1,0 +1,82 @@
+"""Every codec that reads bytes from outside, as a function of bytes, and what it is fed.
+
+A target takes any bytes. It returns, or raises what says that they are wrong; it also checks what
+must hold of what was read. `corpus/<name>.hex` has right inputs, one a line, made of the vectors in
+`tests/conformance` and by the codecs themselves, and behind them inputs that were handled wrong once.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from fuzz import native_targets, nextgraph_targets, ockam_targets, streamr_targets
+from fuzz.mutation import COMMON_TOKENS, JSON_TOKENS, Mutator
+from rillnode.codecs.errors import CodecError, ConfigError, HandshakeError
+
+CORPUS: Final = Path(__file__).parent / "corpus"
+
+TARGETS: Final[dict[str, Callable[[bytes], object]]] = {
+    **native_targets.TARGETS,
+    **ockam_targets.TARGETS,
+    **nextgraph_targets.TARGETS,
+    **streamr_targets.TARGETS,
+}
+
+SLOW: Final = frozenset(
+    """noise_listener noise_dialler noise_records ockam_channel_opening nextgraph_first_frame
+    nextgraph_first_answer nextgraph_proof nextgraph_from_client nextgraph_from_broker
+    nextgraph_event nextgraph_letter""".split()
+)
+"""Those that shake hands or check signatures for each input: they get fewer of them."""
+
+_REFUSALS: Final = (CodecError, HandshakeError, ConfigError)
+
+
+@cache
+def corpus(name: str) -> tuple[bytes, ...]:
+    """The stored inputs of a target."""
+    lines = (CORPUS / f"{name}.hex").read_text("ascii").splitlines()
+    return tuple(map(bytes.fromhex, lines))
+
+
+@cache
+def tokens(name: str) -> tuple[bytes, ...]:
+    """Pieces that mean something to a target."""
+    return COMMON_TOKENS + (JSON_TOKENS if name.startswith(("streamr", "row")) else ())
+
+
+def mutator(name: str, seed: int) -> Mutator:
+    """What makes a target's inputs."""
+    return Mutator(corpus(name), tokens(name), f"{name} {seed}")
+
+
+def is_taken(name: str, data: bytes) -> bool:
+    """Whether a target takes an input; that it refuses it as it may is no failure.
+
+    Raises:
+        Exception: the target broke its promise.
+    """
+    try:
+        TARGETS[name](data)
+    except _REFUSALS:
+        return False
+    return True
+
+
+def fuzz(name: str, seed: int, count: int) -> int:
+    """Feed a target; return how many inputs it took.
+
+    Raises:
+        AssertionError: it broke its promise; the text has the input and the line for the corpus.
+    """
+    made = mutator(name, seed)
+    taken = 0
+    for nth in range(count):
+        data = made.input()
+        try:
+            taken += is_taken(name, data)
+        except Exception as error:
+            text = f"input {nth} of seed {seed} breaks {name}; for corpus/{name}.hex: {data.hex()}"
+            raise AssertionError(text) from error
+    return taken

@@ -1,0 +1,329 @@
+"""A store moved from RocksDB to JetStream and back: nothing is lost, whenever it is cut off."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nats_support import JetStreamDriver, NatsServer, needs_nats
+from rillnode.actors.storage import (
+    GetRecords,
+    ListKeys,
+    ListStreams,
+    LoadIndex,
+    PutRecord,
+    PutStream,
+    RemoveStream,
+    SavedIndexKey,
+    SaveIndex,
+    StreamRecord,
+    Trim,
+    log_id,
+)
+from rillnode.actors.storage.copying import OnBytes, copy_store
+from rillnode.actors.storage.jetstream.copying import JetStreamCopy
+from rillnode.actors.storage.rocks_copy import RocksCopy
+from rillnode.codecs.errors import StoreError
+from store_support import RocksDriver, StoreDriver, append
+
+pytestmark = needs_nats
+
+KEY = SavedIndexKey("s", 0, "c")
+LOGS = [log_id(2, partition) for partition in range(4)]
+
+
+class CutError(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[NatsServer]:
+    server = NatsServer(tmp_path / "nats")
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def jetstream(server: NatsServer) -> Iterator[JetStreamDriver]:
+    """Open where a test has not closed it."""
+    driver = JetStreamDriver(server.url, "t")
+    driver.store.close()
+    yield driver
+    driver.store.close()
+
+
+@pytest.fixture
+def rocks(tmp_path: Path) -> Iterator[RocksDriver]:
+    driver = RocksDriver(tmp_path / "rocks")
+    fill(driver)
+    driver.store.close()
+    yield driver
+    driver.store.close()
+
+
+def fill(driver: StoreDriver) -> None:
+    """A store with all that there is: trimmed logs, an emptied one, keys, large values."""
+    driver.write(PutStream(record=StreamRecord(name="gone")))
+    driver.write(RemoveStream(name="gone"))
+    driver.write(PutStream(record=StreamRecord(name="s", partitions=4, owner="o")))
+    for number in range(20):
+        operation = append(b"%d" % number, b"%d." % number, log=LOGS[0], at=number)
+        operation.keys = [(b"k%d" % number, 0), (b"k", 1)]
+        driver.write(operation)
+    driver.write_all([append(b"%d" % number * 100_000, log=LOGS[1]) for number in range(20)])
+    driver.write_all([append(b"%d" % number, log=LOGS[2]) for number in range(20)])
+    driver.write(Trim(log=LOGS[0], before=13))
+    driver.write(Trim(log=LOGS[2], before=20))
+    driver.write(SaveIndex(key=KEY, index=7))
+    driver.write(PutRecord(key="large", value=b"." * 900_000))
+    driver.write(PutRecord(key="small", value=b"1"))
+
+
+def contents(driver: StoreDriver) -> list[object]:
+    """All that a user of the store can see."""
+    listed = driver.read(ListStreams())
+    found: list[object] = [listed.records, listed.extents]
+    for log in LOGS:
+        found.append(driver.entries(log))
+        found.append(driver.read(ListKeys(log=log)).pairs)
+    found.append(driver.read(GetRecords(keys=["large", "small", "none"])).values)
+    found.append(driver.read(LoadIndex(key=KEY)).index)
+    return found
+
+
+def seen(driver: StoreDriver) -> list[object]:
+    driver.store.open()
+    found = contents(driver)
+    driver.store.close()
+    return found
+
+
+def copied(
+    rocks: Path,
+    jetstream: JetStreamDriver,
+    *,
+    back: bool = False,
+    final: bool = True,
+    on_bytes: OnBytes = lambda size: None,
+) -> None:
+    async def run() -> None:
+        options = jetstream.options
+        opened = RocksCopy.target(rocks) if back else RocksCopy.source(rocks)
+        try:
+            other = await (JetStreamCopy.source if back else JetStreamCopy.target)(options)
+            try:
+                if back:
+                    await copy_store(other, opened, final=final, on_bytes=on_bytes)
+                else:
+                    await copy_store(opened, other, final=final, on_bytes=on_bytes)
+            finally:
+                await other.close()
+        finally:
+            opened.close()
+
+    asyncio.run(run())
+
+
+def test_a_store_is_the_same_there_and_back_again(
+    rocks: RocksDriver, jetstream: JetStreamDriver, tmp_path: Path
+) -> None:
+    copied(rocks.path, jetstream)
+    expected = seen(rocks)
+    assert seen(jetstream) == expected
+    copied(tmp_path / "back", jetstream, back=True)
+    back = RocksDriver(tmp_path / "back")
+    assert contents(back) == expected
+    assert [back.write(append(b"next", log=log)).first_index for log in LOGS] == [40, 20, 20, 0]
+    created = back.write(PutStream(record=StreamRecord(name="later"))).record
+    assert created.id == 3
+    back.store.close()
+
+
+def test_the_copy_goes_on_where_the_source_has_ended(
+    rocks: RocksDriver, jetstream: JetStreamDriver
+) -> None:
+    copied(rocks.path, jetstream)
+    jetstream.store.open()
+    assert [jetstream.write(append(b"n", log=log)).first_index for log in LOGS] == [40, 20, 20, 0]
+    assert jetstream.write(Trim(log=LOGS[0], before=40)).extent.first_index == 40
+    assert jetstream.write(PutStream(record=StreamRecord(name="later"))).record.id == 3
+    jetstream.reopen()
+    assert [entry.index for entry in jetstream.entries(LOGS[0])] == [40]
+    assert [entry.index for entry in jetstream.entries(LOGS[2])] == [20]
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_an_interrupted_copy_is_gone_on_with(
+    rocks: RocksDriver, jetstream: JetStreamDriver, tmp_path: Path, back: bool
+) -> None:
+    path = rocks.path
+    if back:
+        copied(path, jetstream)
+        path = tmp_path / "back"
+    expected = seen(rocks)
+    steps = 0
+    while True:
+        steps += 7
+        try:
+            copied(path, jetstream, back=back, on_bytes=cut_after(steps))
+            break
+        except CutError:
+            with pytest.raises(StoreError, match="not finished"):
+                jetstream.store.open() if not back else RocksDriver(path)
+    assert steps > 20
+    found: StoreDriver = jetstream
+    if back:
+        found = RocksDriver(path)
+        found.store.close()
+    assert seen(found) == expected
+
+
+def cut_after(steps: int) -> Callable[[int], None]:
+    left = [steps]
+
+    def on_bytes(size: int) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise CutError
+
+    return on_bytes
+
+
+def test_a_later_run_takes_over_what_has_changed(
+    rocks: RocksDriver, jetstream: JetStreamDriver
+) -> None:
+    copied(rocks.path, jetstream, final=False)
+    rocks.store.open()
+    rocks.write(append(b"new", log=LOGS[0]))
+    rocks.write(append(b"never copied", log=LOGS[1]))
+    rocks.write(append(b"kept", log=LOGS[1]))
+    rocks.write(Trim(log=LOGS[1], before=21))
+    rocks.write(append(b"never copied either", log=LOGS[3]))
+    rocks.write(Trim(log=LOGS[3], before=1))
+    rocks.write(PutRecord(key="large", value=b"," * 900_000))
+    rocks.write(PutRecord(key="small", value=None))
+    rocks.store.close()
+    copied(rocks.path, jetstream)
+    assert seen(jetstream) == seen(rocks)
+
+
+def test_a_server_that_is_killed_meanwhile_is_waited_for(
+    rocks: RocksDriver, jetstream: JetStreamDriver, server: NatsServer
+) -> None:
+    steps = 0
+
+    def on_bytes(size: int) -> None:
+        nonlocal steps
+        steps += 1
+        if steps % 9 == 0:
+            server.kill()
+            server.start()
+
+    copied(rocks.path, jetstream, on_bytes=on_bytes)
+    assert steps > 20
+    assert seen(jetstream) == seen(rocks)
+
+
+# The command -------------------------------------------------------------------------------
+
+
+def rillnode(*argv: str | Path) -> list[str]:
+    return [sys.executable, "-m", "rillnode", *map(str, argv)]
+
+
+def call(*argv: str | Path, code: int = 0) -> str:
+    done = subprocess.run(rillnode(*argv), capture_output=True, timeout=60.0)
+    assert done.returncode == code, done.stderr.decode()
+    return done.stdout.decode() if code == 0 else done.stderr.decode()
+
+
+def configured(home: Path, server: NatsServer) -> Path:
+    """The configuration of a node's second life, beside that of its first one."""
+    table = f'[store]\nengine = "jetstream"\nservers = ["{server.url}"]\nreplicas = 1\n'
+    file = home / "three.toml"
+    text = (home / "node.toml").read_text()
+    assert text.count("[store]\n") == 1
+    file.write_text(text.replace("[store]\n", table))
+    return file
+
+
+class Running:
+    """A node in a process of its own."""
+
+    def __init__(self, config: Path) -> None:
+        ports = config.with_suffix(".ports")
+        ports.unlink(missing_ok=True)
+        argv = rillnode(
+            "run", "-c", config, "--ports-file", ports,
+            "--set", "noise.listen=127.0.0.1:0", "--set", "http.enabled=false",
+        )  # fmt: skip
+        with config.with_suffix(".log").open("wb") as log:
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log)
+        end = time.monotonic() + 60.0
+        while not ports.exists():
+            assert self.process.poll() is None, config.with_suffix(".log").read_text()
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        self.node = f"noise://{json.loads(ports.read_text())['noise']}"
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60.0) == 0
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def pushed(config: Path, node: str, numbers: range) -> None:
+    text = b"".join(b"%d\n" % number for number in numbers)
+    argv = rillnode("stream", "push", "numbers", "-c", config, "--node", node, "-q")
+    subprocess.run(argv, input=text, check=True, stdout=subprocess.DEVNULL, timeout=60.0)
+
+
+@pytest.mark.long
+def test_a_node_moves_with_a_short_stop(server: NatsServer, tmp_path: Path) -> None:
+    home = tmp_path / "edge"
+    call("init", home)
+    config, three = home / "node.toml", configured(home, server)
+    copy: list[str | Path] = ["store", "copy", "--from", "rocksdb", "--to", "jetstream"]
+    copy += ["-c", three]
+    running = Running(config)
+    try:
+        call("stream", "create", "numbers", "-c", config, "--node", running.node)
+        pushed(config, running.node, range(1_000))
+        first = json.loads(call(*copy, "--node", running.node))
+        assert (first["stream"], first["next_index"]) == ("numbers", 1_000)
+        pushed(config, running.node, range(1_000, 1_500))
+        assert "stop it" in call(*copy, "--node", running.node, "--final", code=1)
+        running.stop()
+    finally:
+        running.kill()
+    refused = call("run", "-c", three, "--set", "http.enabled=false", code=1)
+    assert "not finished" in refused
+    # The last run is killed somewhere, and repeated unless it was through.
+    cut = subprocess.Popen(rillnode(*copy, "--final"), stderr=subprocess.DEVNULL)
+    time.sleep(0.8)
+    cut.kill()
+    cut.wait()
+    last = subprocess.run(rillnode(*copy, "--final"), capture_output=True, timeout=60.0)
+    assert not last.returncode or b"holds something already" in last.stderr
+    running = Running(three)
+    try:
+        options = ["-c", three, "--node", running.node]
+        found = call("stream", "pull", "numbers", "--count", "10000", *options, "--json")
+        assert [json.loads(line)["text"] for line in found.splitlines()] == [
+            str(number) for number in range(1_500)
+        ]
+        pushed(three, running.node, range(1_500, 1_510))
+        running.stop()
+    finally:
+        running.kill()
