@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from rillnode.actors.storage import (
     Append,
     PutRecord,
@@ -42,6 +40,7 @@ from rillnode.actors.storage.layout import (
 )
 from rillnode.actors.storage.logs import LogTable, block_at, block_position, seek, step
 from rillnode.actors.storage.retention import BlockAt, cut_index
+from rillnode.actors.storage.stream_table import settled_record, unknown_stream
 from rillnode.actors.storage.tables import Changes, Tables, Tuning
 from rillnode.actors.storage.tail import TailCache
 from rillnode.actors.storage.view import DurableView
@@ -217,27 +216,15 @@ class GroupCommit:
             self._trimmed_bytes = 0
 
     def _put_stream(self, operation: PutStream) -> None:
-        record = operation.record
-        key = stream_key(record.name)
-        utf8(record.owner)
-        known = self._stream(record.name)
-        if record.id:
-            if known is None or known.id != record.id:
-                raise StoreError(
-                    "store.unknown",
-                    f"no stream has the name {record.name!r} and the id {record.id}",
-                    retryable=False,
-                )
-        elif known is not None:
-            raise StoreError(
-                "store.exists", f"a stream {record.name!r} exists already", retryable=False
-            )
-        else:
-            record = msgspec.structs.replace(record, id=self._next_stream_id)
+        key = stream_key(operation.record.name)
+        known = self._stream(operation.record.name)
+        record, is_new = settled_record(operation.record, known, self._next_stream_id)
+        stored = encode_record(record)
+        if is_new:
             self._next_stream_id += 1
             self._put(NEXT_STREAM_KEY, NUMBER.pack(self._next_stream_id))
             self._put(stream_id_key(record.id), utf8(record.name))
-        self._put(key, encode_record(record))
+        self._put(key, stored)
         self._streams[record.name] = operation.record = record
 
     def _remove_stream(self, operation: RemoveStream) -> None:
@@ -245,9 +232,7 @@ class GroupCommit:
         self._write_slice()
         record = self._stream(operation.name)
         if record is None:
-            raise StoreError(
-                "store.unknown", f"no stream has the name {operation.name!r}", retryable=False
-            )
+            raise unknown_stream(operation.name)
         for partition in range(record.partitions):
             log = log_id(record.id, partition)
             state = self._state(log)

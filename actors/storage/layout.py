@@ -131,8 +131,15 @@ def record_key(key: str) -> bytes:
 
 
 def encode_record(record: StreamRecord) -> bytes:
-    """A stream's record as it is stored."""
-    return _record_encoder.encode(record)
+    """A stream's record as it is stored.
+
+    Raises:
+        StoreError: a lone surrogate, which no text from outside holds.
+    """
+    try:
+        return _record_encoder.encode(record)
+    except UnicodeEncodeError as error:
+        raise _no_text(error.object) from None
 
 
 def decode_record(value: bytes) -> StreamRecord:
@@ -179,6 +186,8 @@ def utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise StoreError(
-            "store.name", f"{text!a} is not valid Unicode text", retryable=False
-        ) from None
+        raise _no_text(text) from None
+
+
+def _no_text(text: str) -> StoreError:
+    return StoreError("store.name", f"{text!a} is not valid Unicode text", retryable=False)

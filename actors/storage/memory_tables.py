@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
-import msgspec
-
 from rillnode.actors.storage import (
     Append,
     FindStream,
@@ -33,11 +31,18 @@ from rillnode.actors.storage import (
     log_id,
     removed_error,
 )
-from rillnode.actors.storage.layout import LogState, indexed_keys, pairs_of, split_key, utf8
+from rillnode.actors.storage.layout import (
+    LogState,
+    encode_record,
+    indexed_keys,
+    pairs_of,
+    split_key,
+    utf8,
+)
 from rillnode.actors.storage.retention import cut_index
+from rillnode.actors.storage.stream_table import settled_record, unknown_stream
 from rillnode.actors.storage.tail import first_index_of, take_blocks
 from rillnode.codecs.entries import Block, data_bytes, decode_header, encode_block, lengths_of
-from rillnode.codecs.errors import StoreError
 
 
 @dataclass(slots=True)
@@ -129,21 +134,10 @@ class MemoryTables:
         operation.extent = state.extent()
 
     def _put_stream(self, operation: PutStream) -> None:
-        record = operation.record
-        utf8(record.name + record.owner)
-        known = self._streams.get(record.name)
-        if record.id and (known is None or known.id != record.id):
-            raise StoreError(
-                "store.unknown",
-                f"no stream has the name {record.name!r} and the id {record.id}",
-                retryable=False,
-            )
-        if not record.id and known is not None:
-            raise StoreError(
-                "store.exists", f"a stream {record.name!r} exists already", retryable=False
-            )
-        if not record.id:
-            record = msgspec.structs.replace(record, id=self._next_stream_id)
+        known = self._streams.get(operation.record.name)
+        record, is_new = settled_record(operation.record, known, self._next_stream_id)
+        encode_record(record)  # refuses what could not be stored
+        if is_new:
             self._next_stream_id += 1
             self._names[record.id] = record.name
         self._streams[record.name] = operation.record = record
@@ -151,9 +145,7 @@ class MemoryTables:
     def _remove_stream(self, operation: RemoveStream) -> None:
         record = self._streams.pop(operation.name, None)
         if record is None:
-            raise StoreError(
-                "store.unknown", f"no stream has the name {operation.name!r}", retryable=False
-            )
+            raise unknown_stream(operation.name)
         del self._names[record.id]
         for partition in range(record.partitions):
             log = self._logs.pop(log_id(record.id, partition), None) or _Log()

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import msgspec
-
 from rillnode.actors.storage import (
     PutRecord,
     PutRecords,
@@ -15,6 +13,7 @@ from rillnode.actors.storage import (
     removed_error,
 )
 from rillnode.actors.storage.jetstream.catalog import Catalog
+from rillnode.actors.storage.jetstream.failures import fenced_error
 from rillnode.actors.storage.jetstream.frames import (
     Change,
     JournalFrame,
@@ -34,7 +33,7 @@ from rillnode.actors.storage.layout import (
     stream_key,
     utf8,
 )
-from rillnode.codecs.errors import StoreError
+from rillnode.actors.storage.stream_table import settled_record, unknown_stream
 
 JournalOperation = PutStream | RemoveStream | SaveIndex | PutRecord | PutRecords
 
@@ -73,7 +72,7 @@ class Plan:
             case RemoveStream():
                 return self._remove_stream(operation.name)
             case SaveIndex():
-                self.put(saved_index_key(operation.key), INDEX.pack(operation.index))
+                self._save_index(operation)
             case PutRecord():
                 self.put(record_key(operation.key), operation.value)
             case PutRecords():
@@ -87,32 +86,29 @@ class Plan:
         self._planned[key] = value
         self._changes.append((key, value))
 
+    def _save_index(self, operation: SaveIndex) -> None:
+        key = saved_index_key(operation.key)
+        stored = self._value(key)
+        if stored is not None and INDEX.unpack(stored)[0] > operation.index:
+            # The caller never goes back: another node has saved what it does not know of.
+            raise fenced_error("saved this position")
+        self.put(key, INDEX.pack(operation.index))
+
     def _put_stream(self, record: StreamRecord) -> StreamRecord:
         key = stream_key(record.name)
-        utf8(record.owner)
         known = self._stream(record.name)
-        if record.id:
-            if known is None or known.id != record.id:
-                raise StoreError(
-                    "store.unknown",
-                    f"no stream has the name {record.name!r} and the id {record.id}",
-                    retryable=False,
-                )
-        elif known is not None:
-            raise StoreError(
-                "store.exists", f"a stream {record.name!r} exists already", retryable=False
-            )
-        else:
-            record = msgspec.structs.replace(record, id=self._next_stream_id())
+        record, is_new = settled_record(record, known, self._next_stream_id())
+        stored = encode_record(record)
+        if is_new:
             self.put(NEXT_STREAM_KEY, NUMBER.pack(record.id + 1))
             self.put(stream_id_key(record.id), utf8(record.name))
-        self.put(key, encode_record(record))
+        self.put(key, stored)
         return record
 
     def _remove_stream(self, name: str) -> StreamRecord:
         record = self._stream(name)
         if record is None:
-            raise StoreError("store.unknown", f"no stream has the name {name!r}", retryable=False)
+            raise unknown_stream(name)
         self._ranges += [saved_index_range(name), *rows_of_stream(record.id)]
         self.put(stream_key(name), None)
         self.put(stream_id_key(record.id), None)

@@ -162,12 +162,13 @@ def test_names_that_are_no_text_are_refused_alone(driver: StoreDriver, bad: str)
     writes: list[WriteOperation] = [
         PutStream(record=StreamRecord(name=bad)),
         PutStream(record=StreamRecord(name="fine", owner=bad)),
+        PutStream(record=StreamRecord(name="fine", attributes={"description": bad})),
         SaveIndex(key=SavedIndexKey(bad, 0, "c")),
         PutRecord(key=bad, value=b"x"),
     ]
     good = PutRecord(key="good", value=b"kept")
     driver.write_all([*writes, good])
-    assert [write.error and write.error.code for write in writes] == ["store.name"] * 4
+    assert [write.error and write.error.code for write in writes] == ["store.name"] * 5
     assert good.error is None
     assert driver.read(GetRecord(key="good")).value == b"kept"
 
