@@ -18,9 +18,11 @@ class Capability(Enum):
 
     Attributes:
         POWER_CUT: what is confirmed would survive the loss of power of all its disks at once.
-        SHARED: several stores may be open on the same logs at one time, on several machines. When
-            one has appended, the other's next append fails with `store.fenced` and leaves no
-            trace; so does a saved index that the other has saved meanwhile.
+        SHARED: several stores may be open on the same logs at one time, on several machines. What
+            one has appended stands before what another appends later, and is seen by the others in
+            a moment (`watch.SharedStore`). An append with records is refused with `store.fenced`,
+            and leaves no trace, where another store has appended what this one did not know of; so
+            is a saved index that would go back, or that another store has saved meanwhile.
     """
 
     POWER_CUT = "power cut"

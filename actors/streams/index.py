@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from rillnode.actors.storage import LoadIndex, SavedIndexKey, SaveIndex
+from rillnode.actors.storage import Capability, LoadIndex, SavedIndexKey, SaveIndex
 from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
@@ -72,7 +72,10 @@ class IndexActor(Worker):
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take requests from the index service and completed operations from the store."""
         match message:
-            case GetPosition() | SavePosition():
+            case GetPosition():
+                self._doubt()
+                self._request(message)
+            case SavePosition():
                 self._request(message)
             case LoadIndex():
                 self._load(message)
@@ -82,6 +85,12 @@ class IndexActor(Worker):
                 self._forget()
             case _:
                 pass
+
+    def _doubt(self) -> None:
+        """Read the position again, where another node may have saved it since."""
+        busy = self._saves_in_flight or self._unanswered
+        if not busy and Capability.SHARED in self._context.store.capabilities:
+            self._loaded = False
 
     def _request(self, request: GetPosition | SavePosition) -> None:
         if not self._loaded:
@@ -131,6 +140,9 @@ class IndexActor(Worker):
             self._durable = max(operation.index, self._durable or 0)
         else:
             self._save_error = operation.error
+            if operation.error.code == "store.fenced":
+                # Another node has: what is known here is read again before the next request.
+                self._loaded = False
             logger.warning(
                 "index_not_saved",
                 extra={"stream": self._key.stream, "code": operation.error.code},

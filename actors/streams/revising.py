@@ -3,7 +3,7 @@
 They are made in the queue of the stream's name, so that none is lost to another made meanwhile.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from thespian.actors import ActorAddress
@@ -86,6 +86,13 @@ class Revision:
         if wanted is None:
             return RemoveStream(token=self.work, name=record.name)
         return PutStream(token=stored is None, record=wanted)
+
+
+def repeat_revision(waiting: Sequence[Ask]) -> None:
+    """Make the revision that is under way, if one is, anew: nothing of it was stored."""
+    for work in waiting[:1]:
+        if isinstance(work.request, Revision):
+            work.request.submitted = False
 
 
 def _refusal(

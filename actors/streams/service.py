@@ -36,7 +36,7 @@ from rillnode.actors.streams.ask import OVER_QUOTA, UNKNOWN, Ask, EnsureStream
 from rillnode.actors.streams.context import StreamContext, StreamRemoved, stream_address
 from rillnode.actors.streams.describe import retention_of, stream_info, told
 from rillnode.actors.streams.listing import Listing
-from rillnode.actors.streams.revising import Revised, ReviseStream, Revision
+from rillnode.actors.streams.revising import Revised, ReviseStream, Revision, repeat_revision
 from rillnode.actors.streams.rules import RESERVED_PREFIX, StreamRules
 from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
@@ -263,17 +263,18 @@ class StreamService(Worker):
         return StreamRecord(name=name, created_at=now_ms, owner=owner, retention=rule.retention)
 
     def _put(self, operation: PutStream) -> None:
-        record, created = operation.record, operation.token
-        if operation.error is not None:
-            if created:
-                self._context.quotas.not_created(record.owner, record.name)
-            self._fail(record.name, operation.error)
-            return
-        logger.debug("stream_stored", extra={"stream": record.name, "count": record.partitions})
-        if created:
+        record, created, error = operation.record, operation.token, operation.error
+        if created and error is not None:
+            self._context.quotas.not_created(record.owner, record.name)
+        if created and error is None:
             self._known(record.name, record, [LogExtent()] * record.partitions)
-        else:
+        elif error is None or error.code == "store.exists":
+            # Another node may have been first: what is asked for is asked of its stream.
+            if error is not None:
+                repeat_revision(self._names.get(record.name, ()))
             self._find(record.name)
+        else:
+            self._fail(record.name, error)
 
     def _fail(self, name: str, error: StoreError) -> None:
         for work in self._names.pop(name, ()):

@@ -17,6 +17,7 @@ from typing import Final
 from rillnode.actors.access import Verb
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.storage import Append, FindStream, Read, StreamRecord, log_id
+from rillnode.actors.storage.watch import SharedStore, Watch
 from rillnode.actors.streams.answers import failed, invalid_request, is_error
 from rillnode.actors.streams.appending import Appends, settle
 from rillnode.actors.streams.ask import UNKNOWN as UNKNOWN_STREAM
@@ -99,6 +100,7 @@ class StreamActor(Worker):
         self._missed = 0
         self._subscriptions = NONE
         self._in_flight = 0
+        self._watching = False
 
     def may_passivate(self) -> bool:
         """Stay while a subscription or a submitted operation needs this instance."""
@@ -125,6 +127,8 @@ class StreamActor(Worker):
             case Read():
                 self._in_flight = max(0, self._in_flight - 1)
                 self._read(message)
+            case Watch():
+                self._watched(message)
             case Unsubscribed(subscription=cell):
                 self._subscriptions = tuple(one for one in self._subscriptions if one is not cell)
             case StreamRecord():
@@ -225,6 +229,7 @@ class StreamActor(Worker):
             case Follow(follower=follower):
                 if follower not in self._subscriptions:
                     self._subscriptions += (follower,)
+                    self._watch(0)
                 self.system.post(follower, FOLLOWING)
 
     def _requests(self, delivery: Delivery) -> None:
@@ -300,8 +305,12 @@ class StreamActor(Worker):
         if operation.error is not None:
             if operation.error.code == "stream.removed" and operation.log == self._log:
                 self._forget()
-        elif self._subscriptions:
-            grown = Grown(next_index=operation.first_index + operation.count)
+        else:
+            self._grown(operation.first_index + operation.count)
+
+    def _grown(self, next_index: int) -> None:
+        if self._subscriptions:
+            grown = Grown(next_index=next_index)
             for cell in self._subscriptions:
                 self.system.post(cell, grown)
 
@@ -353,20 +362,25 @@ class StreamActor(Worker):
             answer = (return_route, failed(request.request_id, limit))
             self._context.router.reply(origin, self._own_address, [answer])
             return
-        cell = self.system.spawn(
-            partial(
-                SubscriptionActor,
-                self._context,
-                self._log,
-                self.address,
-                origin,
-                return_route,
-                request,
-            ),
-            parent=self.address,
-        )
+        context, log, own = self._context, self._log, self.address
+        actor = partial(SubscriptionActor, context, log, own, origin, return_route, request)
+        cell = self.system.spawn(actor, parent=own)
         self._subscriptions += (cell,)
         origin.attached.add(cell)
+        self._watch(0)
+
+    def _watch(self, index: int) -> None:
+        """Hear of what other nodes append, where the store is shared with them."""
+        store = self._context.store
+        if not self._watching and isinstance(store, SharedStore):
+            self._watching = True
+            store.watch(Watch(reply_to=self.address, log=self._log, index=index))
+
+    def _watched(self, operation: Watch) -> None:
+        self._watching = False
+        if operation.error is None and operation.log == self._log and self._subscriptions:
+            self._grown(operation.next_index)
+            self._watch(operation.next_index)
 
 
 _NEEDS: Final[dict[type, Verb]] = {

@@ -318,7 +318,7 @@ def test_a_node_moves_with_a_short_stop(server: NatsServer, tmp_path: Path) -> N
     assert not last.returncode or b"holds something already" in last.stderr
     running = Running(three)
     try:
-        options = ["-c", three, "--node", running.node]
+        options: list[str | Path] = ["-c", three, "--node", running.node]
         found = call("stream", "pull", "numbers", "--count", "10000", *options, "--json")
         assert [json.loads(line)["text"] for line in found.splitlines()] == [
             str(number) for number in range(1_500)

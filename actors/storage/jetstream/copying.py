@@ -25,8 +25,6 @@ from rillnode.actors.storage.jetstream.journal import Journal
 from rillnode.actors.storage.jetstream.log_reader import (
     PurgedError,
     blocks_of,
-    next_index_of,
-    next_position_of,
 )
 from rillnode.actors.storage.jetstream.log_view import LogView
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
@@ -178,7 +176,7 @@ class JetStreamCopy:
     async def put(self, log: int, pieces: Sequence[Piece]) -> None:
         """Add blocks to the end of a log, durably; they make one message."""
         view, room = self._view(log), self._server.room_bytes
-        old = await self.state(log)
+        await self.state(log)
         if not view.last.sequence:
             await self._gate.surely(partial(self._server.make_stream, view.name))
         blocks = [block.value for block, _ in pieces]
@@ -194,10 +192,7 @@ class JetStreamCopy:
             raise StoreError(
                 "copy.changed", "somebody else writes to the target: let nobody, and copy again"
             ) from None
-        end = LogState(
-            old.first_index, next_index_of(frame), old.first_position, next_position_of(frame)
-        )
-        view.appended(frame, sequence, end)
+        view.appended(frame, sequence)
 
     async def begin_at(self, log: int, state: LogState) -> None:
         """Let a log begin and end where the source's does."""

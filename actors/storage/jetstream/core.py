@@ -21,13 +21,21 @@ from rillnode.actors.storage import (
     StreamRecord,
     Trim,
     WriteOperation,
+    removed_error,
     written_bytes,
 )
 from rillnode.actors.storage.format import check_copied
 from rillnode.actors.storage.jetstream.catalog import prefix_end
 from rillnode.actors.storage.jetstream.checks import check_servers
 from rillnode.actors.storage.jetstream.failures import unreachable_error
-from rillnode.actors.storage.jetstream.frames import APPLIED_PREFIX, DROPPED_PREFIX, dropped_key
+from rillnode.actors.storage.jetstream.following import JOURNAL, Following
+from rillnode.actors.storage.jetstream.frames import (
+    APPLIED_PREFIX,
+    DROPPED_PREFIX,
+    LOG_START_PREFIX,
+    JournalFrame,
+    dropped_key,
+)
 from rillnode.actors.storage.jetstream.gate import Gate
 from rillnode.actors.storage.jetstream.journal import Journal
 from rillnode.actors.storage.jetstream.lookups import look_up
@@ -37,7 +45,8 @@ from rillnode.actors.storage.jetstream.plan import JournalOperation, logs_of
 from rillnode.actors.storage.jetstream.server import Server, UnansweredError
 from rillnode.actors.storage.layout import COPY_KEY, LOG_KEY, NUMBER, LogState
 from rillnode.actors.storage.tail import TailCache
-from rillnode.actors.storage.writer import deliver
+from rillnode.actors.storage.watch import Watch
+from rillnode.actors.storage.writer import closed_error, deliver
 from rillnode.codecs.errors import CodecError, StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")
@@ -74,11 +83,16 @@ class Core:
         def token() -> bytes:
             return writer + next(numbers).to_bytes(8, "big")
 
-        self._journal = Journal(self._server, self.gate, options, token)
-        self._parts = Parts(
-            options, self._server, self.gate, self._journal, tail, token, self._finish
-        )
         self._partitions: dict[int, Partition] = {}
+        self._following = Following(self._server, heard=self._heard, look=self._look)
+        tell = self._following.tell
+        self._journal = Journal(
+            self._server, self.gate, options, token,
+            written=partial(tell, JOURNAL), learned=self._learned,
+        )  # fmt: skip
+        self._parts = Parts(
+            options, self._server, self.gate, self._journal, tail, token, tell, self._finish
+        )
         self._inbox: deque[WriteOperation] = deque()
         self._removal: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -101,6 +115,7 @@ class Core:
             await self._open_journal()
             check_copied(self._journal.catalog.row(COPY_KEY) is not None)
             self.gate.open(self._connect_again)
+            await self._following.begin()
             await self._redo()
         except UnansweredError as error:
             await self.close()
@@ -127,21 +142,28 @@ class Core:
     async def close(self) -> None:
         """Complete what was submitted; what an outage keeps back ends with an error."""
         self.gate.stop_waiting()
+        for partition in self._partitions.values():
+            partition.end_watches(closed_error())
         self.dispatch()
         while tasks := self._under_way():
             await asyncio.wait(tasks)
         self.gate.close()
+        self._following.end()
         self._deliver()
         await self._server.close()
 
     async def _connect_again(self) -> None:
         await self._server.connect()
         try:
+            # First, so that nothing is missed between the two.
+            await self._following.begin()
             await self._journal.catch_up()
         except UnansweredError:
             # Another server may answer.
             await self._server.close()
             raise
+        for partition in self._partitions.values():
+            partition.learn()
 
     async def _redo(self) -> None:
         catalog = self._journal.catalog
@@ -200,6 +222,7 @@ class Core:
                     self._tail.forget(log)
                     if (partition := self._partitions.pop(log, None)) is not None:
                         partition.view.remove()
+                        partition.end_watches(removed_error(record.id))
                 self._start(self._drop(record.id, record.partitions))
         except StoreError as error:
             operation.error = error
@@ -231,6 +254,47 @@ class Core:
         for operation in inbox:
             operation.error = error
             self._finish(operation)
+
+    # What other stores do --------------------------------------------------------------------
+
+    def watch(self, operation: Watch) -> None:
+        """Complete an operation once its log has grown so far."""
+        self._partition(operation.log).watch(operation)
+
+    def _heard(self, log: int, sequence: int) -> None:
+        if log == JOURNAL:
+            if sequence > self._journal.catalog.sequence:
+                self._start(self._catch_up())
+        elif (partition := self._partitions.get(log)) is not None:
+            partition.told(sequence)
+
+    async def _catch_up(self) -> None:
+        try:
+            await self._journal.catch_up()
+        except (StoreError, UnansweredError) as error:
+            logger.debug("store_journal_not_followed", extra={"reason": str(error)})
+
+    async def _look(self) -> None:
+        """Ask for what nobody has told of."""
+        if self.gate.refusal is not None:
+            return
+        await self._journal.catch_up()
+        for partition in [part for part in self._partitions.values() if part.watched]:
+            partition.told(await self._server.last_sequence(partition.view.name) or 0)
+
+    def _learned(self, frame: JournalFrame) -> None:
+        """Look what another store's message means for the logs known here."""
+        if frame.ranges:
+            touched = list(self._partitions.values())
+        else:
+            logs = [
+                LOG_KEY.unpack(key[len(LOG_START_PREFIX) :])[0]
+                for key, _ in frame.changes
+                if key.startswith(LOG_START_PREFIX)
+            ]
+            touched = [self._partitions[log] for log in logs if log in self._partitions]
+        for partition in touched:
+            partition.learn_start()
 
     # Reads -----------------------------------------------------------------------------------
 
@@ -277,7 +341,11 @@ class Core:
 
     def _forget_idle(self) -> None:
         """Forget half of the logs, those known longest first; what writes stays."""
-        idle = [log for log, partition in self._partitions.items() if partition.worker is None]
+        idle = [
+            log
+            for log, partition in self._partitions.items()
+            if partition.worker is None and not partition.watched
+        ]
         for log in idle[: self._options.logs_max // 2 + 1]:
             del self._partitions[log]
 

@@ -49,3 +49,10 @@ def refused_error(error: APIError) -> StoreError:
             "higher limit; the store takes writes again by itself",
         )
     return StoreError("store.refused", f"JetStream refuses ({text}): check [store] and its servers")
+
+
+def fenced_error(what: str) -> StoreError:
+    """Another node was first."""
+    return StoreError(
+        "store.fenced", f"another node has {what} meanwhile: read it again, then try again"
+    )

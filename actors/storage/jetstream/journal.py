@@ -13,12 +13,12 @@ messages are purged.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
 
 from rillnode.actors.storage import SaveIndex, StreamRecord
 from rillnode.actors.storage.jetstream.catalog import Catalog, Row
-from rillnode.actors.storage.jetstream.failures import lost_error, too_large_error
+from rillnode.actors.storage.jetstream.failures import fenced_error, lost_error, too_large_error
 from rillnode.actors.storage.jetstream.frames import (
     Change,
     JournalFrame,
@@ -29,7 +29,12 @@ from rillnode.actors.storage.jetstream.frames import (
 from rillnode.actors.storage.jetstream.gate import Gate
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.actors.storage.jetstream.plan import JournalOperation, Plan, size_of_operation
-from rillnode.actors.storage.jetstream.server import Server, UnansweredError, WrongLastSequenceError
+from rillnode.actors.storage.jetstream.server import (
+    Message,
+    Server,
+    UnansweredError,
+    WrongLastSequenceError,
+)
 from rillnode.actors.storage.layout import saved_index_key
 from rillnode.codecs.errors import StoreError
 
@@ -37,6 +42,9 @@ logger = logging.getLogger("rillnode.actors.storage")
 
 _CLEANED_MESSAGES: Final = 1_000
 """Messages that one cleaning looks through; its result is one message again."""
+
+_ASKED_ONE_BY_ONE: Final = 8
+"""So few messages are there sooner than a consumer."""
 
 _CHANGE_BYTES: Final = 32
 """What MessagePack and a key count for beside the value, roughly."""
@@ -56,17 +64,29 @@ class _Work:
 class Journal:
     """Writes groups one after the other and keeps the catalog as they leave it.
 
+    `written` is told the sequence of each message of this store's, `learned` each message that
+    was read.
+
     Attributes:
         catalog: what is committed.
     """
 
     def __init__(
-        self, server: Server, gate: Gate, options: JetStreamOptions, token: Callable[[], bytes]
+        self,
+        server: Server,
+        gate: Gate,
+        options: JetStreamOptions,
+        token: Callable[[], bytes],
+        *,
+        written: Callable[[int], None] = lambda sequence: None,
+        learned: Callable[[JournalFrame], None] = lambda frame: None,
     ) -> None:
         self._server = server
         self._gate = gate
         self._options = options
         self._token = token
+        self._written = written
+        self._learned = learned
         self._name = server.name_of("journal")
         self.catalog = Catalog(options.value_bytes_max)
         self._catching_up = asyncio.Lock()
@@ -105,8 +125,20 @@ class Journal:
         end = await self._server.last_sequence(self._name) or 0
         if end < self.catalog.sequence:
             raise lost_error(self._name)
-        async for sequence, data in self._server.scan(self._name, self.catalog.sequence + 1, end):
-            self._apply(sequence, data, self._decode(data))
+        async for sequence, data in self._messages(self.catalog.sequence + 1, end):
+            frame = self._decode(data)
+            self._apply(sequence, data, frame)
+            self._learned(frame)
+
+    async def _messages(self, first: int, last: int) -> AsyncGenerator[Message, None]:
+        if last - first >= _ASKED_ONE_BY_ONE:
+            async for message in self._server.scan(self._name, first, last):
+                yield message
+            return
+        for sequence in range(first, last + 1):
+            # What was purged meanwhile is written again behind.
+            if (found := await self._server.get(self._name, sequence)) is not None:
+                yield found
 
     def submit(
         self, what: JournalOperation | Sequence[Change]
@@ -207,8 +239,7 @@ class Journal:
                 continue
             try:
                 if isinstance(work.what, Sequence):
-                    for key, value in work.what:
-                        plan.put(key, value)
+                    plan.change(work.what)
                     results.append((work, None))
                 else:
                     results.append((work, plan.run(work.what)))
@@ -225,6 +256,7 @@ class Journal:
         except WrongLastSequenceError:
             return False
         self._apply(sequence, data, frame)
+        self._written(sequence)
         return True
 
     def _fence(self, group: Sequence[_Work], known: int) -> None:
@@ -308,10 +340,3 @@ def _stands_in(row: Row | None, sequence: int) -> bool:
 def size_of(changes: Sequence[Change]) -> int:
     """What changes count for in a message."""
     return sum(len(key) + len(value or b"") + _CHANGE_BYTES for key, value in changes)
-
-
-def fenced_error(what: str) -> StoreError:
-    """Another node was first."""
-    return StoreError(
-        "store.fenced", f"another node has {what} meanwhile: read it again, then try again"
-    )

@@ -1,8 +1,8 @@
 """What is known of one log, and what readers ask of it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 
 from rillnode.actors.storage import ListKeys, Read
 from rillnode.actors.storage.jetstream.failures import lost_error
@@ -26,16 +26,25 @@ from rillnode.codecs.errors import StoreError
 class LogView:
     """A log as this store last knew it: read from JetStream once, then told what is committed.
 
+    `on_read` is told each time that it was read.
+
     Attributes:
         name: its JetStream stream.
         start: where it begins in it.
         last: its last frame; sequence 0 where there is none.
     """
 
-    def __init__(self, log: int, server: Server, journal: Journal) -> None:
+    def __init__(
+        self,
+        log: int,
+        server: Server,
+        journal: Journal,
+        on_read: Callable[[], None] = lambda: None,
+    ) -> None:
         self._log = log
         self._server = server
         self._journal = journal
+        self._on_read = on_read
         self.name = server.name_of(f"{log:016x}")
         self.start = LogStart()
         self.last = Place(0, 0)
@@ -46,6 +55,16 @@ class LogView:
         self._state = LogState()
         # With their indexes, in order; None until they were listed once.
         self._keys: list[bytes] | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether it was read, and nothing has come since that is not known."""
+        return self._loaded
+
+    @property
+    def next_index(self) -> int:
+        """The index after the last entry, as this store last knew it."""
+        return self._state.next_index
 
     async def state(self) -> LogState:
         """Where the log begins and ends.
@@ -81,15 +100,21 @@ class LogView:
         self._state, self.start, self.last = state, start, last
         self._keys = None
         self._loaded = True
+        self._on_read()
 
     # What was committed ----------------------------------------------------------------------
 
-    def appended(self, frame: LogFrame, sequence: int, state: LogState) -> None:
-        """A frame was added to the log's end."""
+    def appended(self, frame: LogFrame, sequence: int) -> LogState:
+        """A frame was added to the log's end; returns the log's state."""
+        old = self._state
+        state = LogState(
+            old.first_index, next_index_of(frame), old.first_position, next_position_of(frame)
+        )
         self._state, self.last = state, Place(frame.first_index, sequence)
         if self._keys is not None:
             self._keys += frame.keys
             self._keys.sort()
+        return state
 
     def trimmed(self, start: LogStart) -> LogState:
         """The log begins later; returns its state."""
@@ -132,7 +157,8 @@ class LogView:
                 await self._read(operation, state)
                 return
             except PurgedError:
-                # Trimmed while it was read, or a message is missing.
+                # Another store may have trimmed it; else a message is missing.
+                await self._journal.catch_up()
                 if self._state is state:
                     raise _hole_error(self.name, operation.index) from None
 
@@ -163,8 +189,10 @@ class LogView:
         """
         await self.state()
         while self._keys is None:
-            with suppress(PurgedError):
+            try:
                 await self._load_keys()
+            except PurgedError:
+                await self._journal.catch_up()
         operation.pairs = pairs_of(operation, self._keys)
 
     async def _load_keys(self) -> None:
@@ -212,6 +240,16 @@ class LogView:
         first = max(self.start.sequence, sequence + 1)
         async for found in self._reader.frames(first, self.last.sequence):
             yield found
+
+    async def frame_at(self, sequence: int) -> LogFrame | None:
+        """The frame of a sequence past the last one known; None where there is none.
+
+        Raises:
+            StoreError: it is damaged.
+            UnansweredError: no answer came.
+        """
+        found = await self._server.get(self.name, sequence)
+        return None if found is None else self._reader.decode(found.data)
 
     async def frames_from(self, index: int) -> AsyncGenerator[LogFrame, None]:
         """The frames from the one that holds an entry on, as far as they are known.

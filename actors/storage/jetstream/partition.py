@@ -17,33 +17,41 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rillnode.actors.storage import Append, Trim
-from rillnode.actors.storage.jetstream.failures import too_large_error, unreachable_error
+from rillnode.actors.storage import Append, Trim, removed_error
+from rillnode.actors.storage.jetstream.failures import (
+    fenced_error,
+    too_large_error,
+    unreachable_error,
+)
 from rillnode.actors.storage.jetstream.frames import (
     Change,
     LogFrame,
+    LogStart,
     applied_key,
+    decode,
     encode,
     log_start_key,
 )
 from rillnode.actors.storage.jetstream.gate import Gate
-from rillnode.actors.storage.jetstream.journal import Journal, fenced_error
-from rillnode.actors.storage.jetstream.log_reader import blocks_of
+from rillnode.actors.storage.jetstream.journal import Journal
+from rillnode.actors.storage.jetstream.log_reader import PurgedError, blocks_of
 from rillnode.actors.storage.jetstream.log_view import LogView
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
-from rillnode.actors.storage.jetstream.plan import check_not_removed
+from rillnode.actors.storage.jetstream.packing import pack, size_of_append
+from rillnode.actors.storage.jetstream.plan import check_not_removed, is_removed
 from rillnode.actors.storage.jetstream.server import Server, UnansweredError, WrongLastSequenceError
-from rillnode.actors.storage.layout import INDEX, LogState, indexed_keys, record_key
+from rillnode.actors.storage.jetstream.watches import Watches
+from rillnode.actors.storage.layout import INDEX, record_key
 from rillnode.actors.storage.retention import cut_index
 from rillnode.actors.storage.tail import TailCache
-from rillnode.codecs.entries import Block, data_bytes, encode_block
-from rillnode.codecs.errors import StoreError
+from rillnode.actors.storage.watch import Watch
+from rillnode.codecs.entries import Block
+from rillnode.codecs.errors import CodecError, StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")
 
-_BLOCK_BYTES: Final = 64
-_KEY_BYTES: Final = 32
-"""What a block, and a key or record, counts for beside its bytes."""
+_FOLLOWED_MAX: Final = 16
+"""Messages that are asked for one by one; where there are more, readers ask for what they need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,7 @@ class Parts:
 
     Attributes:
         token: makes each message unlike all others.
+        tell: lets other stores know of a log's message.
         done: takes operations that are complete.
     """
 
@@ -61,7 +70,8 @@ class Parts:
     journal: Journal
     tail: TailCache
     token: Callable[[], bytes]
-    done: Callable[[Append | Trim], None]
+    tell: Callable[[int, int], None]
+    done: Callable[[Append | Trim | Watch], None]
 
 
 class Partition:
@@ -74,9 +84,16 @@ class Partition:
     def __init__(self, log: int, parts: Parts) -> None:
         self._log = log
         self._parts = parts
-        self.view = LogView(log, parts.server, parts.journal)
+        self.view = LogView(log, parts.server, parts.journal, self._begin_if_behind)
         # Messages before this sequence are known to be purged.
         self._purged = 1
+        # The last message that another store has told of.
+        self._told = 0
+        # Any number of others may have come that nobody has told of.
+        self._stale = False
+        # Others' frames may have records that are not in the journal.
+        self._unapplied = True
+        self._watches = Watches(parts.done)
         self._waiting: deque[Append | Trim] = deque()
         self._worker: asyncio.Task[None] | None = None
 
@@ -88,6 +105,9 @@ class Partition:
     def submit(self, operation: Append | Trim) -> None:
         """Queue a write."""
         self._waiting.append(operation)
+        self._begin()
+
+    def _begin(self) -> None:
         if self._worker is None:
             self._worker = asyncio.get_running_loop().create_task(self._work())
 
@@ -111,10 +131,14 @@ class Partition:
         async for sequence, frame in self.view.frames_after(applied):
             if frame.records:
                 await self._put_records(frame.records, sequence)
+        self._unapplied = False
 
     async def _work(self) -> None:
         try:
-            while self._waiting:
+            while self._waiting or self._behind:
+                if self._behind:
+                    await self._follow()
+                    continue
                 group = self._next_group()
                 try:
                     await self._carry_out(group)
@@ -136,14 +160,14 @@ class Partition:
         first = self._waiting.popleft()
         if isinstance(first, Trim):
             return [first]
-        group, size = [first], _size_of(first)
+        group, size = [first], size_of_append(first)
         options = self._parts.options
         room = min(options.group_bytes_max, self._parts.server.room_bytes)
         while self._waiting:
             operation = self._waiting[0]
             if isinstance(operation, Trim):
                 break
-            size += _size_of(operation)
+            size += size_of_append(operation)
             if size > room:
                 break
             group.append(operation)
@@ -170,7 +194,7 @@ class Partition:
     def _check(self, operation: Append) -> None:
         check_not_removed(self._parts.journal.catalog, self._log)
         room = self._parts.server.room_bytes
-        if _size_of(operation) > room:
+        if size_of_append(operation) > room:
             raise too_large_error(room)
         for key, _ in operation.records:
             record_key(key)
@@ -183,8 +207,11 @@ class Partition:
             await gate.patiently(lambda: server.make_stream(view.name))
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._parts.options.settle_seconds_max
+        if self._unapplied and any(operation.records for operation in group):
+            # The journal takes records in the order of their frames.
+            await gate.surely(self.redo)
         while True:
-            frame, state = self._frame(group, await view.state())
+            frame = pack(group, await view.state(), self._parts.token())
             if frame.records:
                 await self._announce_records()
             try:
@@ -201,34 +228,14 @@ class Partition:
                 raise
         if frame.records:
             await gate.surely(lambda: self._put_records(frame.records, sequence))
-        view.appended(frame, sequence, state)
+        self._appended(frame, sequence)
+        self._parts.tell(self._log, sequence)
+
+    def _appended(self, frame: LogFrame, sequence: int) -> None:
+        state = self.view.appended(frame, sequence)
         blocks = [(self._log, block) for block in blocks_of(frame)]
         self._parts.tail.commit(blocks, {self._log: state})
-
-    def _frame(self, group: Sequence[Append], old: LogState) -> tuple[LogFrame, LogState]:
-        """The frame of a group, whose results are set, and the log's state after it."""
-        state = LogState(old.first_index, old.next_index, old.first_position, old.next_position)
-        blocks: list[bytes] = []
-        keys: list[bytes] = []
-        records: list[Change] = []
-        for operation in group:
-            block = encode_block(
-                count=operation.count,
-                kind=operation.kind,
-                received_at=operation.received_at,
-                position=state.next_position,
-                body=operation.body,
-                flags=operation.flags,
-            )
-            blocks.append(block)
-            keys += indexed_keys(operation.keys, state.next_index)
-            records += [(record_key(key), value) for key, value in operation.records]
-            operation.first_index = state.next_index
-            state.next_index += operation.count
-            state.next_position += data_bytes(operation.count, operation.body, operation.flags)
-            operation.kept_bytes = state.next_position - state.first_position
-        frame = LogFrame(self._parts.token(), old.next_index, blocks, keys, records)
-        return frame, state
+        self._watches.tell(state.next_index)
 
     async def _announce_records(self) -> None:
         """Let the journal say that this log may hold records that are not in it."""
@@ -257,6 +264,96 @@ class Partition:
             # What has come may be our own, late, without its records.
             await self._parts.gate.surely(self.redo)
 
+    # What other stores do --------------------------------------------------------------------
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody waits for it to grow."""
+        return bool(self._watches)
+
+    def watch(self, operation: Watch) -> None:
+        """Complete the operation once the log has grown so far."""
+        self._watches.add(operation)
+        if self.view.known:
+            self._watches.tell(self.view.next_index)
+        else:
+            self.learn()
+
+    def end_watches(self, error: StoreError) -> None:
+        """Nobody waits any more."""
+        self._watches.end(error)
+
+    def told(self, sequence: int) -> None:
+        """Another store has written a message."""
+        self._told = max(self._told, sequence)
+        self._begin_if_behind()
+
+    def learn(self) -> None:
+        """Other stores may have written anything: nothing was heard for a while."""
+        self._stale = True
+        self._begin_if_behind()
+
+    def learn_start(self) -> None:
+        """Another store may have trimmed the log, or removed its stream."""
+        journal, view = self._parts.journal, self.view
+        if is_removed(journal.catalog, self._log):
+            self._parts.tail.forget(self._log)
+            view.remove()
+            self.end_watches(removed_error(self._log >> 32))
+            return
+        stored = journal.catalog.value(log_start_key(self._log))
+        if stored is None or not view.known:
+            return
+        start = decode(LogStart, stored, "the journal")
+        if view.start.first_index < start.first_index <= view.next_index:
+            self._parts.tail.commit([], {self._log: view.trimmed(start)})
+        elif start.first_index > view.next_index:
+            self.learn()
+
+    @property
+    def _behind(self) -> bool:
+        news = self._stale or self._told > self.view.last.sequence
+        return news and (self.view.known or self.watched)
+
+    def _begin_if_behind(self) -> None:
+        if self._behind:
+            self._begin()
+
+    async def _follow(self) -> None:
+        """Learn what others have appended: now where somebody waits for it, else when it is read.
+
+        What fails is tried again when the next message is told of, or looked for.
+        """
+        stale, self._stale = self._stale, False
+        told, self._unapplied = self._told, True
+        try:
+            if not self.watched:
+                self._forget()
+            elif stale or not await self._read_on():
+                self._forget()
+                await self.view.state()
+        except (StoreError, CodecError, UnansweredError) as error:
+            logger.debug("store_log_not_followed", extra={"reason": str(error)})
+            self._forget()
+        else:
+            if self.view.known:
+                self._watches.tell(self.view.next_index)
+        if self._told == told:
+            # Also where less is there than was told of.
+            self._told = self.view.last.sequence
+
+    async def _read_on(self) -> bool:
+        """Take the next messages; False where the log is better read anew."""
+        view = self.view
+        if not view.known or self._told - view.last.sequence > _FOLLOWED_MAX:
+            return False
+        for sequence in range(view.last.sequence + 1, self._told + 1):
+            frame = await view.frame_at(sequence)
+            if frame is None or frame.first_index != view.next_index:
+                return False
+            self._appended(frame, sequence)
+        return True
+
     # Trims -----------------------------------------------------------------------------------
 
     async def _trim(self, trim: Trim) -> None:
@@ -268,24 +365,22 @@ class Partition:
             return asyncio.run_coroutine_threadsafe(view.block_at(index), loop).result()
 
         # It looks for blocks as it goes, so it must wait somewhere else than on the loop.
-        cut = await asyncio.to_thread(cut_index, trim, state, block_at)
+        try:
+            cut = await asyncio.to_thread(cut_index, trim, state, block_at)
+            start = await view.start_at(cut) if cut > state.first_index else None
+        except PurgedError:
+            await self._parts.journal.catch_up()
+            raise fenced_error("trimmed this log") from None
         trimmed = cut - state.first_index
-        if trimmed:
-            start = await view.start_at(cut)
+        if start is not None:
             await self._parts.journal.write([(log_start_key(self._log), encode(start))])
-            state = view.trimmed(start)
-            self._parts.tail.commit([], {self._log: state})
+            # Another store may have trimmed more meanwhile.
+            self.learn_start()
+            state = await view.state()
         trim.trimmed, trim.extent = trimmed, state.extent()
         if view.start.sequence > self._purged:
             await self._parts.server.purge(view.name, before=view.start.sequence)
             self._purged = view.start.sequence
-
-
-def _size_of(append: Append) -> int:
-    """What an append counts for in its frame."""
-    keys = sum(len(key) + _KEY_BYTES for key, _ in append.keys)
-    records = sum(len(key) + len(value or b"") + _KEY_BYTES for key, value in append.records)
-    return len(append.body) + keys + records + _BLOCK_BYTES
 
 
 def _fail(group: Sequence[Append | Trim], error: StoreError) -> None:

@@ -1,5 +1,6 @@
 """One group of writes to the journal, planned into the changes of one frame."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from rillnode.actors.storage import (
@@ -15,8 +16,12 @@ from rillnode.actors.storage import (
 from rillnode.actors.storage.jetstream.catalog import Catalog
 from rillnode.actors.storage.jetstream.failures import fenced_error
 from rillnode.actors.storage.jetstream.frames import (
+    APPLIED_PREFIX,
+    LOG_START_PREFIX,
     Change,
     JournalFrame,
+    LogStart,
+    decode,
     dropped_key,
     rows_of_stream,
 )
@@ -80,6 +85,24 @@ class Plan:
                 for key, value in [(record_key(key), value) for key, value in operation.records]:
                     self.put(key, value)
         return None
+
+    def change(self, changes: Sequence[Change]) -> None:
+        """Plan changes, or none of them where another store has gone beyond them."""
+        if not any(self._is_behind(key, value) for key, value in changes):
+            for key, value in changes:
+                self.put(key, value)
+
+    def _is_behind(self, key: bytes, value: bytes | None) -> bool:
+        """Whether a row says that more was trimmed, or copied to the journal, than this one."""
+        stored = self._value(key)
+        if stored is None or value is None:
+            return False
+        if key.startswith(APPLIED_PREFIX):
+            return stored >= value
+        if key.startswith(LOG_START_PREFIX):
+            there, here = (decode(LogStart, row, "the journal") for row in (stored, value))
+            return there.first_index >= here.first_index
+        return False
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Plan one change."""

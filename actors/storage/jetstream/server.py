@@ -274,6 +274,29 @@ class Server:
         with suppress(NotFoundError):
             await self._answer(self._js.delete_stream(name))
 
+    async def listen(self, subject: str, heard: Callable[[bytes], None]) -> None:
+        """Hear what other connections tell under a subject, as long as this one stands.
+
+        Raises:
+            UnansweredError: it does not stand any more.
+        """
+
+        async def take(message: Msg) -> None:
+            heard(message.data)
+
+        subscribing = self._client.subscribe(  # pyright: ignore[reportUnknownMemberType]
+            subject, cb=take
+        )
+        await self._answer(subscribing)
+
+    async def tell(self, subject: str, data: bytes) -> None:
+        """Tell all who listen; nobody knows whether it arrives.
+
+        Raises:
+            UnansweredError: the connection was lost.
+        """
+        await self._answer(self._client.publish(subject, data))
+
     async def _connect_to(self, url: str) -> None:
         options = self._options
         # A client that was closed once stays closed.
@@ -292,6 +315,7 @@ class Server:
         await client.connect(
             url,
             name="rillnode",
+            no_echo=True,
             # Nothing may be sent later than it was meant to be: the store tries again by itself.
             allow_reconnect=False,
             max_reconnect_attempts=1,

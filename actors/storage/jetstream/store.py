@@ -28,6 +28,7 @@ from rillnode.actors.storage import (
 from rillnode.actors.storage.jetstream.core import Core
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.actors.storage.tail import TailCache
+from rillnode.actors.storage.watch import Watch
 from rillnode.actors.storage.writer import closed_error
 from rillnode.codecs.errors import StoreError
 
@@ -148,6 +149,14 @@ class JetStreamLogStore:
             self._call(core.read, operation)
         return False
 
+    def watch(self, operation: Watch) -> None:
+        """Complete the operation as soon as the log has grown so far."""
+        core = self._core
+        if core is None:
+            self._refuse(operation, closed_error())
+        else:
+            self._call(core.watch, operation)
+
     def _dispatch(self, core: Core) -> None:
         self._woken = False
         core.dispatch()
@@ -175,5 +184,10 @@ class JetStreamLogStore:
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.wait(left))
             loop.close()
         self._loop = self._thread = None

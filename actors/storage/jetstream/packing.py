@@ -1,0 +1,45 @@
+"""What a group of appends makes: one frame."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from rillnode.actors.storage import Append
+from rillnode.actors.storage.jetstream.frames import Change, LogFrame
+from rillnode.actors.storage.layout import LogState, indexed_keys, record_key
+from rillnode.codecs.entries import data_bytes, encode_block
+
+_BLOCK_BYTES: Final = 64
+_KEY_BYTES: Final = 32
+"""What a block, and a key or record, counts for beside its bytes."""
+
+
+def pack(group: Sequence[Append], old: LogState, token: bytes) -> LogFrame:
+    """The frame of a group of appends to a log, whose results are set."""
+    next_index, position = old.next_index, old.next_position
+    blocks: list[bytes] = []
+    keys: list[bytes] = []
+    records: list[Change] = []
+    for operation in group:
+        block = encode_block(
+            count=operation.count,
+            kind=operation.kind,
+            received_at=operation.received_at,
+            position=position,
+            body=operation.body,
+            flags=operation.flags,
+        )
+        blocks.append(block)
+        keys += indexed_keys(operation.keys, next_index)
+        records += [(record_key(key), value) for key, value in operation.records]
+        operation.first_index = next_index
+        next_index += operation.count
+        position += data_bytes(operation.count, operation.body, operation.flags)
+        operation.kept_bytes = position - old.first_position
+    return LogFrame(token, old.next_index, blocks, keys, records)
+
+
+def size_of_append(append: Append) -> int:
+    """What an append counts for in its frame."""
+    keys = sum(len(key) + _KEY_BYTES for key, _ in append.keys)
+    records = sum(len(key) + len(value or b"") + _KEY_BYTES for key, value in append.records)
+    return len(append.body) + keys + records + _BLOCK_BYTES
