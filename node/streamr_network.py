@@ -44,11 +44,14 @@ from rillnode.transports.web_server import WebServer, listen_web
 
 NAME: Final = "streamr_network"
 
-PING_SECONDS: Final = 5.0
-"""As released nodes do."""
+PING_SECONDS: Final = 10.0
+"""A peer has half of it to answer: the 5 seconds that released nodes give."""
 
 _NODE_PATH: Final = "/node"
 _REFUSED_REASON: Final = "streamr:node:missing-required-parameter"
+_TRACKER_ID: Final = "tracker-"
+"""Begins the id of the tracker: to released nodes each id has one URL."""
+
 _TRACKER_PREFIX: Final = b"released_tracker/"
 
 
@@ -83,7 +86,8 @@ class StreamrNetwork:
         self._clock = clock
         self._tracked = tracked
         self._shares = config.overlay is not None
-        self._storage = config.overlay is not None and config.overlay.storage
+        storage = config.overlay is not None and config.overlay.storage
+        self._headers = handshake_headers(identity, PeerType.STORAGE if storage else PeerType.NODE)
         self._open: dict[tuple[Role, str], ReleasedEvents] = {}
         self._statuses: dict[str, PeerStatus] = {}
         self._url = table.advertise or ""
@@ -168,11 +172,10 @@ class StreamrNetwork:
                 translator = Translator(role, generation)
                 return ReleasedEvents(events, expected, translator, self.counters)
 
-            kind = PeerType.STORAGE if self._storage else PeerType.NODE
             address = quote(self.node_url, safe=":/")
             return self._dialer.dial(
                 f"{url.rstrip('/')}{generation.path}?{ADDRESS_PARAMETER}={address}",
-                handshake_headers(self._identity, kind),
+                self._headers,
                 make_events,
                 on_failure,
             )
@@ -197,10 +200,9 @@ class StreamrNetwork:
     async def _connect(
         self, group: LinkGroup, role: Role, request: web.Request
     ) -> web.StreamResponse:
-        kind = PeerType.TRACKER
-        if role is Role.NODE:
-            kind = PeerType.STORAGE if self._storage else PeerType.NODE
-        headers = handshake_headers(self._identity, kind)
+        headers = self._headers
+        if role is Role.TRACKED:
+            headers = handshake_headers(_TRACKER_ID + self._identity, PeerType.TRACKER)
         try:
             peer = read_handshake(request.headers, request.query.get(ADDRESS_PARAMETER))
             expected = Expected(peer, role)

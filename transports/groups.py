@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from typing import Final, Protocol
 
@@ -70,6 +70,11 @@ class LinkGroup:
         self.handshakes = Histogram(HANDSHAKE_BOUNDS)
         self._past = Meter()
         self._links: dict[Member, None] = {}
+        # The oldest first; some are proven meanwhile. A dict would find its first in linear time.
+        self._proving: OrderedDict[Member, None] = OrderedDict()
+        # Bytes of messages that are not whole yet, the one that was begun first foremost.
+        self._unfinished: OrderedDict[Member, int] = OrderedDict()
+        self._unfinished_bytes = 0
         self._per_host: Counter[str] = Counter()
         self._sweep = Sweep(clock, self._links.keys(), limits.sweep_seconds)
         self._left = asyncio.Event()
@@ -96,16 +101,20 @@ class LinkGroup:
         return total
 
     def admit(self, link: Member) -> RillnodeError | None:
-        """Take a new link in, or say why not."""
+        """Take a new link in, or say why not.
+
+        Where there is no more room, the one that has been in its handshake for longest makes some:
+        who does prove himself gets in however many connect and do not.
+        """
         limits = self.limits
         if not self._open:
             return TransportError("link.stopping", "no more links are taken")
-        if len(self._links) >= limits.connections_max:
-            return TransportError("link.too_many", "too many links")
         if self._per_host[link.host] >= limits.connections_per_address_max:
             return TransportError("link.too_many_from_address", "too many links from one address")
+        if len(self._links) >= limits.connections_max and not self._make_room():
+            return TransportError("link.too_many", "too many links")
         self._per_host[link.host] += 1
-        self._links[link] = None
+        self._links[link] = self._proving[link] = None
         self._sweep.start()
         return None
 
@@ -114,11 +123,37 @@ class LinkGroup:
         if link not in self._links:
             return
         del self._links[link]
+        self._proving.pop(link, None)
+        self._unfinished_bytes -= self._unfinished.pop(link, 0)
         self._past.add(link.meter)
         self._per_host[link.host] -= 1
         if not self._per_host[link.host]:
             del self._per_host[link.host]
         self._left.set()
+
+    def hold(self, link: Member, size: int, *, begun: bool) -> None:
+        """Note how many bytes of an unfinished message a link of the group holds.
+
+        Where all hold too many, the one whose message was begun first is ended: whole messages,
+        which are soon done, are taken however many others never end.
+
+        Args:
+            link: the link.
+            size: bytes; 0 where no message is under way.
+            begun: it is another message than before.
+        """
+        before = self._unfinished.get(link, 0)
+        if before and (begun or not size):
+            del self._unfinished[link]
+        if size:
+            self._unfinished[link] = size
+        self._unfinished_bytes += size - before
+        while self._unfinished_bytes > self.limits.unfinished_bytes_max:
+            oldest, held = self._unfinished.popitem(last=False)
+            self._unfinished_bytes -= held
+            error = TransportError("link.unfinished_crowd", "too much is unfinished on all links")
+            self.count(oldest, error)
+            oldest.close(str(error))
 
     def count(self, link: Member, error: RillnodeError) -> None:
         """Count and log a failure: its code and who, never what was sent."""
@@ -130,6 +165,18 @@ class LinkGroup:
             "link_failed",
             extra={"code": error.code, "remote": link.remote, "transport": self.transport},
         )
+
+    def _make_room(self) -> bool:
+        """End the link that has been in its handshake for longest, if there is one."""
+        while self._proving:
+            oldest, _ = self._proving.popitem(last=False)
+            if oldest.meter.state == "handshake":
+                error = TransportError("link.crowded_out", "its handshake took long, others came")
+                self.release(oldest)
+                self.count(oldest, error)
+                oldest.close(str(error))
+                return True
+        return False
 
     def stop(self) -> None:
         """Take no more links in."""

@@ -22,6 +22,7 @@ from rillnode.codecs.limits import (
     LINK_BUFFER_BYTES_MAX,
     LINK_BUFFER_HIGH_BYTES,
     MESSAGE_SECONDS_MAX,
+    UNFINISHED_BYTES_MAX,
 )
 from rillnode.codecs.links import LinkInfo
 
@@ -95,6 +96,8 @@ class LinkLimits:
         close_seconds: what a closing link has for writing what is buffered.
         buffer_high_bytes: the high mark; the low mark is half of it.
         buffer_bytes_max: more outgoing bytes close the link at once.
+        unfinished_bytes_max: bytes of messages that are not whole yet, of all links of one
+            listener; beyond that the link goes whose message was begun first.
         connections_max: links of one listener.
         connections_per_address_max: links of one listener from one remote address.
         sweep_seconds: how often the times above are looked at, so how late they may be noticed.
@@ -109,6 +112,7 @@ class LinkLimits:
     close_seconds: float = CLOSE_SECONDS_MAX
     buffer_high_bytes: int = LINK_BUFFER_HIGH_BYTES
     buffer_bytes_max: int = LINK_BUFFER_BYTES_MAX
+    unfinished_bytes_max: int = UNFINISHED_BYTES_MAX
     connections_max: int = CONNECTIONS_MAX
     connections_per_address_max: int = CONNECTIONS_PER_ADDRESS_MAX
     sweep_seconds: float = 1.0

@@ -193,6 +193,7 @@ class TcpLink(asyncio.Protocol):
         except (CodecError, HandshakeError) as error:
             self._fail(error)
             return
+        self._group.hold(self, self._codec.held_bytes, begun=bool(messages))
         if self._events is None:
             self._go_on()
         if messages and self._events is not None and self._reason is None:

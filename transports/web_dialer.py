@@ -276,6 +276,10 @@ class WebSocketDialer:
     ) -> tuple[DialledWebSocket, DialledEvents]:
         if self._session is None:
             self._session = aiohttp.ClientSession(ws_response_class=_Socket)
+        # Pyright cannot see the parameters of aiohttp's class, which attrs makes.
+        timeout = aiohttp.ClientWSTimeout(
+            ws_close=self.group.limits.close_seconds  # pyright: ignore[reportCallIssue]
+        )
         try:
             async with asyncio.timeout(self._connect_seconds):
                 socket = await self._session.ws_connect(
@@ -283,6 +287,7 @@ class WebSocketDialer:
                     headers=headers,
                     heartbeat=self._ping_seconds,
                     max_msg_size=self._message_bytes_max,
+                    timeout=timeout,
                 )
         except _FAILURES as error:
             text = f"{url} cannot be reached: {error or type(error).__name__}"

@@ -26,6 +26,7 @@ class Generation(NamedTuple):
         control: version of the control layer.
         message: newest version of messages that they read.
         path: what follows the URL that is dialled.
+        counted: instructions are numbered.
     """
 
     name: str
@@ -34,10 +35,11 @@ class Generation(NamedTuple):
     control: int
     message: int
     path: str
+    counted: bool = True
 
 
 GENERATIONS: Final = {
-    "13": Generation("13", Form.OBJECT, "13.0.0", 1, 31, ""),
+    "13": Generation("13", Form.OBJECT, "13.0.0", 1, 31, "", counted=False),
     "19": Generation("19", Form.OBJECT, "19.1.0", 2, 32, "/ws"),
     "22": Generation("22", Form.ARRAY, "", 2, 32, "/ws"),
 }

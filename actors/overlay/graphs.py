@@ -21,12 +21,14 @@ class Graphs:
 
     Attributes:
         counters: the number of each node's last instruction.
+        known: the neighbours that each node has told of, or was told of.
     """
 
     def __init__(self, make: Callable[[], Topology]) -> None:
         self._make = make
         self._graphs: dict[str, Topology] = {}
         self.counters: dict[str, int] = {}
+        self.known: dict[str, frozenset[str]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._graphs.values()))
@@ -38,6 +40,11 @@ class Graphs:
             if graph is None:
                 graph = self._graphs[kind] = self._make()
             graph.update(name, neighbours)
+        self.known[name] = self.names(name)
+
+    def names(self, name: str) -> frozenset[str]:
+        """A node's neighbours, of whatever kind."""
+        return frozenset(other for _, other in self.neighbours(name))
 
     def neighbours(self, name: str) -> Iterator[tuple[str, str]]:
         """A node's neighbours: the kind that they have in common, and each one's name."""
@@ -55,6 +62,7 @@ class Graphs:
     def leave(self, name: str) -> None:
         """Remove a node; harmless when it is not there."""
         self.counters.pop(name, None)
+        self.known.pop(name, None)
         for kind, graph in list(self._graphs.items()):
             graph.leave(name)
             if not len(graph):

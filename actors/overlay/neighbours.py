@@ -43,7 +43,9 @@ from rillnode.codecs.ockam.routing import Route, WireMessage, local
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
     ResendFromRequest,
+    ResendLastRequest,
     ResendRangeRequest,
+    ResendResponseNoResend,
     SubscribeRequest,
     SubscribeResponse,
     UnicastMessage,
@@ -321,6 +323,11 @@ class NeighboursActor(Worker):
                     self._tell()
             case ResendFromRequest() | ResendRangeRequest() as request:
                 self._missing.answer(origin, wire.return_route, dialect, request)
+            case ResendLastRequest(request_id=request_id):
+                nothing = ResendResponseNoResend(
+                    stream_id=self._record.name, partition=self._partition, request_id=request_id
+                )
+                self._links.send(wire.return_route, [dialect.encode_control(nothing)])
             case _:
                 pass  # how a resend begins and ends says nothing that the messages do not
 

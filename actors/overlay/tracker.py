@@ -51,8 +51,8 @@ logger = logging.getLogger("rillnode.actors.overlay.tracker")
 
 ADDRESS: Final = b"tracker"
 
-_UNCOUNTED: Final = ("13",)
-"""Nodes that do not number instructions, or tell what they have heard of them."""
+_UNCOUNTED: Final = frozenset(one.name for one in GENERATIONS.values() if not one.counted)
+"""Nodes that cannot tell which instructions they have heard."""
 
 
 @dataclass(slots=True)
@@ -184,7 +184,7 @@ class TrackerActor(Worker):
                 if its.address.storage and other != name and self._may(its.origin, key):
                     self._put(other, its, key, overlay)
         last = overlay.counters.get(name)
-        counted = node.kinds != _UNCOUNTED
+        counted = OWN in node.kinds or _UNCOUNTED.isdisjoint(node.kinds)
         if last is not None and counted and (said.counter or 0) < last:
             return  # said before it had heard the last instruction
         overlay.counters[name] = max(last or 0, said.counter or 0)
@@ -205,8 +205,9 @@ class TrackerActor(Worker):
         stream_id, partition = parse_stream_key(key)
         for changed in overlay.form(name, self._nodes[name].kinds):
             node = self._nodes.get(changed)
-            if node is None:
+            if node is None or (changed != name and self._awaits(node, changed, overlay)):
                 continue
+            overlay.known[changed] = overlay.names(changed)
             counter = overlay.counters[changed] = overlay.counters.get(changed, 0) + 1
             instruction = Instruction(
                 stream_id=stream_id,
@@ -220,6 +221,17 @@ class TrackerActor(Worker):
             )
             self._send(node.origin, node.route, node.dialect, instruction)
             self.counters["instructions"] += 1
+
+    def _awaits(self, node: _Node, name: str, overlay: Graphs) -> bool:
+        """Whether a node will be dialled by all who are new to it, and so need not be told.
+
+        Released nodes dial whom they are told of. Where both ends of a link are told, they open two
+        connections, and may lose both.
+        """
+        known, now = overlay.known.get(name, frozenset[str]()), overlay.names(name)
+        if OWN in node.kinds or not known <= now:
+            return False
+        return all(OWN not in self._nodes[new].kinds for new in now - known if new in self._nodes)
 
     # Ends ------------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
+from msgspec.structs import replace
+
 from rillnode.actors.overlay.context import MEMBER_ADDRESS
 from rillnode.actors.overlay.dialect import Dialect, decode, decode_wrapped
 from rillnode.actors.overlay.generations import Generation, generation_of
@@ -122,6 +124,8 @@ class Translator:
 
     def _frame(self, message: Message, generation: Generation) -> bytes:
         self._requests += 1
+        if isinstance(message, Instruction) and not generation.counted:
+            message = replace(message, counter=None)
         frame = Frame(
             message=message,
             form=generation.form,

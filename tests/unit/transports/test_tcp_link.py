@@ -24,6 +24,7 @@ LIMITS = LinkLimits(
     close_seconds=5,
     buffer_high_bytes=100,
     buffer_bytes_max=1_000,
+    unfinished_bytes_max=300,
     connections_max=3,
     connections_per_address_max=2,
 )
@@ -61,6 +62,9 @@ class FakeTransport(asyncio.Transport):
 
     def abort(self) -> None:
         self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.closed or self.aborted
 
 
 class Bench:
@@ -388,6 +392,48 @@ def test_links_are_limited_in_all_and_per_address() -> None:
     bench.link.connection_lost(None)
     _, again = bench.add()
     assert not again.aborted
+
+
+def test_who_is_longest_in_the_handshake_makes_room() -> None:
+    bench = Bench()  # open, and so nobody's to take
+    waiting = [
+        bench.add(NoiseLink.responder(NODE, accept=lambda _: True), f"192.0.2.{number}")
+        for number in (2, 3)
+    ]
+    codec, peer = NoiseLink.responder(NODE, accept=lambda _: True), NoiseLink.initiator(CLIENT)
+    good, transport = bench.add(codec, "192.0.2.4")
+    assert [one.closed for _, one in waiting] == [True, False]
+    good.data_received(peer.start())
+    peer.receive(b"".join(transport.written))
+    good.data_received(peer.take_output())
+    assert bench.events.calls == ["opened", "opened"]
+    _, next_one = bench.add(host="192.0.2.5")
+    _, last = bench.add(host="192.0.2.6")
+    assert [one.closed for _, one in waiting] == [True, True]
+    assert (next_one.aborted, last.aborted, transport.aborted) == (False, True, False)
+    assert bench.group.counters == {"link.crowded_out": 2, "link.too_many": 1}
+    for link, _ in waiting:
+        link.connection_lost(None)
+    assert len(bench.group) == 3
+    assert bench.events.calls == ["opened"] * 3
+
+
+def test_messages_that_never_end_are_bounded_in_all_the_first_begun_goes() -> None:
+    bench = Bench()
+    first, second = bench.link, bench.add()[0]
+    third, last = bench.add(host="192.0.2.2")
+    second.data_received(b"\x01\0" + bytes(100))
+    first.data_received(b"\x01\0" + bytes(90))
+    first.data_received(bytes(166) + b"\x01\0" + bytes(88))  # the next one was begun later
+    third.data_received(b"\0\x01a" * 1_000)  # whole ones count for nothing
+    assert bench.group.counters == {}
+    third.data_received(b"\x01\0" + bytes(108))
+    assert bench.group.counters == {"link.unfinished_crowd": 1}
+    second.connection_lost(None)
+    first.data_received(bytes(101))
+    assert bench.group.counters == {"link.unfinished_crowd": 2}
+    assert bench.transport.closed
+    assert not last.closed
 
 
 def test_a_refused_link_takes_no_one_s_place() -> None:

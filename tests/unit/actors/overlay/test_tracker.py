@@ -1,74 +1,13 @@
 """The tracker: who is told what, and whom it does not listen to."""
 
-from functools import partial
-from random import Random
-
-from core_support import Core, Peer, with_core
-from rillnode.actors.access import Grant
+from core_support import Core, with_core
 from rillnode.actors.overlay.dialect import Dialect, decode
-from rillnode.actors.overlay.tracker import ADDRESS, TrackerActor
 from rillnode.codecs.streamr.network import (
     FindStorageNodes,
     Form,
-    Instruction,
-    Status,
-    StatusMessage,
     StorageNodes,
-    StreamStatus,
 )
-from rillnode.codecs.streamr.node_address import NodeAddress, parse_node_address
-
-
-class TrackedNode:
-    """A node as the tracker sees it."""
-
-    def __init__(self, core: Core, number: int, *, storage: bool = False, streams: str = "*"):
-        self.address = NodeAddress(f"{number:064x}", "h", 4000 + number, storage)
-        self.identity = self.address.identity
-        principal = f"noise:{self.identity}"
-        core.access.add(Grant(who=principal, streams=streams, may=frozenset(("push",))))
-        self.peer: Peer = core.peer(principal)
-        self.core = core
-        self.counter = 0
-        self.neighbours: list[str] = []
-
-    async def say(
-        self, *keys: str, source: str = "", counter: int | None = None, form: Form = Form.EXTENDED
-    ) -> None:
-        """Say the status; hear what the tracker has to say."""
-        streams = {
-            key: StreamStatus(
-                inbound_nodes=tuple(self.neighbours),
-                outbound_nodes=(),
-                counter=self.counter if counter is None else counter,
-            )
-            for key in keys
-        }
-        message = StatusMessage(status=Status(streams=streams, started="now"))
-        self.send(Dialect(source or str(self.address), form).encode(message))
-        await self.core.settle()
-        self.hear()
-
-    def send(self, payload: bytes) -> None:
-        self.peer.send(ADDRESS, payload)
-
-    def hear(self) -> list[Instruction]:
-        """Carry out the newest instruction."""
-        heard = [decode(answer.payload).message for answer in self.peer.answers]
-        self.peer.answers.clear()
-        told = [one for one in heard if isinstance(one, Instruction)]
-        if told:
-            self.counter = told[-1].counter or 0
-            addresses = map(parse_node_address, told[-1].node_addresses)
-            self.neighbours = [address.identity for address in addresses]
-        return told
-
-
-def spawn_tracker(core: Core, degree: int = 4) -> None:
-    factory = partial(
-        TrackerActor, core.router, core.access, degree=degree, random=partial(Random, 7)
-    )
-    core.router.register(ADDRESS, core.system.spawn(factory))
+from tracker_support import TrackedNode, spawn_tracker
 
 
 def test_nodes_of_a_stream_are_linked_and_numbered_instructions_say_so() -> None:

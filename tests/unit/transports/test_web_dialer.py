@@ -1,0 +1,218 @@
+"""Dialled WebSockets: order, headers, closing, and servers that are not there or do not read."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import aiohttp
+from aiohttp import WSMsgType, web
+
+from link_support import Recorder, until
+from rillnode.codecs.errors import CodecError, RillnodeError
+from rillnode.transports.clock import SystemClock
+from rillnode.transports.links import NOISE_LIMITS, Link, LinkLimits
+from rillnode.transports.web_dialer import WebSocketDialer
+from rillnode.transports.web_server import listen_web
+
+SECONDS = 30.0
+LIMITS = replace(NOISE_LIMITS, sweep_seconds=0.08, close_seconds=0.3)
+
+
+class Dialled:
+    """A dialler, and a server that hands its sockets to the test."""
+
+    def __init__(self, dialer: WebSocketDialer, url: str) -> None:
+        self.dialer = dialer
+        self.url = url
+        self.sockets: list[web.WebSocketResponse] = []
+        self.requests: list[web.Request] = []
+        self.ended = asyncio.Event()
+        self.links: list[Recorder] = []
+        self.failures: list[RillnodeError] = []
+        self.answer: Mapping[str, str] = {}
+        self.refusal: RillnodeError | None = None
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        socket.headers["name"] = "server"
+        await socket.prepare(request)
+        self.requests.append(request)
+        self.sockets.append(socket)
+        await self.ended.wait()
+        return socket
+
+    def dial(self, url: str | None = None) -> None:
+        def make_events(headers: Mapping[str, str]) -> Recorder:
+            self.answer = headers
+            if self.refusal is not None:
+                raise self.refusal
+            self.links.append(Recorder())
+            return self.links[-1]
+
+        self.dialer.dial(url or self.url, {"name": "client"}, make_events, self.failures.append)
+
+    async def connect(self) -> tuple[Recorder, web.WebSocketResponse]:
+        self.dial()
+        await until(lambda: self.links and self.links[-1].link and self.sockets, seconds=SECONDS)
+        return self.links[-1], self.sockets[-1]
+
+
+@asynccontextmanager
+async def dialling(limits: LinkLimits) -> AsyncGenerator[Dialled, None]:
+    dialer = WebSocketDialer(
+        transport_name="test",
+        clock=SystemClock(asyncio.get_running_loop()),
+        limits=limits,
+        connect_seconds=SECONDS,
+        message_bytes_max=1_000,
+        ping_seconds=SECONDS,
+    )
+    dialled = Dialled(dialer, "")
+    app = web.Application()
+    app.router.add_get("/ws", dialled.serve)
+    server = await listen_web(app, "127.0.0.1", 0)
+    dialled.url = f"ws://{server.address}/ws"
+    try:
+        yield dialled
+    finally:
+        await dialer.close("the test is over")
+        dialled.ended.set()
+        await server.close()
+
+
+def run(test: Callable[[Dialled], Awaitable[None]], limits: LinkLimits = LIMITS) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(SECONDS), dialling(limits) as dialled:
+            await test(dialled)
+
+    asyncio.run(main())
+
+
+def test_both_sides_hear_each_others_headers() -> None:
+    async def test(dialled: Dialled) -> None:
+        recorder, _ = await dialled.connect()
+        assert dialled.requests[0].headers["name"] == "client"
+        assert dialled.answer["name"] == "server"
+        info = recorder.open_link.info
+        assert (info.dialled, info.remote, info.principal) == (True, dialled.url, "anonymous")
+
+    run(test)
+
+
+def test_messages_go_both_ways_in_order_as_text_and_come_as_either() -> None:
+    async def test(dialled: Dialled) -> None:
+        recorder, socket = await dialled.connect()
+        messages = [b"%d" % number for number in range(100)]
+        recorder.open_link.send(messages[:50])
+        recorder.open_link.send(messages[50:])
+        for message in messages:
+            received = await socket.receive()
+            assert (received.type, received.data) == (WSMsgType.TEXT, message.decode())
+        await socket.send_str("text")
+        await socket.send_bytes(b"binary")
+        await until(lambda: recorder.messages == [b"text", b"binary"], seconds=SECONDS)
+
+    run(test)
+
+
+def test_what_was_sent_arrives_before_the_end_and_the_end_has_a_reason() -> None:
+    async def test(dialled: Dialled) -> None:
+        recorder, socket = await dialled.connect()
+        recorder.open_link.send([b"last words"])
+        recorder.open_link.close("enough")
+        recorder.open_link.send([b"too late"])
+        assert (await socket.receive()).data == "last words"
+        closed = await socket.receive()
+        assert (closed.type, closed.data, closed.extra) == (WSMsgType.CLOSE, 1000, "enough")
+        await until(lambda: recorder.reason == "enough", seconds=SECONDS)
+        await until(lambda: not len(dialled.dialer.group), seconds=SECONDS)
+
+    run(test)
+
+
+def test_a_server_that_closes_ends_the_link() -> None:
+    async def test(dialled: Dialled) -> None:
+        recorder, socket = await dialled.connect()
+        closing = asyncio.ensure_future(socket.close())
+        await until(lambda: recorder.reason == "closed by the peer", seconds=SECONDS)
+        await closing
+
+    run(test)
+
+
+def test_a_message_that_is_too_long_ends_the_link() -> None:
+    async def test(dialled: Dialled) -> None:
+        recorder, socket = await dialled.connect()
+        await socket.send_str("x" * 1_001)
+        await until(lambda: recorder.calls[-1] == "closed", seconds=SECONDS)
+        assert recorder.messages == []
+
+    run(test)
+
+
+def test_nothing_is_read_while_that_is_not_wanted() -> None:
+    async def test(dialled: Dialled) -> None:
+        recorder, socket = await dialled.connect()
+        link = recorder.open_link
+
+        def pause(link: Link, _: list[bytes]) -> None:
+            link.pause_reading()
+
+        recorder.on_messages = pause
+        for number in range(3):
+            await socket.send_str(str(number))
+        await until(lambda: recorder.messages == [b"0"], seconds=SECONDS)
+        await asyncio.sleep(0.05)
+        assert recorder.messages == [b"0"]
+        recorder.on_messages = None
+        link.resume_reading()
+        await until(lambda: len(recorder.messages) == 3, seconds=SECONDS)
+
+    run(test)
+
+
+def test_a_peer_that_does_not_read_is_given_up() -> None:
+    async def test(dialled: Dialled) -> None:
+        recorder, _ = await dialled.connect()
+        recorder.open_link.send([b"x" * 1_000_000] * 3)
+        assert recorder.open_link.buffered_bytes == 3_000_000
+        recorder.open_link.send([b"x" * 1_000_000] * 3)
+        await until(lambda: recorder.reason is not None, seconds=SECONDS)
+        assert "link.buffer_full" in (recorder.reason or "")
+        assert dialled.dialer.group.counters == {"link.buffer_full": 1}
+
+    run(test, replace(LIMITS, buffer_bytes_max=4_000_000, close_seconds=0.1))
+
+
+def test_where_nobody_listens_there_is_a_failure_that_may_pass() -> None:
+    async def test(dialled: Dialled) -> None:
+        dialled.dial("ws://127.0.0.1:1/ws")
+        dialled.dial(dialled.url + "/elsewhere")
+        await until(lambda: len(dialled.failures) == 2, seconds=SECONDS)
+        assert {one.code for one in dialled.failures} == {"link.unreachable"}
+        assert all(one.retryable for one in dialled.failures)
+
+    run(test)
+
+
+def test_a_server_that_was_not_meant_is_left() -> None:
+    async def test(dialled: Dialled) -> None:
+        dialled.refusal = CodecError("network.handshake", "no id")
+        dialled.dial()
+        await until(lambda: dialled.failures and dialled.sockets, seconds=SECONDS)
+        assert dialled.failures == [dialled.refusal]
+        message = await dialled.sockets[0].receive()
+        assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1002)
+
+    run(test)
+
+
+def test_there_are_no_more_links_than_the_limits_say() -> None:
+    async def test(dialled: Dialled) -> None:
+        await dialled.connect()
+        dialled.dial()
+        await until(lambda: dialled.failures, seconds=SECONDS)
+        assert dialled.failures[0].code == "link.too_many"
+
+    run(test, replace(LIMITS, connections_max=1))
