@@ -128,7 +128,10 @@ async def run(path: Path, work: Path) -> int:
         sink=SinkTables(
             spark=(
                 SparkSink(
-                    name="bronze", streams=(STREAM,), table_dir=Location(work / "table"), trigger_seconds=1.0
+                    name="bronze",
+                    streams=(STREAM,),
+                    table_dir=Location(work / "table"),
+                    trigger_seconds=1.0,
                 ),
             )
         ),

@@ -22,6 +22,7 @@ from rillnode.actors.ports import JobLauncher
 from rillnode.node.config import Config, FilesSink, SparkSink
 from rillnode.node.pipeline.export import ExportConfig
 from rillnode.node.pipeline.files import absolute
+from rillnode.node.pipeline.installed import require_spark
 from rillnode.node.pipeline.job_config import DerivedConfig, JobConfig, save_job_config
 from rillnode.node.pipeline.job_log import FAILURE_PREFIX
 from rillnode.node.sinks import Sinks
@@ -45,7 +46,12 @@ def launcher(config: Config, identity: str, address: str, sinks: Sinks) -> JobLa
         identity: the node's Ed25519 identity, hex.
         address: `host:port` of its Noise listener.
         sinks: where the key file of each sink's job is known.
+
+    Raises:
+        ConfigError: there are Spark sinks, and no Spark.
     """
+    if config.sink.spark:
+        require_spark()
     tables = {table.name: table for table in config.sink.all}
     directory = config.data_dir / "sinks"
 

@@ -25,7 +25,6 @@ SETTINGS: Final = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "33554432",
     # Between Spark and its Python workers; measured a fifth less processor time than over TCP.
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.python.daemon.module": "rillnode.node.pipeline.worker_daemon",
 }
 LOCAL_SETTINGS: Final = {
     "spark.driver.host": "127.0.0.1",

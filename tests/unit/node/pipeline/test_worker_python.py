@@ -2,7 +2,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import py4j
 import pyspark
 import pytest
 
@@ -48,12 +50,16 @@ def test_workers_run_this_interpreter(tmp_path: Path) -> None:
 def test_where_nothing_may_be_executed_spark_starts_python_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)
+    def refuse(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(os, "access", refuse)
     assert worker_python(tmp_path) == sys.executable
 
 
-def test_where_pyspark_is_in_an_archive_only_it_stays_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("package", [pyspark, py4j])
+def test_where_a_package_is_in_an_archive_only_it_stays_there(
+    package: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pyspark, "__file__", str(ARCHIVES / "pyspark.zip/pyspark/__init__.py"))
+    monkeypatch.setattr(package, "__file__", str(ARCHIVES / "some.zip/package/__init__.py"))
     assert worker_python(tmp_path) == sys.executable
