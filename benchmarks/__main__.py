@@ -39,6 +39,7 @@ _PARTS: Final = {
     "floods": "latency of good clients while a listener is flooded with useless connections",
     "links": "sealing, encrypted echo, idle links",
     "nextgraph": "events, syncs and blocks through the NextGraph broker",
+    "simulation": "seeds and copies a second, beside other simulators",
     "spark": "node to Delta table, beside Spark's own file source",
     "store": "the store alone",
     "streamr_resend": "resends from a stream of a million messages to a Streamr client",

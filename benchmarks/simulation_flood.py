@@ -15,6 +15,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from importlib import import_module
 from math import isqrt
 from typing import Any, Final
 
@@ -106,18 +107,15 @@ class Flood:
 
 
 def _on_simloop(flood: Flood) -> dict[str, float]:
-    import simloop
-
-    loop = simloop.SimLoop(seed=1)
+    loop = import_module("simloop").SimLoop(seed=1)
     loop.net.set_defaults(latency=(DELAY_SECONDS, DELAY_SECONDS))
-    return loop.run_until_complete(
+    found: dict[str, float] = loop.run_until_complete(
         flood.run(lambda name, coroutine: loop.net.host(name).create_task(coroutine))
     )
+    return found
 
 
 def _on_simloom(flood: Flood) -> dict[str, float]:
-    import simloom
-
     found: dict[str, float] = {}
 
     async def main(world: Any) -> None:
@@ -126,7 +124,8 @@ def _on_simloom(flood: Flood) -> dict[str, float]:
             await flood.run(lambda name, coroutine: world.host(name).spawn(lambda: coroutine))
         )
 
-    simloom.run(main, seed=1)
+    # Its end cancels what still reads.
+    import_module("simloom").run(main, seed=1, on_unhandled="record")
     return found
 
 

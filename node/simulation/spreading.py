@@ -139,14 +139,23 @@ class Spreading:
         world, scenario = self._world, self.scenario
         wanted = min(scenario.degree, scenario.nodes - 1)
         began = world.scheduler.now
+        lacking = self._nodes
         while world.scheduler.now < began + FORM_SECONDS:
-            degrees = [len(neighbours) for neighbours in self._neighbours()]
-            # With an odd sum one slot stays open.
-            if sum(wanted - degree for degree in degrees) <= scenario.degree % 2:
+            # Who had all may have lost some again, but asking everybody each time takes long.
+            for asked in (lacking, self._nodes):
+                degrees = {machine: self._degree(machine) for machine in asked}
+                lacking = [machine for machine in asked if degrees[machine] < wanted]
+                # With an odd sum one slot stays open.
+                if sum(wanted - degrees[machine] for machine in lacking) > scenario.degree % 2:
+                    break
+            else:
                 self.form_seconds = world.scheduler.now - began
                 return
             await asyncio.sleep(1.0)
         self.problems.append("the overlay has not formed")
+
+    def _degree(self, machine: NodeMachine) -> int:
+        return len(self._overlay(machine)["neighbours"].get(KEY, ()))
 
     async def _push(self, source: int, numbers: Iterable[int]) -> None:
         machine = self._nodes[source]

@@ -33,6 +33,14 @@ def test_messages_take_the_fastest_way_and_as_many_copies_as_theory_says() -> No
     assert fmean(found.arrivals_ms) == pytest.approx(fmean(spreading.fastest_ms), rel=0.03)
 
 
+def test_bursts_spread_whole_with_as_many_copies() -> None:
+    spreading = Spreading(scenario(10, messages=7), 1, burst=3)
+    found = spreading.run()
+    assert spreading.problems == []
+    assert found.copies == 7 * (10 * 3 + 1)
+    assert set(spreading.cpu_seconds) == {"start", "form", "spread"}
+
+
 def test_a_seed_decides_everything() -> None:
     runs = [Spreading(scenario(6, messages=2), 3).run() for _ in range(2)]
     assert runs[0].trace_hash == runs[1].trace_hash

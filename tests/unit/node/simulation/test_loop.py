@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine, Generator
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import pytest
@@ -50,6 +51,42 @@ def test_a_cancelled_timer_neither_runs_nor_moves_time(world: World) -> None:
     world.run(asyncio.sleep(0.5))
     assert found == []
     assert world.scheduler.now == 0.5
+
+
+def test_a_cancelled_callback_that_is_ready_does_not_run(world: World) -> None:
+    found: list[int] = []
+    handle = world.loop.call_soon(found.append, 1)
+    handle.cancel()
+    world.run(asyncio.sleep(0.0))
+    assert handle.cancelled()
+    assert found == []
+
+
+def test_a_timer_knows_its_time(world: World) -> None:
+    world.run(asyncio.sleep(2.0))
+    assert world.loop.call_later(1.5, print).when() == 3.5
+
+
+def test_a_callback_sees_the_context_in_which_it_was_made(world: World) -> None:
+    variable: ContextVar[int] = ContextVar("variable", default=0)
+    found: list[int] = []
+
+    def look() -> None:
+        found.append(variable.get())
+        variable.set(99)
+
+    async def make() -> None:
+        variable.set(1)
+        world.loop.call_soon(look)
+        variable.set(2)
+        world.loop.call_later(1.0, look)
+        variable.set(3)
+        await asyncio.sleep(2.0)
+        found.append(variable.get())
+
+    world.run(make())
+    assert found == [1, 2, 3]
+    assert variable.get() == 0
 
 
 def test_each_process_finds_its_own_loop(world: World) -> None:

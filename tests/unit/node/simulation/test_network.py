@@ -95,6 +95,28 @@ def test_a_connection_takes_a_round_trip(net: Net) -> None:
     assert net.near.transport.get_extra_info("peername") == ("b", 1)
 
 
+def test_the_streams_of_asyncio_work_on_it() -> None:
+    net = Net()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.readline()).upper())
+        writer.close()
+
+    async def serve() -> None:
+        await asyncio.start_server(answer, "b", 1)
+
+    async def ask() -> bytes:
+        reader, writer = await asyncio.open_connection("b", 1)
+        writer.write(b"news\n")
+        await writer.drain()
+        found = await reader.read()
+        writer.close()
+        return found
+
+    net.run(serve(), net.b.loop)
+    assert net.run(ask(), net.a.loop) == b"NEWS\n"
+
+
 def test_bytes_arrive_late_and_in_order(net: Net) -> None:
     before = net.scheduler.now
     for number in range(50):
