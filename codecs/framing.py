@@ -51,6 +51,11 @@ class LinkCodec(Protocol):
         """
         ...
 
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes of what is not whole yet are held."""
+        ...
+
     def silent(self) -> None:
         """Tell that the peer has sent nothing for `silence_seconds`.
 
@@ -114,6 +119,11 @@ class FrameCutter:
         """Whether the bytes so far end inside a frame."""
         return bool(self._partial)
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the unfinished frame, its length included."""
+        return len(self._partial)
+
     def cut(self, data: memoryview) -> list[memoryview]:
         """Take bytes; return the contents of the frames that are now whole, in order."""
         frames: list[memoryview] = []
@@ -163,6 +173,11 @@ class MessageJoiner:
     def inside_message(self) -> bool:
         """Whether the bytes so far end inside a message or its length."""
         return bool(self._missing or self._partial)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the unfinished message, or of its length."""
+        return len(self._partial)
 
     def feed(self, piece: bytes, messages: list[bytes]) -> None:
         """Take the next bytes; append the messages that are now whole.

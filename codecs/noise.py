@@ -96,6 +96,11 @@ class NoiseLink:
         """The identity that the peer has proved, once established."""
         return None if self._session is None else self._session.remote_identity
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the handshake, or of the record and the message, that are not whole yet."""
+        return len(self._buffer) + self._cutter.held_bytes + self._joiner.held_bytes
+
     def start(self) -> bytes:
         """The initiator's preamble and first message; nothing for the responder."""
         return self.take_output()

@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,9 @@ from rillnode.codecs import limits
 LAYERS: Final = ("codecs", "transports", "actors", "node")
 _ROOT: Final = Path(__file__).parents[1]
 _CODE: Final = re.compile(r"([a-z]+)\.[a-z_]+")
+_WORTH_PARSING: Final = re.compile(r'"[a-z]+\.[a-z_]+"|class \w+\(\w*Error\)')
 _BASE: Final = "RillnodeError"
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 # Constants that look like codes and are names of files, tables, fields, or counters.
 _OTHERS: Final = {
@@ -70,6 +73,7 @@ _MEANINGS: Final = {
     "hub.lost": "the hub has no stream of this name any more",
     "hub.not_saved": "the hub holds another position than was to be saved",
     "hub.timeout": "the hub has not answered in time",
+    "http.method": "the path takes another method",
     "key.exists": "the file exists, and keys are never overwritten",
     "key.full": "too much waits for keys already",
     "key.hex": "a key or token is written in hex digits, this is not",
@@ -138,9 +142,11 @@ class ErrorCode:
         return "; or: ".join(self.texts[:TEXTS_MAX])
 
 
+@cache
 def error_codes() -> list[ErrorCode]:
     """Every code of the four layers, in order."""
-    modules = [ast.parse(path.read_text(encoding="utf-8")) for path in _files()]
+    texts = [path.read_text(encoding="utf-8") for path in _files()]
+    modules = [ast.parse(text) for text in texts if _WORTH_PARSING.search(text)]
     classes = _error_classes(modules)
     places = [place for module in modules for place in _places(module, _makers(module, classes))]
     families = _INDIRECT | {
@@ -220,7 +226,7 @@ class _Place:
 
     code: str
     owner: ast.AST | None
-    function: ast.FunctionDef | ast.AsyncFunctionDef | None
+    function: _Function | None
     line: int
     makers: dict[str, set[str]]
 
@@ -258,25 +264,21 @@ class _Place:
 
 
 def _places(module: ast.Module, makers: dict[str, set[str]]) -> Iterator[_Place]:
-    """Every constant that may be a code, from the outside to the inside of the source."""
-
-    def visit(
-        node: ast.AST,
-        owner: ast.AST | None,
-        function: ast.FunctionDef | ast.AsyncFunctionDef | None,
-    ) -> Iterator[_Place]:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if _CODE.fullmatch(node.value):
-                yield _Place(node.value, owner, function, node.lineno, makers)
-            return
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            function = node
-        if isinstance(node, ast.Call | ast.Tuple):
-            owner = node
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child, owner, function)
-
-    yield from visit(module, None, None)
+    """Every constant that may be a code, in the order of the source."""
+    waiting: list[tuple[ast.AST, ast.AST | None, _Function | None]] = [(module, None, None)]
+    while waiting:
+        node, owner, function = waiting.pop()
+        match node:
+            case ast.Constant(value=str(value)) if _CODE.fullmatch(value):
+                yield _Place(value, owner, function, node.lineno, makers)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                function = node
+            case ast.Call() | ast.Tuple():
+                owner = node
+            case _:
+                pass
+        children = list(ast.iter_child_nodes(node))
+        waiting += [(child, owner, function) for child in reversed(children)]
 
 
 def _rendered(expression: ast.expr) -> str:

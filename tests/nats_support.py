@@ -99,6 +99,41 @@ class NatsServer:
             return False
 
 
+class NatsCluster:
+    """Three servers on one machine, of which any two are enough.
+
+    Attributes:
+        servers: the three.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        ports = [_free_port() for _ in range(3)]
+        routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
+        self.servers = [
+            NatsServer(
+                directory / f"n{number}",
+                f"server_name: n{number}",
+                f"cluster {{ name: rill, listen: 127.0.0.1:{port}, routes: [{routes}] }}",
+            )
+            for number, port in enumerate(ports)
+        ]
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Where clients connect."""
+        return tuple(server.url for server in self.servers)
+
+    def start(self) -> None:
+        """Start all; they elect who leads in a while."""
+        for server in self.servers:
+            server.start()
+
+    def kill(self) -> None:
+        """End all as a crash would."""
+        for server in self.servers:
+            server.kill()
+
+
 class MutingProxy:
     """Forwards connections to a server, and can keep its answers back."""
 

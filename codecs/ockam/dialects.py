@@ -106,6 +106,11 @@ class EitherDialect:
         greeted = bool(self._head) and not self._answered
         return GREETING_PAUSE_SECONDS if greeted else GREETING_SECONDS_MAX
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of what is not whole yet."""
+        return len(self._head) if self._framing is None else self._framing.held_bytes
+
     def start(self) -> bytes:
         """Nothing: the peer speaks first."""
         return b""

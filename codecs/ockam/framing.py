@@ -36,6 +36,11 @@ class U16Framing:
     def __init__(self) -> None:
         self._cutter = FrameCutter()
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the frame that is not whole yet."""
+        return self._cutter.held_bytes
+
     def start(self) -> bytes:
         """Nothing: the dialect has no greeting."""
         return b""
@@ -98,6 +103,11 @@ class U32Framing:
     def silence_seconds(self) -> float | None:
         """How long the peer may take to greet."""
         return None if self._greeted else GREETING_SECONDS_MAX
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the message that is not whole yet."""
+        return self._joiner.held_bytes
 
     def start(self) -> bytes:
         """The greeting."""

@@ -74,6 +74,7 @@ NEXT_STEPS: Final = {
     "session": "log in with a key or an API key that the node knows",
     "sim": "choose another file",
     "sink": "`rillnode sink ls` lists the node's sinks, `sink show NAME` tells how one is",
+    "sink.install": "`rillnode doctor -c FILE` tells what else Spark needs",
     "sink.none": "a [[sink.spark]] in node.toml makes one",
     "spark": "see `rillnode pipeline --help`, and `rillnode doctor` for what Spark needs",
     "store": "see the node's log; `rillnode status` tells whether the store takes writes",

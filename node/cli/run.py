@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 from contextlib import suppress
@@ -81,7 +82,15 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.ports_file is not None:
         _remove(args.ports_file)  # nobody shall take an earlier run's for this one's
     sys.setswitchinterval(_SWITCH_SECONDS)
+    _allow_open_files()
     return asyncio.run(_serve(config, args, terminal))
+
+
+def _allow_open_files() -> None:
+    """Take as many open files as may be had: shells give 1,024, which a few links use up."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # some systems have a limit that they do not tell
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def reload(node: "Node", args: argparse.Namespace, terminal: Terminal) -> None:

@@ -1,9 +1,8 @@
 """Which of a configuration's Spark sinks a verb is about."""
 
-from importlib.util import find_spec
-
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config, SparkSink
+from rillnode.node.pipeline.installed import require_spark
 
 
 def choose_sink(config: Config, name: str | None) -> SparkSink:
@@ -12,8 +11,7 @@ def choose_sink(config: Config, name: str | None) -> SparkSink:
     Raises:
         ConfigError: there is none, or a name is needed; or what Spark needs is not installed.
     """
-    if find_spec("pyspark") is None or find_spec("deltalake") is None:
-        raise ConfigError("sink.install", "Spark is not installed: pip install 'rillnode[spark]'")
+    require_spark()
     sinks = {sink.name: sink for sink in config.sink.spark}
     if not sinks:
         raise ConfigError("sink.none", "the configuration has no [[sink.spark]]")

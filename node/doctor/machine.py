@@ -44,16 +44,16 @@ def clock() -> Iterator[Finding]:
 
 
 def open_files(config: Config) -> Iterator[Finding]:
-    """Whether as many links as are allowed can be open at one time."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """Whether all links that are allowed can be open at one time; a node takes what it may have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     links = sum(getattr(table, "connections_max", 0) for table in config.listeners().values())
     needed = links + _FILES_BESIDE_LINKS
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        yield Finding("open files", "ok", "no limit" if soft < 0 else f"{soft:,}")
+    if hard == resource.RLIM_INFINITY or hard >= needed:
+        yield Finding("open files", "ok", "no limit" if hard < 0 else f"{hard:,}")
         return
-    text = f"{soft:,}; all connections that the configuration allows need {needed:,}"
+    text = f"{hard:,}; all connections that the configuration allows need {needed:,}"
     advice = f"`ulimit -n {needed}`, LimitNOFILE={needed} in the unit, or lower connections_max"
-    yield Finding("open files", "warn" if soft >= _FILES_MIN else "fail", text, advice)
+    yield Finding("open files", "warn" if hard >= _FILES_MIN else "fail", text, advice)
 
 
 def ports(config: Config) -> Iterator[Finding]:

@@ -30,6 +30,9 @@ from rillnode.transports.web_server import WebServer, listen_web
 BODY_BYTES_MAX: Final = 4_096
 """Largest request body; only the route probe has one."""
 
+BODY_SECONDS_MAX: Final = 10.0
+"""How long it may take to come."""
+
 
 class Path(NamedTuple):
     """A path, what it tells, and whether that is data (see `Gate`)."""
@@ -185,9 +188,12 @@ class StatusSite:
             # The only one that a foreign page cannot send without asking first.
             raise Refusal(415, "http.type", "Send application/json")
         try:
-            asked = msgspec.json.decode(await request.read(), type=dict[str, str])
+            async with asyncio.timeout(BODY_SECONDS_MAX):
+                asked = msgspec.json.decode(await request.read(), type=dict[str, str])
         except msgspec.DecodeError:
             raise Refusal(400, "http.body", 'Send {"route": "peer/core;echo"}') from None
+        except TimeoutError:
+            raise Refusal(408, "http.slow", "The body did not come in time") from None
         if self._node.state != "ready":
             raise Refusal(503, "node.state", f"The node is {self._node.state}")
         if self._probing.locked():
@@ -225,6 +231,13 @@ async def _answered(
         return await handler(request)
     except Refusal as refusal:
         return refused(refusal)
+    except web.HTTPNotFound:
+        return refused(Refusal(404, "http.path", "Nothing is here: /v1 lists what there is"))
+    except web.HTTPMethodNotAllowed as error:
+        text = f"Send {' or '.join(sorted(error.allowed_methods))}"
+        answer = refused(Refusal(405, "http.method", text))
+        answer.headers["Allow"] = error.headers["Allow"]
+        return answer
 
 
 def _number(request: web.Request, name: str, default: int) -> int:

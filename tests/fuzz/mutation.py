@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Final
+from typing import Final, Literal
 
 INPUT_BYTES_MAX: Final = 65_536
 _CHANGES: Final = (1, 1, 1, 2, 3, 5)
@@ -114,7 +114,7 @@ class Mutator:
     def _add_to_number(self, data: bytearray) -> None:
         """Change what may be a length: a number of 1, 2, 4 or 8 bytes of either order."""
         at, size = self._at(data), self._random.choice((1, 1, 2, 4, 8))
-        order = "big" if self._random.random() < 0.5 else "little"
+        order: Literal["big", "little"] = "big" if self._random.random() < 0.5 else "little"
         piece = data[at : at + size]
         if piece:
             number = int.from_bytes(piece, order) + self._random.choice((-32, -2, -1, 1, 2, 32))

@@ -14,12 +14,14 @@ from benchmarks.flooding import Flood, listeners
 from benchmarks.floods import start_node
 from benchmarks.processes import Process
 from benchmarks.served import CLIENTS, Ports, make_streams
+from rillnode.codecs.limits import U32_MESSAGE_BYTES_MAX, UNFINISHED_BYTES_MAX
 
 CONNECTIONS = 2_000
 REQUESTS = 100
 RETURNS = 10
 """How often the good client comes anew while the flood lasts."""
 
+UNFINISHED_BYTES = 4_000_000
 SECONDS = 300.0
 MEMORY_BYTES = 200_000_000
 """What a flood of 2,000 may cost a node, whatever it sends: 100 kB for each."""
@@ -57,9 +59,34 @@ async def be_served(listener: str, ports: Ports, requests: int) -> None:
             await request()
 
 
+def test_messages_that_never_end_cost_bounded_memory(tmp_path: Path) -> None:
+    async def run(ports: Ports, node: Process) -> None:
+        await make_streams(ports)
+        before = node.rss_bytes()
+        host, _, port = ports["ockam"].rpartition(":")
+        unfinished = b"\x01" + U32_MESSAGE_BYTES_MAX.to_bytes(4, "big") + bytes(UNFINISHED_BYTES)
+        writers: list[asyncio.StreamWriter] = []
+        for _ in range(2 * UNFINISHED_BYTES_MAX // UNFINISHED_BYTES):
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.write(unfinished)
+            await writer.drain()
+            writers.append(writer)
+        await be_served("ockam", ports, REQUESTS)
+        assert node.rss_bytes() - before < UNFINISHED_BYTES_MAX + MEMORY_BYTES
+        for writer in writers:
+            writer.transport.abort()
+        await be_served("ockam", ports, REQUESTS)
+
+    with start_node(tmp_path) as (ports, node):
+        asyncio.run(asyncio.wait_for(run(ports, node), SECONDS))
+    assert "link.unfinished_crowd" in (tmp_path / "node.log").read_text()
+
+
 @pytest.mark.parametrize("flooded", listeners())
 def test_good_clients_are_served_while_a_listener_is_flooded(tmp_path: Path, flooded: str) -> None:
     async def run(ports: Ports, node: Process) -> None:
+        soft, hard = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
+        assert soft == hard, "the node takes as many files as it may"
         open_files = partial(os.listdir, f"/proc/{node.pid}/fd")
         await make_streams(ports)
         await asyncio.gather(*(be_served(name, ports, 3) for name in listeners()))

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from nats.js import JetStreamContext
 from nats.js.api import StreamInfo
 from nats.js.errors import NotFoundError
 
+from certificates import make_certificate
 from nats_support import JetStreamDriver, MutingProxy, NatsServer, needs_nats
 from rillnode.actors.storage import (
     Append,
@@ -120,20 +122,41 @@ def code_of(error: StoreError | None) -> str | None:
 # Several nodes ---------------------------------------------------------------------------------
 
 
-def test_of_two_that_append_one_is_fenced_and_then_goes_on(
+def with_records(*items: bytes, **records: bytes) -> Append:
+    operation = append(*items)
+    operation.records = list(records.items())
+    return operation
+
+
+def test_of_two_that_append_the_later_goes_behind_the_other(
     server: NatsServer, opened: ExitStack
 ) -> None:
     one, other = open_driver(server, opened), open_driver(server, opened)
-    one.write(append(b"0"))
-    assert other.write(append(b"1")).first_index == 1
-    fenced = one.write(append(b"never"))
+    for number in range(6):
+        driver = (one, other, other)[number % 3]
+        assert driver.write(append(b"%d" % number)).first_index == number
+    assert one.store.health.writable
+    assert texts(other) == texts(one) == [b"%d" % number for number in range(6)]
+
+
+def test_an_append_with_records_is_fenced_by_what_is_not_known_yet(
+    server: NatsServer, opened: ExitStack
+) -> None:
+    driver = open_driver(server, opened)
+    driver.write(append(b"0"))
+    # As another store does, but for the news of it.
+    last = stream_info(server, LOG_STREAM).state.last_seq
+    frame = decode(LogFrame, stored(server, LOG_STREAM, last), "")
+    again = LogFrame(b"another", 1, frame.blocks)
+    ask(server, lambda js: js.publish(LOG_STREAM, encode(again)))
+    fenced = driver.write(with_records(b"1", a=b"1"))
     assert fenced.error is not None
     assert (fenced.error.code, fenced.error.retryable) == ("store.fenced", True)
-    assert one.store.health.writable
-    assert texts(one) == [b"0", b"1"]
-    assert one.write(append(b"2")).first_index == 2
-    assert code_of(other.write(append(b"never")).error) == "store.fenced"
-    assert texts(other) == texts(one) == [b"0", b"1", b"2"]
+    assert driver.store.health.writable
+    assert driver.read(GetRecords(keys=["a"])).values == [None]
+    assert driver.write(with_records(b"1", a=b"1")).first_index == 2
+    assert texts(driver) == [b"0", b"0", b"1"]
+    assert driver.read(GetRecords(keys=["a"])).values == [b"1"]
 
 
 def test_two_that_append_at_the_same_time_give_every_index_once(
@@ -344,6 +367,25 @@ def test_more_replicas_than_servers_are_refused(server: NatsServer) -> None:
     with pytest.raises(StoreError, match="replicas > 1 not supported") as caught:
         store.open()
     assert caught.value.code == "store.refused"
+
+
+def test_servers_and_nodes_show_each_other_certificates(tmp_path: Path, opened: ExitStack) -> None:
+    certificate, key = make_certificate(tmp_path)
+    files = f'cert_file: "{certificate}", key_file: "{key}", ca_file: "{certificate}"'
+    server = NatsServer(tmp_path / "nats", f"tls {{ {files}, verify: true }}")
+    server.start()
+    opened.callback(server.kill)
+    options = JetStreamOptions(servers=(server.url.replace("nats:", "tls:"),), replicas=1)
+    trusting = replace(options, tls_ca=certificate)
+    shown = replace(trusting, tls_cert=certificate, tls_key=key)
+    for refused in (options, trusting):
+        with pytest.raises(StoreError) as caught:
+            JetStreamLogStore(refused, complete=ignore, on_health=ignore).open()
+        assert caught.value.code == "store.unreachable"
+    store = JetStreamLogStore(shown, complete=ignore, on_health=ignore)
+    opened.callback(store.close)
+    store.open()
+    assert store.health.writable
 
 
 def test_a_stream_of_something_else_is_not_taken_for_the_journal(

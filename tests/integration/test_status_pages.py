@@ -168,6 +168,8 @@ def test_all_listed_paths_answer(tmp_path: Path) -> None:
         ("/v1/streams/s/entries?partition=-1", 400, "http.number"),
         ("/v1/streams/s/entries?index=99999999999999999999", 400, "http.number"),
         ("/v1/streams/s/entries?limit=x", 400, "http.number"),
+        ("/v1/nonsense", 404, "http.path"),
+        ("/v1/route", 405, "http.method"),
     ],
 )
 def test_what_is_not_there_is_an_error(tmp_path: Path, path: str, status: int, code: str) -> None:

@@ -90,6 +90,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.driver = self.make_driver()
         self.model = {log: ModelLog() for log in LOGS}
         self.indexes: dict[SavedIndexKey, int] = {}
+        self.saved: dict[SavedIndexKey, int] = {}
         self.records: dict[str, bytes] = {}
         self.waiting: list[WriteOperation] = []
         self.now_ms = 0
@@ -143,9 +144,11 @@ class StoreMachine(RuleBasedStateMachine):
             Trim(log=log, before=before, retention=retention, hold=hold, now_ms=self.now_ms)
         )
 
-    @rule(key=st.sampled_from(KEYS), index=st.integers(0, 2**64 - 1))
-    def save_index(self, key: SavedIndexKey, index: int) -> None:
-        self.submit(SaveIndex(key=key, index=index))
+    @rule(key=st.sampled_from(KEYS), more=st.integers(0, 2**60))
+    def save_index(self, key: SavedIndexKey, more: int) -> None:
+        # As every caller does: never backwards.
+        self.saved[key] = self.saved.get(key, 0) + more
+        self.submit(SaveIndex(key=key, index=self.saved[key]))
 
     @rule(key=st.sampled_from(["a", "b"]), value=st.none() | st.binary(max_size=3))
     def put_record(self, key: str, value: bytes | None) -> None:

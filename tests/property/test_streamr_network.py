@@ -6,7 +6,9 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rillnode.actors.overlay.translating import Role, Translator
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.ockam.wire import wire_codec
 from rillnode.codecs.streamr.duplicates import DuplicateDetector
 from rillnode.codecs.streamr.network import (
     EXTENDED_VERSION,
@@ -193,3 +195,13 @@ def test_chain_without_loss_is_delivered_whole(order: list[int]) -> None:
         events = chain.add(message, 0.0)
         delivered += [e.message.id.timestamp for e in events if isinstance(e, Ordered)]
     assert delivered == list(range(1, 12))
+
+
+@MANY
+@given(st.sampled_from(Role), st.binary() | NEARLY.map(lambda value: json.dumps(value).encode()))
+def test_whatever_a_released_peer_writes_is_translated_or_refused(role: Role, text: bytes) -> None:
+    try:
+        wire = Translator(role).incoming(text)
+    except CodecError:
+        return
+    assert list(wire_codec("bare").decode([wire]))

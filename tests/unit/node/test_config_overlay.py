@@ -42,6 +42,20 @@ def test_trackers_are_peers() -> None:
             f'[noise]\nlisten = "0.0.0.0:1"\n[overlay]\ntrackers = ["t"]\n{PEER}',
             "overlay.advertise",
         ),
+        ("[streamr_network]", "streamr_network"),
+        ('[streamr_network]\ntrackers = ["ws://h:1"]', "streamr_network.trackers"),
+        ('[overlay]\n[streamr_network]\ntrackers = ["h:1"]', "streamr_network.trackers[0]"),
+        ("[overlay]\n[streamr_network]\nrelease = 23", "streamr_network.release"),
+        ('[overlay]\n[streamr_network]\nadvertise = "h"', "streamr_network.advertise"),
+        (
+            '[overlay]\n[streamr_network]\nallow_plain = true\nlisten = "0.0.0.0:1"',
+            "streamr_network.advertise",
+        ),
+        ('[overlay]\n[streamr_network]\nlisten = "192.0.2.1:1"', "streamr_network.listen"),
+        (
+            f'[overlay]\ntrackers = ["t"]\n[streamr_network]\ntrackers = ["ws://h:1"]\n{PEER}',
+            "streamr_network.trackers",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_and_named(text: str, path: str) -> None:
@@ -54,3 +68,18 @@ def test_what_cannot_work_is_refused_and_named(text: str, path: str) -> None:
 def test_the_examples_are_valid(name: str) -> None:
     file = Path(__file__).parents[3] / "configs" / name
     assert parse_config(file.read_text(), file).overlay is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[tracker]\nenabled = true\n[streamr_network]",
+        "[overlay]\n[streamr_network]",
+        '[overlay]\n[streamr_network]\ntrackers = ["ws://h:1", "wss://h/path"]\nrelease = 13',
+        "[streamr_network]\nenabled = false",
+    ],
+)
+def test_released_nodes_come_to_a_tracker_or_to_one_that_shares_streams(text: str) -> None:
+    table = parse(text).streamr_network
+    assert table is not None
+    assert table.listen == "127.0.0.1:30300"

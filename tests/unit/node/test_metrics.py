@@ -87,12 +87,13 @@ def test_sinks_are_told_of_as_their_jobs_report(tmp_path: Path) -> None:
         return NodeMetrics(observed).text(None).decode()
 
     lines = asyncio.run(text()).splitlines()
-    for metric, values in {
+    expected: dict[str, dict[str, float]] = {
         "rillnode_spark_batches_total": {"busy": 8, "idle": 8},
         "rillnode_spark_batch_rows": {"busy": 40},
         "rillnode_spark_batch_seconds": {"busy": 0.5},
         "rillnode_spark_rows_behind": dict.fromkeys(reports, 3),
-    }.items():
+    }
+    for metric, values in expected.items():
         told = [line for line in lines if line.startswith(metric + "{")]
         assert told == [f'{metric}{{sink="{name}"}} {float(n)}' for name, n in values.items()]
 
