@@ -165,9 +165,9 @@ class Runner:
         return self._directory / "node.log"
 
     def _local(self, text: str) -> str:
-        for documented, taken in self._ports.items():
-            text = text.replace(documented, taken)
-        return text
+        # All at once: a port that was taken may begin like one that is documented.
+        documented = "|".join(re.escape(address) for address in self._ports)
+        return re.sub(rf"({documented})\b", lambda found: self._ports[found[0]], text)
 
     def _python(self, block: Block, expected: str | None, where: str) -> None:
         path = self._directory / (block.title or f"block_{block.line}.py")
