@@ -58,7 +58,7 @@ from rillnode.node.config import (
 from rillnode.node.keyfiles import read_or_make_key
 from rillnode.node.pipeline.arrow import BatchBuilder
 from rillnode.node.pipeline.delta import add_actions
-from rillnode.node.pipeline.delta_log import live_files
+from rillnode.node.pipeline.delta_log import live_files, open_table
 from rillnode.node.pipeline.parquet import TableFile, write_files
 from rillnode.node.pipeline.process import session_members
 from rillnode.node.pipeline.session import open_session
@@ -221,38 +221,30 @@ def _events(count: int) -> list[bytes]:
 
 
 def _rows(table: Path) -> int:
-    with suppress(Exception):
-        return DeltaTable(table).count()
-    return 0
+    present = open_table(str(table))
+    return 0 if present is None else present.count()
 
 
 def _latencies(table: Path, since_ms: int) -> Iterator[int]:
     """Milliseconds from each event's time to the commit of its file."""
+    commits = _commits(table)
     for file in live_files(DeltaTable(table)):
-        path = table / file.path
-        # The file is written within its batch; the commit follows.
-        committed = _commits(table)[file.path]
-        content: list[str] = (
-            pq.read_table(str(path), columns=["content"]).column("content").to_pylist()
-        )
+        rows = pq.read_table(str(table / file.path), columns=["content"])
+        content: list[str] = rows.column("content").to_pylist()
         for text in content:
             at: int = json.loads(text)["at"]
             if at >= since_ms:
-                yield committed - at
-
-
-_known: dict[Path, dict[str, int]] = {}
+                yield commits[file.path] - at
 
 
 def _commits(table: Path) -> dict[str, int]:
     """When each file of the table was committed, ms since 1970."""
-    if table not in _known:
-        found = _known[table] = {}
-        for log in sorted((table / "_delta_log").glob("*.json")):
-            actions: list[dict[str, Any]] = [json.loads(line) for line in log.open()]
-            added = [action["add"]["path"] for action in actions if "add" in action]
-            found |= dict.fromkeys(added, int(log.stat().st_mtime * 1000))
-    return _known[table]
+    found: dict[str, int] = {}
+    for log in sorted((table / "_delta_log").glob("*.json")):
+        actions: list[dict[str, Any]] = [json.loads(line) for line in log.open()]
+        added = [action["add"]["path"] for action in actions if "add" in action]
+        found |= dict.fromkeys(added, int(log.stat().st_mtime * 1000))
+    return found
 
 
 def _memory(pid: int | None) -> tuple[int, int]:

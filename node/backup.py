@@ -14,7 +14,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
 
@@ -135,16 +135,16 @@ def read_manifest(backup: Path) -> Manifest:
     path = backup / MANIFEST
     try:
         with path.open("rb") as file:
-            text = file.read(_MANIFEST_BYTES_MAX + 1)
+            content = file.read(_MANIFEST_BYTES_MAX + 1)
     except OSError as error:
-        text_ = f"{backup} is no backup: {path.name} cannot be read: {error.strerror}"
-        raise BackupError("backup.none", text_) from None
+        text = f"{backup} is no backup: {path.name} cannot be read: {error.strerror}"
+        raise BackupError("backup.none", text) from None
     try:
-        version = msgspec.json.decode(text, type=_Versioned).version
+        version = msgspec.json.decode(content, type=_Versioned).version
         if version > BACKUP_VERSION:
-            said = f"{path} has version {version}, this rillnode reads up to {BACKUP_VERSION}"
-            raise BackupError("backup.version", said)
-        manifest = msgspec.json.decode(text, type=Manifest)
+            text = f"{path} has version {version}, this rillnode reads up to {BACKUP_VERSION}"
+            raise BackupError("backup.version", text)
+        manifest = msgspec.json.decode(content, type=Manifest)
     except msgspec.MsgspecError as error:
         raise BackupError("backup.harmed", f"{path} is harmed: {error}") from None
     for stored in manifest.files:
@@ -197,7 +197,11 @@ def remove_abandoned_copies(directory: Path) -> None:
         directory: where a node makes copies of its store.
     """
     for copy in directory.glob("*") if directory.is_dir() else ():
-        descriptor = os.open(copy, os.O_RDONLY)
+        try:
+            descriptor = os.open(copy, os.O_RDONLY)
+        except FileNotFoundError:
+            # Its command was at its end.
+            continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -283,8 +287,7 @@ def _is_needed(path: Path) -> bool:
 
 
 def _is_inside(path: str) -> bool:
-    parts: Iterable[str] = path.split("/")
-    return all(part not in ("", ".", "..") and "\0" not in part for part in parts)
+    return "\0" not in path and not {"", ".", ".."}.intersection(path.split("/"))
 
 
 def _refuse_occupied(target: Path) -> None:

@@ -18,7 +18,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 import rillnode
-from rillnode.node.http.streams import Listed, logs_of
+from rillnode.actors.storage import logs_of
+from rillnode.node.http.streams import Listed
 from rillnode.node.observation import Observation
 from rillnode.transports.meters import Histogram
 
@@ -158,6 +159,7 @@ class NodeMetrics(Collector):
         node = self._node
         totals = node.totals()
         status = node.parts.brokers.status()
+        configured = {table.name for table in node.config.peers}
         counted = {**status, "ockam_channel": node.parts.channels.status()}
         return {
             "rillnode_build_info": [((rillnode.__version__,), 1)],
@@ -180,7 +182,7 @@ class NodeMetrics(Collector):
             "rillnode_peer_links": [
                 ((name,), peer["links"])
                 for name, peer in node.parts.peers.statuses().items()
-                if name in {table.name for table in node.config.peers}
+                if name in configured
             ],
         }
 
@@ -243,7 +245,10 @@ class NodeMetrics(Collector):
                 for record, extents in streams
             ],
             "rillnode_stream_subscribers": [
-                ((record.name,), sum(subscribers.of(log) for log in logs_of(record)))
+                (
+                    (record.name,),
+                    sum(subscribers.of(log) for log in logs_of(record.id, record.partitions)),
+                )
                 for record, _ in streams
             ],
             "rillnode_subscription_lag_messages": list(lags.items()),

@@ -29,7 +29,7 @@ from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.rules import RESERVED_PREFIX
 from rillnode.actors.system import Cell
 from rillnode.codecs.errors import RillnodeError
-from rillnode.codecs.keys import Identity
+from rillnode.codecs.keys import Identity, parse_identities
 from rillnode.codecs.noise import NoiseLink
 from rillnode.codecs.noise_handshake import DH_BYTES
 from rillnode.codecs.ockam.routing import Route, local
@@ -215,8 +215,12 @@ class Overlay:
     def _tracker_identities(self) -> frozenset[str]:
         table = self._config.overlay
         names = () if table is None else table.trackers
-        peers = [peer for peer in self._config.peers if peer.name in names]
-        return frozenset(peer.identity for peer in peers if peer.identity is not None)
+        return frozenset(
+            key.hex()
+            for peer in self._config.peers
+            if peer.name in names and peer.identity is not None
+            for key in parse_identities(peer.identity)
+        )
 
 
 @dataclass(slots=True)

@@ -45,9 +45,8 @@ class Reloading:
     def apply(self, old: Config, new: Config) -> Config:
         """Let a checked configuration take effect as far as that can be done; it does not fail.
 
-        Links of principals that lost a
-        grant are closed, and their clients come again with what they may do now. Streams whose
-        tables are gone keep their entries and their last retention.
+        Links of principals that lost a grant are closed, and their clients come again with what
+        they may do now. Streams whose tables are gone keep their entries and their last retention.
 
         Returns:
             The configuration in effect: `old` with what could be changed.

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body
 from rillnode.codecs.errors import HandshakeError, TransportError
+from rillnode.node.pipeline.offsets import Range
 from rillnode.node.pipeline.ranges import ClientOptions
 
 _LENGTH = struct.Struct(">I")
@@ -119,25 +120,18 @@ class FakeSink:
         with self._lock:
             return dict(self._created)
 
-    def read(
-        self,
-        stream: str,
-        partition: int,
-        index: int,
-        until: int,
-        bytes_max: int,
-        created_at: int = 0,
-    ) -> tuple[int, list[Block]]:
+    def read(self, part: Range, bytes_max: int) -> tuple[int, list[Block]]:
         with self._lock:
-            if created_at not in (0, self._created.get(stream, 0)):
-                return until, []
-            first = self._first[stream, partition]
-            blocks = self._blocks[stream, partition]
-            at = max(0, bisect_right(blocks, max(index, first), key=_first_index) - 1)
+            if part.created_at not in (0, self._created.get(part.stream, 0)):
+                return part.until, []
+            first = self._first[part.stream, part.partition]
+            blocks = self._blocks[part.stream, part.partition]
+            index = max(part.start, first)
+            at = max(0, bisect_right(blocks, index, key=_first_index) - 1)
             found: list[Block] = []
             size = 0
             for block in blocks[at:]:
-                if block.first_index >= until or block.next_index <= max(index, first):
+                if block.first_index >= part.until or block.next_index <= index:
                     break
                 if found and size + len(block.value) > bytes_max:
                     break
@@ -179,17 +173,8 @@ class FakeClient:
         created: dict[str, int] = self._ask({"op": "created"})[0]
         return created
 
-    def read(
-        self,
-        stream: str,
-        partition: int,
-        index: int,
-        until: int,
-        bytes_max: int,
-        created_at: int = 0,
-    ) -> tuple[int, list[Block]]:
-        request = {"op": "read", "range": [stream, partition, index, until, bytes_max, created_at]}
-        answer, values = self._ask(request)
+    def read(self, part: Range, bytes_max: int) -> tuple[int, list[Block]]:
+        answer, values = self._ask({"op": "read", "range": part, "bytes_max": bytes_max})
         return answer["first"], [
             Block(first_index, value)
             for (first_index, _), value in zip(answer["blocks"], values, strict=True)
@@ -283,7 +268,7 @@ def _answer(sink: FakeSink, request: dict[str, Any]) -> tuple[object, list[bytes
         case "created":
             return sink.created(), []
         case "read":
-            first, blocks = sink.read(*request["range"])
+            first, blocks = sink.read(Range(*request["range"]), request["bytes_max"])
             headers = [[block.first_index, len(block.value)] for block in blocks]
             return {"first": first, "blocks": headers}, [block.value for block in blocks]
         case "commit":

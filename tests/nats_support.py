@@ -8,7 +8,8 @@ import socket
 import subprocess
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,17 @@ class NatsServer:
                 return connection.recv(4).startswith(b"INFO")
         except OSError:
             return False
+
+
+@contextmanager
+def running_nats(directory: Path) -> Generator[NatsServer]:
+    """A server within the block, which may also kill and start it."""
+    server = NatsServer(directory)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
 
 
 class NatsCluster:

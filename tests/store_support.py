@@ -1,8 +1,9 @@
 """What tests of stores share: a store driven step by step, whichever it is."""
 
 import queue
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,6 +45,30 @@ W = TypeVar("W", bound=WriteOperation)
 def append(*items: bytes, log: int = LOG, at: int = 0) -> Append:
     """An append of plain entries."""
     return Append(log=log, count=len(items), body=pack_body(items), received_at=at)
+
+
+class CutError(Exception):
+    """Stands for the end of the process."""
+
+
+def cut_after(steps: int) -> Callable[[int], None]:
+    """What takes the progress of a copy, and cuts it off when it was told of so many steps."""
+    left = [steps]
+
+    def on_bytes(size: int) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise CutError
+
+    return on_bytes
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    """Look again and again until something is so."""
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 class StoreDriver(ABC):
@@ -111,6 +136,11 @@ class StoreDriver(ABC):
     @abstractmethod
     def disk_read(self, operation: R) -> R:
         """Read without the tail cache."""
+
+
+def texts(driver: StoreDriver, log: int = LOG) -> list[bytes]:
+    """The data of all entries of a log."""
+    return [entry.data for entry in driver.entries(log)]
 
 
 class MemoryDriver(StoreDriver):

@@ -14,6 +14,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.codecs.links import LinkInfo
+from rillnode.transports.backlog import Backlog
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.http_connections import HttpConnection
 from rillnode.transports.links import Link
@@ -26,7 +27,7 @@ _SHORT: Final = struct.Struct(">BB")
 _MEDIUM: Final = struct.Struct(">BBH")
 _LONG: Final = struct.Struct(">BBQ")
 
-REASON_BYTES_MAX: Final = 123
+_REASON_BYTES_MAX: Final = 123
 """RFC 6455, section 5.5: a close frame holds 125 bytes, two of them the code."""
 
 
@@ -44,6 +45,11 @@ def server_frame(message: bytes, *, text: bool) -> bytes:
     if size < 65_536:
         return _MEDIUM.pack(opcode, 126, size) + message
     return _LONG.pack(opcode, 127, size) + message
+
+
+def close_reason(text: str) -> bytes:
+    """As much of a text as a close frame holds."""
+    return text.encode()[:_REASON_BYTES_MAX].decode(errors="ignore").encode()
 
 
 class WebSocketEvents(Protocol):
@@ -108,7 +114,7 @@ class WebSocketLink:
         self._resumed.set()
         self._reason: str | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._blocked_at: float | None = None
+        self._backlog = Backlog(group.limits)
         self.meter = LinkMeter(group.transport, group.clock.monotonic(), dialled=False)
 
     @property
@@ -160,17 +166,13 @@ class WebSocketLink:
 
     def check(self, now: float) -> None:
         """Act on a peer that does not read; the group's, once per sweep."""
-        limits = self._group.limits
-        buffered = self.buffered_bytes
-        if self._blocked_at is None:
-            if buffered > limits.buffer_high_bytes:
-                self._blocked_at = now
-        elif buffered <= limits.buffer_high_bytes // 2:
-            self._blocked_at = None
-            if self._events is not None and self._reason is None:
-                self._events.link_drained()
-        elif now - self._blocked_at >= limits.drain_seconds:
-            self._fail(TransportError("link.not_drained", "the peer reads too slowly"))
+        try:
+            drained = self._backlog.drained(self.buffered_bytes, now)
+        except TransportError as error:
+            self._fail(error)
+            return
+        if drained and self._events is not None and self._reason is None:
+            self._events.link_drained()
 
     async def run(self, events: WebSocketEvents) -> None:
         """Tell `events` of the link from its opening to its end."""
@@ -195,8 +197,7 @@ class WebSocketLink:
             await self._closing
 
     async def _end(self, reason: str, code: int) -> None:
-        text = reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore").encode()
-        await self._socket.close(code=code, message=text)
+        await self._socket.close(code=code, message=close_reason(reason))
 
     def _flush(self) -> None:
         outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0

@@ -15,11 +15,12 @@ from aiohttp import WSCloseCode, WSMsgType
 
 from rillnode.codecs.errors import CodecError, RillnodeError, TransportError
 from rillnode.codecs.links import LinkInfo
+from rillnode.transports.backlog import Backlog
 from rillnode.transports.clock import Clock
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import Link, LinkLimits
 from rillnode.transports.meters import LinkMeter
-from rillnode.transports.web import REASON_BYTES_MAX
+from rillnode.transports.web import close_reason
 
 _logger = logging.getLogger("rillnode.transports.web_dialer")
 
@@ -96,7 +97,7 @@ class DialledWebSocket:
         self._writer: asyncio.Task[None] | None = None
         self._reason: str | None = None
         self._close_code = int(WSCloseCode.OK)
-        self._blocked_at: float | None = None
+        self._backlog = Backlog(group.limits)
         self._events: DialledEvents | None = None
 
     @property
@@ -141,16 +142,13 @@ class DialledWebSocket:
 
     def check(self, now: float) -> None:
         """Act on a peer that does not read; the group's, once per sweep."""
-        limits = self._group.limits
-        if self._blocked_at is None:
-            if self._outgoing_bytes > limits.buffer_high_bytes:
-                self._blocked_at = now
-        elif self._outgoing_bytes <= limits.buffer_high_bytes // 2:
-            self._blocked_at = None
-            if self._events is not None and self._reason is None:
-                self._events.link_drained()
-        elif now - self._blocked_at >= limits.drain_seconds:
-            self._fail(TransportError("link.not_drained", "the peer reads too slowly"))
+        try:
+            drained = self._backlog.drained(self.buffered_bytes, now)
+        except TransportError as error:
+            self._fail(error)
+            return
+        if drained and self._events is not None and self._reason is None:
+            self._events.link_drained()
 
     async def run(self, events: DialledEvents) -> None:
         """Tell `events` of the link from its opening to its end."""
@@ -195,8 +193,8 @@ class DialledWebSocket:
                 await self._socket.send_str(message.decode())
                 self._outgoing_bytes -= len(message)
             if self._reason is not None:
-                text = self._reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore").encode()
-                await self._socket.close(code=self._close_code, message=text)
+                reason = close_reason(self._reason)
+                await self._socket.close(code=self._close_code, message=reason)
         except _FAILURES as error:
             _logger.debug("not_written", extra={"reason": str(error)})
         finally:

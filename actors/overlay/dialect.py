@@ -5,6 +5,7 @@ the first frame that it sends. Nodes of this kind dial with the form EXTENDED.
 """
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import msgspec
 
@@ -23,11 +24,13 @@ from rillnode.codecs.streamr.network import (
     encode_frame,
 )
 
-_STATUS = msgspec.json.Decoder(Status)
-_CONTROL_VERSION = 2
-_MESSAGE_VERSION = 32
-_BROADCAST = b",[2,0,"
-_WRAPPER = f'["{EXTENDED_VERSION}",4,"'.encode()
+_STATUS: Final = msgspec.json.Decoder(Status)
+CONTROL_VERSION: Final = 2
+MESSAGE_VERSION: Final = 32
+"""Of the control and the message layer, as nodes of this kind write them."""
+
+_BROADCAST: Final = b",[2,0,"
+_WRAPPER: Final = f'["{EXTENDED_VERSION}",4,"'.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +61,7 @@ class Dialect:
 
     def encode_control(self, message: ControlMessage) -> bytes:
         """Encode a message of the control layer as nodes send it to each other."""
-        return self.encode(
-            Wrapper(payload=encode_control(message, _CONTROL_VERSION, _MESSAGE_VERSION))
-        )
+        return self.encode(Wrapper(payload=control_text(message)))
 
     def answering(self, frame: Frame) -> "Dialect":
         """The dialect that answers a frame: as it was written."""
@@ -81,6 +82,11 @@ def decode(payload: bytes) -> Frame:
             return replace(frame, message=StatusMessage(status=read_json(_STATUS, text)))
         case _:
             return frame
+
+
+def control_text(message: ControlMessage) -> str:
+    """A message of the control layer as nodes of this kind write it."""
+    return encode_control(message, CONTROL_VERSION, MESSAGE_VERSION)
 
 
 def decode_wrapped(message: Wrapper) -> ControlMessage:

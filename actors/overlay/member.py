@@ -45,8 +45,8 @@ from rillnode.codecs.streamr.node_address import (
     parse_node_address,
     parse_url,
 )
+from rillnode.codecs.streamr.partition import tracker_of
 from rillnode.codecs.streamr.times import iso_time
-from rillnode.codecs.streamr.tracker_choice import tracker_index
 
 logger = logging.getLogger("rillnode.actors.overlay.member")
 
@@ -252,8 +252,7 @@ class MemberActor(Worker):
         return self._shares.get((stream_id, partition or 0))
 
     def _tracker(self, stream_id: str, partition: int) -> _Tracker:
-        key = stream_key(stream_id, partition)
-        return self._trackers[tracker_index(key, len(self._trackers))]
+        return self._trackers[tracker_of(stream_id, partition, len(self._trackers))]
 
     def _heard(self, tracker: _Tracker, origin: Origin) -> None:
         if tracker.watch is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from rillnode.actors.delivery import Origin
+from rillnode.actors.overlay.announcing import LogReader
 from rillnode.actors.overlay.answering import Answer, Push
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.dialect import Dialect
@@ -32,6 +33,7 @@ class Missing:
         record: the stream.
         partition: the partition.
         links: the neighbours.
+        reader: knows which own entries there are.
         owner: the actor whose children answer.
     """
 
@@ -41,12 +43,14 @@ class Missing:
         record: StreamRecord,
         partition: int,
         links: Neighbourhood,
+        reader: LogReader,
         owner: Cell,
     ) -> None:
         self._context = context
         self._record = record
         self._partition = partition
         self._links = links
+        self._reader = reader
         self._owner = owner
         self._storage: Sequence[AnyAddress] = ()
         self._asked = 0
@@ -133,7 +137,13 @@ class Missing:
                 self._resends.pop(cell, None)
 
         factory = partial(
-            ResendingActor, self._context, self._record, self._partition, asked, make(ended)
+            ResendingActor,
+            self._context,
+            self._record,
+            self._partition,
+            self._reader,
+            asked,
+            make(ended),
         )
         cell = self._context.streams.system.spawn(factory, parent=self._owner)
         cells.append(cell)

@@ -119,7 +119,9 @@ class NeighboursActor(Worker):
         self._sharing = Sharing(
             context, self._record, self._partition, self._links, self._intake, self._keeper
         )
-        self._missing = Missing(context, self._record, self._partition, self._links, me)
+        self._missing = Missing(
+            context, self._record, self._partition, self._links, self._reader, me
+        )
         self._loading = Loading(
             context, self._record, self._partition, self._intake, self._reader, me
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
+from rillnode.actors.overlay.announcing import READ_BYTES, LogReader
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.rendering import CARRIED_KEYS, CHAIN, Renderer, is_own
 from rillnode.actors.storage import ListKeys, Read, StreamRecord, key_after, log_id
@@ -21,7 +22,6 @@ from rillnode.codecs.streamr.sort_keys import bounds
 from rillnode.codecs.streamr.stream_message import StreamMessage
 
 SLICE_ENTRIES: Final = 64
-READ_BYTES: Final = 262_144
 PAGE_KEYS: Final = 1_000
 BACK_ENTRIES: Final = 1_024
 PAUSE_SECONDS: Final = 0.02
@@ -77,6 +77,7 @@ class ResendingActor(Worker):
         context: OverlayContext,
         record: StreamRecord,
         partition: int,
+        reader: LogReader,
         asked: Since | Range,
         receiver: Receiver,
     ) -> None:
@@ -85,6 +86,7 @@ class ResendingActor(Worker):
         self._log = log_id(record.id, partition)
         identity = context.settings.identity
         self._renderer = Renderer(record, partition, identity)
+        self._reader = reader
         self._asked = asked
         self._receiver = receiver
         self._created = record.created_at
@@ -92,7 +94,7 @@ class ResendingActor(Worker):
         self._runs: deque[tuple[int, int]] = deque()
         self._previous: int | None = None
         self._more: Callable[[], None] | None = None
-        self._end = 0
+        self._first = self._end = 0
         # A search for the first entry of a time: it is not before `low`, and before `high`.
         self._low = self._high = 0
 
@@ -115,7 +117,7 @@ class ResendingActor(Worker):
     def _submit(self, operation: Read | ListKeys) -> None:
         operation.reply_to = self.address
         if self._context.streams.store.read(operation):
-            self.handle(operation, None)
+            self.system.post(self.address, operation)
 
     def _finish(self, ok: bool) -> None:
         self._receiver.finished(ok)
@@ -125,7 +127,7 @@ class ResendingActor(Worker):
 
     def _found(self, operation: Read) -> None:
         extent = operation.extent
-        self._end = extent.next_index
+        self._first, self._end = extent.first_index, extent.next_index
         match self._asked:
             case Since():
                 self._low, self._high = extent.first_index, extent.next_index
@@ -170,24 +172,37 @@ class ResendingActor(Worker):
     def _look_back(self) -> None:
         """Look for the own entry before the first: a message must name what it follows.
 
-        One that named nothing would make what is before it look old to whoever lacks that.
+        One that named nothing would make what is before it look old to whoever lacks that. The
+        reader knows it, where it has come so far; a log without own entries is not read through.
         """
         if self._low == 0 or self._high >= self._end or self._previous is not None:
             self._advance()
             return
-        start = max(0, self._low - BACK_ENTRIES)
-        read = Read(log=self._log, index=start, until=self._low, bytes_max=2**31, token=self._back)
+        announced = self._reader.previous
+        if self._reader.next >= self._low and (announced is None or announced < self._low):
+            kept = announced is not None and announced >= self._first
+            self._previous = announced if kept else None
+            self._advance()
+        else:
+            self._read_back(max(0, self._low - BACK_ENTRIES))
+
+    def _read_back(self, index: int) -> None:
+        read = Read(log=self._log, index=index, until=self._low, bytes_max=READ_BYTES)
+        read.token = self._back
         self._submit(read)
 
     def _back(self, operation: Read) -> None:
-        entries = [
-            entry
-            for block in operation.blocks
-            for entry in entries_of(block, first=operation.index, until=operation.until)
-        ]
-        own = [entry.index for entry in entries if is_own(entry)]
-        self._previous = own[-1] if own else None
-        self._low = operation.index if entries else 0
+        index = operation.index
+        for block in operation.blocks:
+            for entry in entries_of(block, first=index, until=self._low):
+                if is_own(entry):
+                    self._previous = entry.index
+            index = block.next_index
+        if operation.blocks and index < self._low:
+            self._read_back(index)
+            return
+        start = max(0, self._low - BACK_ENTRIES)
+        self._low = start if operation.blocks and operation.extent.first_index < start else 0
         self._look_back()
 
     def _list(self, low: bytes, high: bytes) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from rillnode.actors.delivery import Origin
 from rillnode.actors.overlay.context import OverlayContext
+from rillnode.actors.overlay.dialect import control_text
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.keeping import Keeper, Records
 from rillnode.actors.overlay.linking import Neighbour, Neighbourhood
@@ -15,7 +16,6 @@ from rillnode.actors.overlay.rendering import is_carried
 from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streamr.admission import check_message, check_rules
 from rillnode.codecs.errors import CodecError, RequestError
-from rillnode.codecs.streamr.control import encode_control
 from rillnode.codecs.streamr.control_messages import BroadcastMessage, UnicastMessage
 from rillnode.codecs.streamr.network import Wrapper
 from rillnode.codecs.streamr.ordering import GapFound, GapSkipped, Ordered, OrderingEvent
@@ -189,4 +189,4 @@ def _broadcast(message: StreamMessage, text: bytes | None) -> str:
     """The control message that carries a message; its exact text where there is one."""
     if text is not None:
         return f'[2,0,"",{text.decode()}]'
-    return encode_control(BroadcastMessage(message=message, request_id=""), 2, 32)
+    return control_text(BroadcastMessage(message=message, request_id=""))

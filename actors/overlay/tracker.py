@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from rillnode.actors.access import NODE_PRINCIPAL, Access
 from rillnode.actors.delivery import Delivery, Origin
@@ -100,7 +100,7 @@ class TrackerActor(Worker):
         self._access = access
         self._degree = degree
         self._random = random()
-        self._own: tuple[Any, ...] = (local(ADDRESS),)
+        self._own: Route = (local(ADDRESS),)
         self._nodes: dict[str, _Node] = {}
         self._overlays: dict[str, Graphs] = {}
         self.counters: Counter[str] = Counter()

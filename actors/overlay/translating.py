@@ -15,7 +15,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from rillnode.actors.overlay.context import MEMBER_ADDRESS
-from rillnode.actors.overlay.dialect import Dialect, decode, decode_wrapped
+from rillnode.actors.overlay.dialect import (
+    CONTROL_VERSION,
+    MESSAGE_VERSION,
+    Dialect,
+    control_text,
+    decode,
+    decode_wrapped,
+)
 from rillnode.actors.overlay.generations import Generation, generation_of
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS
@@ -44,9 +51,6 @@ from rillnode.codecs.streamr.network import (
     decode_frame,
     encode_frame,
 )
-
-_CONTROL_VERSION: Final = 2
-_MESSAGE_VERSION: Final = 32
 
 
 class Role(Enum):
@@ -117,7 +121,9 @@ class Translator:
                     continue
                 if isinstance(control, SubscribeRequest):
                     answers.append(self._answer(control))
-                if not (isinstance(control, BroadcastMessage) and generation.control == 2):
+                if not (
+                    isinstance(control, BroadcastMessage) and generation.control == CONTROL_VERSION
+                ):
                     message = self._said(control, generation)
             frames.append(self._frame(message, generation))
         return frames, answers
@@ -145,8 +151,7 @@ class Translator:
             request_id=request.request_id or "",
         )
         address = overlay_address(request.stream_id, request.partition)
-        payload = encode_control(response, _CONTROL_VERSION, _MESSAGE_VERSION)
-        return self._encode(address, Wrapper(payload=payload))
+        return self._encode(address, Wrapper(payload=control_text(response)))
 
     def _encode(self, address: bytes, message: Message) -> bytes:
         wire = WireMessage((local(address),), (), self._own.encode(message))
@@ -164,8 +169,8 @@ def _taken(wrapper: Wrapper) -> tuple[bytes, Wrapper]:
             raise CodecError("network.type", "nodes do not send each other this")
         case _:
             address = overlay_address(control.stream_id, control.partition)
-    if version != _CONTROL_VERSION:
-        wrapper = Wrapper(payload=encode_control(control, _CONTROL_VERSION, _version(control)))
+    if version != CONTROL_VERSION:
+        wrapper = Wrapper(payload=encode_control(control, CONTROL_VERSION, _version(control)))
     return address, wrapper
 
 
@@ -175,4 +180,4 @@ def _version(control: ControlMessage) -> int:
         case BroadcastMessage(message=message) | UnicastMessage(message=message):
             return message.version
         case _:
-            return _MESSAGE_VERSION
+            return MESSAGE_VERSION

@@ -18,6 +18,7 @@ from thespian.actors import ActorAddress
 
 from rillnode.actors.access import Access
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.peers.connection import Recheck
 from rillnode.actors.ports import Entropy
 from rillnode.actors.router import Router
 from rillnode.actors.system import AsyncioSystemBase, Cell
@@ -140,6 +141,11 @@ class ChannelActor(Worker):
                 self._close("channel.handshake_time", "message 3 did not come in time")
             case _Look():
                 self._look()
+            case Recheck(lost=lost) if lost(self._inner.principal):
+                self._close("channel.revoked", "the grants of its principal were changed")
+            case Recheck():
+                for cell in self._inner.attached:
+                    self.system.post(cell, message)
             case _:
                 pass
 

@@ -84,7 +84,8 @@ class Drain:
 class Recheck:
     """Grants were taken back: a link whose principal `lost` some is closed, and may come again.
 
-    What its peer subscribed to goes on without asking, so it has to subscribe anew.
+    What its peer subscribed to goes on without asking, so it has to subscribe anew. The secure
+    channels of a link that stays are told as well: each has a principal of its own.
     """
 
     lost: Callable[[str], bool]
@@ -181,6 +182,9 @@ class ConnectionActor(Worker):
                 self._link.pause_reading()
             case Recheck(lost=lost) if lost(self._origin.principal):
                 self._link.close("the grants of its principal were changed")
+            case Recheck():
+                for cell in self._origin.attached:
+                    self.system.post(cell, message)
             case Closed(reason=reason):
                 logger.info("link_closed", extra={"reason": reason})
                 self.system.exit(self.address)

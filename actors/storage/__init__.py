@@ -57,6 +57,9 @@ from rillnode.actors.storage.records import (
 from rillnode.actors.storage.records import (
     log_id as log_id,
 )
+from rillnode.actors.storage.records import (
+    logs_of as logs_of,
+)
 from rillnode.codecs.entries import Block, EntryKind
 from rillnode.codecs.errors import StoreError
 

@@ -20,7 +20,8 @@ class Checkpoint(Operation):
     Writes wait meanwhile, for as long as the disk takes to write what is in memory; what is on
     disk already is linked. The directory is there whole, or not at all.
 
-    Errors: `store.full`, `store.checkpoint` (it could not be made; the store goes on).
+    Errors: `store.full`, `store.checkpoint` (it could not be made; the store goes on), and those of
+    a write where what was submitted before could not be made durable.
 
     Attributes:
         path: the new directory, on the store's file system.
@@ -43,10 +44,12 @@ def make_checkpoint(tables: Tables, path: Path) -> None:
 
     Raises:
         StoreError: the directory is there already, or the disk did not take it.
+        Exception: what was written before could not be synced.
     """
+    # Outside of what follows: when this fails, what else was written is lost, too.
+    tables.sync()
     try:
         make_directory(path.parent)
-        tables.sync()
         tables.checkpoint(path)
     except Exception as error:
         if is_full(str(error)):

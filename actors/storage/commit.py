@@ -13,7 +13,7 @@ from rillnode.actors.storage import (
     StreamRecord,
     Trim,
     WriteOperation,
-    log_id,
+    logs_of,
     removed_error,
 )
 from rillnode.actors.storage.checkpoint import Checkpoint, make_checkpoint
@@ -233,8 +233,7 @@ class GroupCommit:
         record = self._stream(operation.name)
         if record is None:
             raise unknown_stream(operation.name)
-        for partition in range(record.partitions):
-            log = log_id(record.id, partition)
+        for log in logs_of(record.id, record.partitions):
             state = self._state(log)
             self._trimmed_bytes += state.next_position - state.first_position
             self._logs.forget(log)

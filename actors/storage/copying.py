@@ -16,13 +16,14 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from rillnode.actors.storage import StreamRecord, log_id
+from rillnode.actors.storage import StreamRecord, logs_of
 from rillnode.actors.storage.layout import (
     COPY_KEY,
     FORMAT_KEY,
     INDEX,
     LOG_KEY,
     STREAM_PREFIX,
+    Change,
     LogState,
     decode_record,
 )
@@ -34,9 +35,6 @@ GROUP_BYTES: Final = 524_288
 
 _ROW_BYTES: Final = 64
 """What a row counts for beside its key and value."""
-
-Change = tuple[bytes, bytes | None]
-"""A row's key and its new value; None removes it."""
 
 OnBytes = Callable[[int], None]
 """Told how many bytes more of blocks were copied or compared."""
@@ -113,7 +111,7 @@ async def bytes_to_copy(source: Source) -> int:
     """The data bytes of all logs, which a first run copies and compares."""
     total = 0
     for record in await _streams(source):
-        for log in _logs_of(record):
+        for log in logs_of(record.id, record.partitions):
             state = await source.state(log)
             total += state.next_position - state.first_position
     return total
@@ -143,7 +141,7 @@ async def copy_store(
         await target.drop(record)
     copied: list[CopiedLog] = []
     for record in await _streams(source):
-        for partition, log in enumerate(_logs_of(record)):
+        for partition, log in enumerate(logs_of(record.id, record.partitions)):
             await _copy_log(source, target, log, on_bytes)
             copied.append(await _compare(source, target, record.name, partition, log, on_bytes))
     if final:
@@ -176,10 +174,6 @@ async def _unmarking(target: Target) -> AsyncGenerator[Change, None]:
 async def _streams(store: Source) -> list[StreamRecord]:
     async with aclosing(store.rows(STREAM_PREFIX)) as rows:
         return [decode_record(value) async for _, value in rows]
-
-
-def _logs_of(record: StreamRecord) -> list[int]:
-    return [log_id(record.id, partition) for partition in range(record.partitions)]
 
 
 # Rows ----------------------------------------------------------------------------------------

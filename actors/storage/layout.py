@@ -30,6 +30,9 @@ import msgspec
 from rillnode.actors.storage import ListKeys, LogExtent, SavedIndexKey, StreamRecord
 from rillnode.codecs.errors import StoreError
 
+Change = tuple[bytes, bytes | None]
+"""A row's key and its new value; None removes it."""
+
 INDEX_MAX: Final = 2**64 - 1
 
 LOG_KEY: Final = Struct(">Q")

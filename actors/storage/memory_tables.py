@@ -28,7 +28,7 @@ from rillnode.actors.storage import (
     StreamRecord,
     Trim,
     WriteOperation,
-    log_id,
+    logs_of,
     removed_error,
 )
 from rillnode.actors.storage.layout import (
@@ -147,9 +147,9 @@ class MemoryTables:
         if record is None:
             raise unknown_stream(operation.name)
         del self._names[record.id]
-        for partition in range(record.partitions):
-            log = self._logs.pop(log_id(record.id, partition), None) or _Log()
-            self.size -= sum(len(block.value) for block in log.blocks)
+        for log in logs_of(record.id, record.partitions):
+            removed = self._logs.pop(log, None) or _Log()
+            self.size -= sum(len(block.value) for block in removed.blocks)
         self._indexes = {
             key: index for key, index in self._indexes.items() if key.stream != record.name
         }
@@ -248,7 +248,7 @@ class MemoryTables:
         operation.records.extend((key, self._records[key]) for key in wanted)
 
     def _extents(self, record: StreamRecord) -> list[LogExtent]:
-        logs = (self._logs.get(log_id(record.id, part)) for part in range(record.partitions))
+        logs = map(self._logs.get, logs_of(record.id, record.partitions))
         return [LogExtent() if log is None else log.state.extent() for log in logs]
 
 

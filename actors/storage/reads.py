@@ -19,7 +19,7 @@ from rillnode.actors.storage import (
     Read,
     ReadOperation,
     StreamRecord,
-    log_id,
+    logs_of,
 )
 from rillnode.actors.storage.layout import (
     BLOCK_KEY,
@@ -167,10 +167,8 @@ def _list_records(cursor: RdictIter, operation: ListRecords) -> None:
 
 
 def _extents(cursor: RdictIter, record: StreamRecord) -> list[LogExtent]:
-    return [
-        load_state(cursor, log_id(record.id, partition)).extent()
-        for partition in range(record.partitions)
-    ]
+    logs = logs_of(record.id, record.partitions)
+    return [load_state(cursor, log).extent() for log in logs]
 
 
 def _value(cursor: RdictIter, key: bytes) -> bytes | None:

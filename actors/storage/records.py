@@ -10,6 +10,11 @@ def log_id(stream_id: int, partition: int) -> int:
     return stream_id << 32 | partition
 
 
+def logs_of(stream_id: int, partitions: int) -> list[int]:
+    """The logs of a stream, by partition."""
+    return [log_id(stream_id, partition) for partition in range(partitions)]
+
+
 FIRST_KEY = b"\1"
 """No secondary key is below this one."""
 

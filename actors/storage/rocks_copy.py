@@ -4,13 +4,14 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 from rillnode.actors.storage import StreamRecord
-from rillnode.actors.storage.copying import Change, Piece
+from rillnode.actors.storage.copying import Piece
 from rillnode.actors.storage.directories import make_directory
 from rillnode.actors.storage.format import MIGRATIONS, check_copied, check_format, settle_format
 from rillnode.actors.storage.layout import (
     BLOCK_KEY,
     COPY_KEY,
     LOG_KEY,
+    Change,
     LogState,
     block_keys_key,
     decode_keys,

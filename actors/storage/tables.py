@@ -236,9 +236,9 @@ def _open_as_it_is(path: Path, tuning: Tuning) -> Rdict:
 
 
 def _open_to_read(path: Path, tuning: Tuning) -> Rdict:
-    database, families = _options_for(path, tuning)
     try:
-        return Rdict(str(path), database, families, access_type=AccessType.read_only())
+        options = _options_for(path, tuning)
+        return Rdict(str(path), *options, access_type=AccessType.read_only())
     except Exception as error:
         raise open_error(path, error) from error
 

@@ -40,7 +40,6 @@ T = TypeVar("T")
 TRACKER_VERSION: Final = 1
 """First element of arrays to and from trackers; control messages begin with 2."""
 
-SPECIFICATION_VERSION: Final = "4.4.3"
 EXTENDED_VERSION: Final = "4.4.3+rillnode"
 OBJECT_VERSION: Final = "19.1.0"
 

@@ -69,15 +69,18 @@ async def connected(
         yield client
 
 
+def config_file(named: Path | None) -> Path | None:
+    """The configuration that was named, or else the one of this directory, if there is one."""
+    return named or (CONFIG_FILE if CONFIG_FILE.is_file() else None)
+
+
 def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
     """Work out which node to talk to.
 
     Raises:
         ConfigError: there is neither a configuration nor all that stands for one.
     """
-    file: Path | None = args.config
-    if file is None and not args.node and CONFIG_FILE.is_file():
-        file = CONFIG_FILE
+    file: Path | None = args.config if args.node else config_file(args.config)
     url, identity, key = args.node, args.node_identity, args.key
     if file is not None:
         config = load_config(file, (), terminal.environ)

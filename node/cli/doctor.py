@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Final
 
 from rillnode.node.cli.config import add_config_options
-from rillnode.node.cli.connection import CONFIG_FILE
+from rillnode.node.cli.connection import config_file
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.terminal import Terminal
@@ -32,9 +32,7 @@ def doctor(args: argparse.Namespace, terminal: Terminal) -> int:
     """Look at everything."""
     from rillnode.node.doctor import examine
 
-    file = args.config
-    if file is None and CONFIG_FILE.is_file():
-        file = CONFIG_FILE
+    file = config_file(args.config)
     overrides = list(args.overrides) if file is not None else [_DEFAULTS, *args.overrides]
     config = load_config(file, overrides, terminal.environ)
     findings = list(examine(config, terminal.environ))

@@ -3,14 +3,13 @@
 import argparse
 from typing import Any, Final
 
-from rillnode.codecs.errors import ActorError, RequestError
-from rillnode.codecs.ockam.routing import LOCAL, Address, Route, format_route
+from rillnode.codecs.ockam.routing import Address, Route, format_route
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.message import route_argument
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb, seconds
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client.round_trip import ECHO, round_trip
+from rillnode.node.client.round_trip import Hop, round_trips
 
 _WAIT_SECONDS: Final = 5.0
 
@@ -42,28 +41,24 @@ async def probe(args: argparse.Namespace, terminal: Terminal) -> int:
     """Probe a route."""
     route: Route = args.route
     rows: list[dict[str, Any]] = []
-    failed: RequestError | ActorError | None = None
+    failed = False
     async with connected(args, terminal) as client:
-        for nth, address in enumerate(route):
-            hop = format_route((address,))
-            row: dict[str, Any] = {"hop": nth + 1, "address": hop, "milliseconds": None}
-            rows.append(row)
-            if failed is not None:
-                row["state"] = "not reached"
-            elif not (_is_node(address) or address == ECHO):
-                row["state"] = "a worker: not asked"
-            else:
-                try:
-                    took = await round_trip(client.ask, route[: nth + 1], args.wait)
-                except (RequestError, ActorError) as error:
-                    failed = error
-                    row["state"] = f"{error.code}: {error.text}"
-                else:
-                    row["milliseconds"], row["state"] = round(1_000 * took, 3), "answers"
+        async for hop in round_trips(client.ask, route, args.wait):
+            rows.append(_row(len(rows) + 1, hop.address, _state(hop), hop.seconds))
+            failed = hop.failure is not None
+    for address in route[len(rows) :]:
+        rows.append(_row(len(rows) + 1, address, "not reached"))
     terminal.rows(rows, empty="")
-    return Exit.OK if failed is None else Exit.UNREACHABLE
+    return Exit.UNREACHABLE if failed else Exit.OK
 
 
-def _is_node(address: Address) -> bool:
-    """Whether a hop leads to another node, as its form tells."""
-    return address.type != LOCAL or address.value.startswith(b"peer/")
+def _state(hop: Hop) -> str:
+    if hop.failure is not None:
+        return f"{hop.failure.code}: {hop.failure.text}"
+    return "a worker: not asked" if hop.seconds is None else "answers"
+
+
+def _row(nth: int, address: Address, state: str, seconds: float | None = None) -> dict[str, Any]:
+    milliseconds = None if seconds is None else round(1_000 * seconds, 3)
+    hop = format_route((address,))
+    return {"hop": nth, "address": hop, "milliseconds": milliseconds, "state": state}

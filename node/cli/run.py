@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from rillnode import __version__
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.config import add_config_options
-from rillnode.node.cli.connection import CONFIG_FILE
+from rillnode.node.cli.connection import config_file
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.terminal import Terminal
@@ -117,9 +117,7 @@ def _configuration(args: argparse.Namespace, terminal: Terminal) -> Config:
     Raises:
         ConfigError: no configuration, or one that cannot be run.
     """
-    file: Path | None = args.config
-    if file is None and CONFIG_FILE.is_file():
-        file = CONFIG_FILE
+    file = config_file(args.config)
     overrides: list[str] = list(args.overrides)
     if args.data_dir is not None:
         overrides.append(f"data_dir={args.data_dir.absolute()}")

@@ -115,9 +115,12 @@ def compact(args: argparse.Namespace, terminal: Terminal) -> int:
     from rillnode.node.pipeline.maintenance import compact as compact_table
 
     for table in (sink.table_dir, sink.silver_dir):
-        directory = None if table is None else table.path
-        if directory is not None and (directory / "_delta_log").is_dir():
-            for done in compact_table(str(directory.absolute())):
+        if table is None:
+            continue
+        if table.path is None:
+            terminal.message(f"{table}: only tables in directories are merged")
+        elif (table.path / "_delta_log").is_dir():
+            for done in compact_table(str(table.path.absolute())):
                 terminal.message(f"{table}: {done}")
     return Exit.OK
 

@@ -5,7 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from rillnode.actors.storage.format import check_format
+from rillnode.actors.storage.format import check_copied, check_format
+from rillnode.actors.storage.layout import COPY_KEY
 from rillnode.actors.storage.tables import Tables, Tuning
 from rillnode.actors.storage.verify import Verdict, verify_store
 from rillnode.node.backup import STORE, check_backup, read_manifest
@@ -53,6 +54,7 @@ def _look_at(store: Path, terminal: Terminal) -> Verdict:
     tables = Tables(store, Tuning(), read_only=True)
     try:
         check_format(tables, store)
+        check_copied(tables.record(COPY_KEY) is not None)
         size = sum(path.stat().st_size for path in store.glob("*.sst"))
         with progress(terminal, "verifying", size) as on_bytes:
             return verify_store(tables, on_bytes)

@@ -20,6 +20,7 @@ from rillnode.node.client.producer import Producer
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import describe
 from rillnode.node.keyfiles import read_key
+from rillnode.node.pipeline.offsets import Range
 
 REQUEST_SECONDS: Final = 120.0
 KEY_VARIABLE: Final = "RILLNODE_KEY"
@@ -93,26 +94,19 @@ class StreamsClient:
         """When each stream was created, ms since 1970, as the last `ends` has found them."""
         return self._created
 
-    def read(
-        self,
-        stream: str,
-        partition: int,
-        index: int,
-        until: int,
-        bytes_max: int,
-        created_at: int = 0,
-    ) -> tuple[int, list[Block]]:
-        """First index kept, and whole blocks that cover the range from `index` on."""
+    def read(self, part: Range, bytes_max: int) -> tuple[int, list[Block]]:
+        """First index kept, and whole blocks that cover the range from its start on."""
+        count = part.until - part.start
         response = self._ask(
-            self._address(stream, partition),
-            native.ReadRequest(self._session.next_id(), index, until - index, bytes_max),
+            self._address(part.stream, part.partition),
+            native.ReadRequest(self._session.next_id(), part.start, count, bytes_max),
         )
         if not isinstance(response, native.BlocksResponse):
             raise _unexpected()
         # Asked after the read: a stream that is the one that is meant now was it then.
-        if created_at and self._describe(stream).created_at != created_at:
-            return until, []
-        blocks = [block for block in native.blocks_of(response) if block.first_index < until]
+        if part.created_at and self._describe(part.stream).created_at != part.created_at:
+            return part.until, []
+        blocks = [block for block in native.blocks_of(response) if block.first_index < part.until]
         return response.first_index, blocks
 
     def commit(self, positions: Mapping[tuple[str, int], int]) -> None:

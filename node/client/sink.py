@@ -13,6 +13,7 @@ from rillnode.node.client.blocking import LoopThread
 from rillnode.node.client.client import noise_connect
 from rillnode.node.client.session import Session
 from rillnode.node.keyfiles import read_key
+from rillnode.node.pipeline.offsets import Range
 
 REQUEST_SECONDS: Final = 120.0
 
@@ -64,19 +65,17 @@ class SinkClient:
         """When each stream was created, ms since 1970, as the last `ends` has found them."""
         return self._created
 
-    def read(
-        self,
-        stream: str,
-        partition: int,
-        index: int,
-        until: int,
-        bytes_max: int,
-        created_at: int = 0,
-    ) -> tuple[int, list[Block]]:
-        """First index kept, and whole blocks that cover the range from `index` on."""
+    def read(self, part: Range, bytes_max: int) -> tuple[int, list[Block]]:
+        """First index kept, and whole blocks that cover the range from its start on."""
         response = self._ask(
             native.SinkReadRequest(
-                self._session.next_id(), stream, partition, index, until, bytes_max, created_at
+                self._session.next_id(),
+                part.stream,
+                part.partition,
+                part.start,
+                part.until,
+                bytes_max,
+                part.created_at,
             )
         )
         if not isinstance(response, native.BlocksResponse):

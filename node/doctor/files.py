@@ -66,14 +66,19 @@ def keys(config: Config) -> Iterator[Finding]:
         yield _key("channel key", config.channel_key_file, "the node makes it", channel=True)
     if config.nextgraph is not None:
         yield _key("nextgraph key", config.nextgraph_key_file, "the node makes it")
-    if config.data_dir.is_dir() and config.data_dir.stat().st_mode & 0o022:
+    if os.path.isdir(config.data_dir) and config.data_dir.stat().st_mode & 0o022:
         text = f"{config.data_dir} may be written by others"
         yield Finding("data directory", "fail", text, f"`chmod go-w {config.data_dir}`")
 
 
 def _key(check: str, path: Path, maker: str, *, channel: bool = False) -> Finding:
-    if not path.exists():
+    try:
+        path.stat()
+    except FileNotFoundError:
         return Finding(check, "warn", f"{path} is not there yet", maker)
+    except OSError as error:
+        text = f"{path} cannot be looked at: {error.strerror}"
+        return Finding(check, "fail", text, "look as the user that the node runs as")
     try:
         read = read_channel_key if channel else read_key
         read(path)
@@ -86,7 +91,8 @@ def _key(check: str, path: Path, maker: str, *, channel: bool = False) -> Findin
 
 def _existing(path: Path) -> Path:
     """The nearest directory above that is there: the node makes the rest."""
-    return path if path.is_dir() else _existing(path.parent)
+    # Not `is_dir` of the path, which fails where this user may not look.
+    return path if os.path.isdir(path) else _existing(path.parent)
 
 
 def _sync_seconds(directory: Path) -> list[float]:

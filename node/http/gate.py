@@ -50,8 +50,8 @@ class Gate:
         if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             raise Refusal(403, "http.cross_site", "Other sites' pages are shown no data")
         if self._token is not None:
-            given = request.headers.get("Authorization", "")
-            if not compare_digest(given.encode(), b"Bearer " + self._token.encode()):
+            given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+            if not compare_digest(given, b"Bearer " + self._token.encode()):
                 raise Refusal(401, "http.token", "Send the token of [http] token_file as Bearer")
         elif not self._loopback:
             text = "On an address other than loopback, data needs [http] token_file"

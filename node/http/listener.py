@@ -187,13 +187,7 @@ class StatusSite:
         if request.content_type != "application/json":
             # The only one that a foreign page cannot send without asking first.
             raise Refusal(415, "http.type", "Send application/json")
-        try:
-            async with asyncio.timeout(BODY_SECONDS_MAX):
-                asked = msgspec.json.decode(await request.read(), type=dict[str, str])
-        except msgspec.DecodeError:
-            raise Refusal(400, "http.body", 'Send {"route": "peer/core;echo"}') from None
-        except TimeoutError:
-            raise Refusal(408, "http.slow", "The body did not come in time") from None
+        asked = await _asked(request)
         if self._node.state != "ready":
             raise Refusal(503, "node.state", f"The node is {self._node.state}")
         if self._probing.locked():
@@ -240,8 +234,22 @@ async def _answered(
         return answer
 
 
+async def _asked(request: web.Request) -> dict[str, str]:
+    """What a request's body asks for."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS_MAX):
+            return msgspec.json.decode(await request.read(), type=dict[str, str])
+    except (msgspec.DecodeError, web.RequestPayloadError):
+        raise Refusal(400, "http.body", 'Send {"route": "peer/core;echo"}') from None
+    except web.HTTPRequestEntityTooLarge:
+        text = f"A body has at most {BODY_BYTES_MAX:,} bytes"
+        raise Refusal(413, "http.too_large", text) from None
+    except TimeoutError:
+        raise Refusal(408, "http.slow", "The body did not come in time") from None
+
+
 def _number(request: web.Request, name: str, default: int) -> int:
-    """A number of the query, from 0 to 2**63."""
+    """A number of the query, of at most 18 digits."""
     text = request.query.get(name)
     if text is None:
         return default

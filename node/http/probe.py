@@ -2,13 +2,12 @@
 
 from typing import Any, Final
 
-from rillnode.codecs.errors import ActorError, CodecError, RequestError
+from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam.routing import LOCAL, Address, format_route
 from rillnode.node.client.client import Client
 from rillnode.node.client.messages import as_route
-from rillnode.node.client.round_trip import ECHO, round_trip
+from rillnode.node.client.round_trip import Hop, round_trips
 from rillnode.node.http.answers import Refusal
-from rillnode.node.peers import ADDRESS_PREFIX
 
 WAIT_SECONDS: Final = 3.0
 HOPS_MAX: Final = 8
@@ -32,24 +31,18 @@ async def probed(client: Client, text: str) -> dict[str, Any]:
         raise Refusal(400, error.code, error.text) from None
     if not 0 < len(route) <= HOPS_MAX:
         raise Refusal(400, "route.hops", f"A route has 1 to {HOPS_MAX} hops here")
-    hops: list[dict[str, Any]] = []
-    for nth, address in enumerate(route):
-        hop: dict[str, Any] = {"address": _text(address), "state": "worker"}
-        hop |= {"milliseconds": None, "reason": ""}
-        hops.append(hop)
-        if not (_is_node(address) or address == ECHO):
-            continue
-        try:
-            took = await round_trip(client.ask, route[: nth + 1], WAIT_SECONDS)
-        except (RequestError, ActorError) as error:
-            hop |= {"state": "failed", "reason": error.text}
-            break
-        hop |= {"state": "answers", "milliseconds": round(1_000 * took, 3)}
+    hops = [_described(hop) async for hop in round_trips(client.ask, route, WAIT_SECONDS)]
     return {"route": text, "hops": hops}
 
 
-def _is_node(address: Address) -> bool:
-    return address.type != LOCAL or address.value.startswith(ADDRESS_PREFIX)
+def _described(hop: Hop) -> dict[str, Any]:
+    found: dict[str, Any] = {"address": _text(hop.address), "state": "worker"}
+    found |= {"milliseconds": None, "reason": ""}
+    if hop.failure is not None:
+        found |= {"state": "failed", "reason": hop.failure.text}
+    elif hop.seconds is not None:
+        found |= {"state": "answers", "milliseconds": round(1_000 * hop.seconds, 3)}
+    return found
 
 
 def _text(address: Address) -> str:

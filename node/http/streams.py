@@ -17,6 +17,7 @@ from rillnode.actors.storage import (
     SavedIndexKey,
     StreamRecord,
     log_id,
+    logs_of,
 )
 from rillnode.codecs.entries import Entry, entries_of
 from rillnode.codecs.errors import RillnodeError
@@ -222,7 +223,7 @@ class Streams:
     def _row(
         self, record: StreamRecord, extents: Sequence[LogExtent], consumers: Sequence[Consumer]
     ) -> dict[str, Any]:
-        logs = logs_of(record)
+        logs = logs_of(record.id, record.partitions)
         return {
             "name": record.name,
             "owner": record.owner,
@@ -254,11 +255,6 @@ class Streams:
 
 
 _STORE: Final = Outside("store")
-
-
-def logs_of(record: StreamRecord) -> list[int]:
-    """The logs of a stream's partitions."""
-    return [log_id(record.id, partition) for partition in range(record.partitions)]
 
 
 def _consumers(

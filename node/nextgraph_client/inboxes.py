@@ -5,7 +5,6 @@ They are of the development version of 2026-04; brokers that were published by t
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.nextgraph.blocks import Block
@@ -38,8 +37,8 @@ class Inbox(Feed[InboxReceive]):
         refused: how many letters were dropped because their signature does not hold.
     """
 
-    def __init__(self, key: InboxKey, leave: Callable[[InboxKey], None]) -> None:
-        super().__init__(partial(leave, key))
+    def __init__(self, key: InboxKey, leave: Callable[["Inbox"], None]) -> None:
+        super().__init__(lambda: leave(self))
         self.key = key
         self.refused = 0
 
@@ -64,13 +63,16 @@ class Inboxes:
         return tuple(self._open.values())
 
     async def register(self, overlay: OverlayId, inbox: Identity) -> Inbox:
-        """Have the letters to an inbox sent as they come; one that was registered is replaced.
+        """Have the letters to an inbox sent as they come; one that was registered is closed.
 
         Args:
             overlay: the outer overlay of the inbox's store, as writers name it.
             inbox: the inbox's key.
         """
-        found = Inbox((overlay, inbox.public_key), self._leave)
+        found = Inbox((overlay, inbox.public_key), self._left)
+        replaced = self._open.get(found.key)
+        if replaced is not None:
+            replaced.close()
         self._open[found.key] = found
         request = sign_inbox_register(inbox, overlay, os.urandom(CHALLENGE_BYTES))
         try:
@@ -117,5 +119,7 @@ class Inboxes:
         if inbox is not None:
             inbox.received(letter)
 
-    def _leave(self, key: InboxKey) -> None:
-        self._open.pop(key, None)
+    def _left(self, inbox: Inbox) -> None:
+        # It may have been replaced meanwhile.
+        if self._open.get(inbox.key) is inbox:
+            del self._open[inbox.key]

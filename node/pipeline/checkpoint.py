@@ -10,12 +10,13 @@ Only local directories are synced; object stores keep what they confirmed.
 
 import json
 import os
+from contextlib import AbstractContextManager
 from typing import Any
 
 from pyarrow import fs
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.pipeline.files import local_path, sync_files
+from rillnode.node.pipeline.files import local_path, locked_directory, sync_files
 
 
 def query_id(location: str) -> str:
@@ -63,6 +64,19 @@ def sync_commits(location: str) -> None:
         names = [name for name in os.listdir(local / "commits") if name.isdecimal()]
         if names:
             sync_files([local / "commits" / max(names, key=int)])
+
+
+def own_checkpoint(location: str, *, seconds: float) -> AbstractContextManager[None]:
+    """Keep other jobs off a checkpoint; object stores have no locks.
+
+    Args:
+        location: the checkpoint's directory or URI.
+        seconds: how long to wait for a job that is just ending.
+
+    Raises:
+        StoreError: `file.locked`, another job has it; raised on entering.
+    """
+    return locked_directory(location, "job.lock", seconds=seconds)
 
 
 def _read(location: str, name: str) -> bytes:

@@ -14,7 +14,7 @@ commit, because the node may trim entries after that.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.pipeline.checkpoint import query_id, sync_batch
-from rillnode.node.pipeline.files import local_path, locked, sync_files
+from rillnode.node.pipeline.files import local_path, locked_directory, sync_files
 from rillnode.node.pipeline.parquet import TableFile, remove_files, write_files
 from rillnode.node.pipeline.schema_upgrade import upgrade_table
 
@@ -90,7 +90,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         files = self.files(messages)
         if not files and not self.positions(batchId):
             return
-        with _committing(self._table):
+        with committing(self._table):
             self._commit(files, batchId)
 
     def files(self, messages: Sequence[WriterCommitMessage | None]) -> list[TableFile]:
@@ -119,7 +119,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         Spark also aborts a batch whose commit has failed, and a commit may fail, or its process
         die, after the transaction: then these files are the table's only copy of their rows.
         """
-        with _committing(self._table):
+        with committing(self._table):
             try:
                 done = _holds(DeltaTable(self._table), query_id(self._checkpoint), batchId)
             except TableNotFoundError:
@@ -184,16 +184,13 @@ def _holds(table: DeltaTable, app_id: str, batch_id: int) -> bool:
     return done is not None and done >= batch_id
 
 
-def _committing(location: str) -> AbstractContextManager[None]:
+def committing(location: str) -> AbstractContextManager[None]:
     """Keep a second committer off a local table.
 
     delta-rs does not notice when two processes commit the same batch at the same time, as a job
     and what is left of one that was killed may do.
     """
-    local = local_path(location)
-    if local is None:
-        return nullcontext()
-    return locked(local / "_commit.lock", seconds=COMMIT_SECONDS_MAX)
+    return locked_directory(location, "_commit.lock", seconds=COMMIT_SECONDS_MAX)
 
 
 def add_actions(files: Sequence[TableFile], *, data_change: bool) -> list[AddAction | RemoveAction]:

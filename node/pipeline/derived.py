@@ -18,9 +18,10 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from rillnode.node.pipeline.checkpoint import own_checkpoint
 from rillnode.node.pipeline.delta_log import TableLog
 from rillnode.node.pipeline.explaining import FAILURES, explain
-from rillnode.node.pipeline.files import absolute, local_path, locked
+from rillnode.node.pipeline.files import absolute
 from rillnode.node.pipeline.gold_query import GoldQuery
 from rillnode.node.pipeline.gold_tables import DERIVED, LAG
 from rillnode.node.pipeline.job_config import DerivedConfig
@@ -187,7 +188,7 @@ class Derived:
 
     def _own(self) -> None:
         if not self._is_owner:
-            own_checkpoint(self._owned, self._config.checkpoint_dir)
+            self._owned.enter_context(own_checkpoint(self._config.checkpoint_dir, seconds=0))
             self._is_owner = True
 
     def _start_silver(self, trigger: Mapping[str, Any]) -> StreamingQuery:
@@ -241,14 +242,3 @@ class Derived:
             return self._lag_part.failed(error)
         self._lag_part.worked()
         return GOLD_SECONDS
-
-
-def own_checkpoint(owned: ExitStack, checkpoint: str) -> None:
-    """Keep others from making the same tables until the stack is closed.
-
-    Raises:
-        StoreError: `file.locked`, somebody else makes them.
-    """
-    directory = local_path(checkpoint)
-    if directory is not None:
-        owned.enter_context(locked(directory / "job.lock", seconds=0))

@@ -24,7 +24,7 @@ import msgspec
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import ConfigError, RequestError, RillnodeError, TransportError
 from rillnode.node.pipeline.fetching import fetch_ranges
-from rillnode.node.pipeline.files import locked, sync_files
+from rillnode.node.pipeline.files import locked, replace_file
 from rillnode.node.pipeline.job_log import FAILURE_PREFIX
 from rillnode.node.pipeline.job_stop import stop_on_signals, watch_stdin
 from rillnode.node.pipeline.offset import Offset, of_streams
@@ -198,11 +198,7 @@ class Export:
 
     def _save(self) -> None:
         """Remember what is in files: the directory may be emptied at any time."""
-        fresh = self._state.with_suffix(".new")
-        fresh.write_text(json.dumps(self._offset.to_json()))
-        sync_files([fresh])
-        fresh.replace(self._state)
-        sync_files([self._state])
+        replace_file(self._state, json.dumps(self._offset.to_json()).encode())
 
 
 def _load(path: Path) -> ExportConfig:

@@ -53,12 +53,7 @@ def _fetch_range(
 
 
 def _read_blocks(options: ClientOptions, item: Range) -> tuple[int, list[Block]]:
-    return ask(
-        options,
-        lambda client: client.read(
-            item.stream, item.partition, item.start, item.until, FETCH_BYTES_MAX, item.created_at
-        ),
-    )
+    return ask(options, lambda client: client.read(item, FETCH_BYTES_MAX))
 
 
 def _hole(item: Range, index: int, what: str) -> RequestError:

@@ -4,7 +4,7 @@ import fcntl
 import os
 import time
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -37,6 +37,15 @@ def sync_files(paths: Iterable[Path]) -> None:
         _sync(directory)
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all; it is durable when this returns."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_bytes(content)
+    sync_files([fresh])
+    fresh.replace(path)
+    sync_files([path])
+
+
 @contextmanager
 def locked(path: Path, *, seconds: float) -> Generator[None]:
     """Hold a lock file's lock; the system gives it back when the process ends, however it ends.
@@ -60,6 +69,12 @@ def locked(path: Path, *, seconds: float) -> Generator[None]:
                     raise StoreError("file.locked", f"another process holds {path}") from None
                 time.sleep(_POLL_SECONDS)
         yield
+
+
+def locked_directory(location: str, name: str, *, seconds: float) -> AbstractContextManager[None]:
+    """Hold a lock file in a directory, as `locked` does; an object store has no locks."""
+    directory = local_path(location)
+    return nullcontext() if directory is None else locked(directory / name, seconds=seconds)
 
 
 def _sync(path: Path) -> None:

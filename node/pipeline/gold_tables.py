@@ -12,12 +12,11 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     StringType,
-    StructField,
     StructType,
     TimestampType,
 )
 
-from rillnode.node.pipeline.tables import Column
+from rillnode.node.pipeline.tables import Column, arrow_schema, spark_schema
 
 GOLD_VERSION: Final = 1
 
@@ -41,12 +40,12 @@ class GoldTable(NamedTuple):
     @property
     def schema(self) -> pa.Schema:
         """The columns as an Arrow schema."""
-        return pa.schema([pa.field(column.name, column.arrow) for column in self.columns])
+        return arrow_schema(self.columns)
 
     @property
     def struct(self) -> StructType:
         """The columns as a Spark schema."""
-        return StructType([StructField(column.name, column.spark) for column in self.columns])
+        return spark_schema(self.columns)
 
 
 def _columns(**types: str) -> tuple[Column, ...]:

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -22,16 +21,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rillnode.node.pipeline import landing
-from rillnode.node.pipeline.checkpoint import sync_commits
+from rillnode.node.pipeline.checkpoint import own_checkpoint, sync_commits
 from rillnode.node.pipeline.derived import Derived
 from rillnode.node.pipeline.explaining import FAILURES, explain
-from rillnode.node.pipeline.files import absolute, local_path, locked
+from rillnode.node.pipeline.files import absolute
 from rillnode.node.pipeline.job_config import JobConfig, load_job_config
 from rillnode.node.pipeline.job_log import FAILURE_PREFIX, quiet_stderr
 from rillnode.node.pipeline.job_stop import DRAIN_SECONDS, stop_on_signals, watch_stdin
 from rillnode.node.pipeline.lag import LAG_SECONDS
 from rillnode.node.pipeline.maintenance import Maintenance
-from rillnode.node.pipeline.offset import Offset
 from rillnode.node.pipeline.progress import Batch, Table, read_progress, report_of
 from rillnode.node.pipeline.ranges import ask
 from rillnode.node.pipeline.session import open_session
@@ -59,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop_on_signals(stop)
     try:
         config = load_job_config(options.config)
-        with _only_job(config.checkpoint_dir), quiet_stderr():
+        owned = own_checkpoint(config.checkpoint_dir, seconds=LOCK_SECONDS)
+        with owned, quiet_stderr():
             run(config, stop, available_now=options.available_now)
     except FAILURES as error:
         text, code = explain(error)
@@ -199,7 +198,7 @@ class _Reporter:
     def _take(self, batch: Batch) -> None:
         if batch.executed:
             sync_commits(absolute(self._config.checkpoint_dir))
-            save(self._config.client_options, Offset(batch.end, batch.created))
+            save(self._config.client_options, batch.end)
 
     def _watch_lag(self) -> None:
         tables = self._config.derived
@@ -210,16 +209,8 @@ class _Reporter:
             self._config.client_options, lambda client: (client.consumers(), client.ends())
         )
         if self._batch is not None:  # what was carried in files is not saved at the node
-            committed = {**committed, tables.consumer: self._batch.end}
+            committed = {**committed, tables.consumer: self._batch.end.positions}
         self._derived.note_lag(committed, {key: until for key, (_, until) in ends.items()})
-
-
-def _only_job(checkpoint: str) -> AbstractContextManager[None]:
-    """Keep a second job off a local checkpoint; one that is just ending is waited for."""
-    directory = local_path(checkpoint)
-    if directory is None:
-        return nullcontext()
-    return locked(directory / "job.lock", seconds=LOCK_SECONDS)
 
 
 if __name__ == "__main__":

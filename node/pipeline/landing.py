@@ -19,36 +19,26 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructType
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.pipeline.delta import DeltaStreamWriter, FilesWritten, writer_locations
 from rillnode.node.pipeline.parquet import TableFile, write_files
 from rillnode.node.pipeline.source import RangeStreamReader, SourceOptions
-from rillnode.node.pipeline.tables import BRONZE_STRUCT
+from rillnode.node.pipeline.tables import BRONZE_STRUCT, Column, arrow_schema, spark_schema
 
 FORMAT: Final = "rillnode-landing"
 
-_FILE_SCHEMA: Final = pa.schema(
-    [
-        pa.field("name", pa.string()),
-        pa.field("size", pa.int64()),
-        pa.field("rows", pa.int64()),
-        pa.field("data_bytes", pa.int64()),
-        pa.field("entries_lost", pa.int64()),
-        pa.field("stats", pa.string()),
-    ]
+_FILE_COLUMNS: Final = (
+    Column("name", pa.string(), StringType()),
+    Column("size", pa.int64(), LongType()),
+    Column("rows", pa.int64(), LongType()),
+    Column("data_bytes", pa.int64(), LongType()),
+    Column("entries_lost", pa.int64(), LongType()),
+    Column("stats", pa.string(), StringType()),
 )
-FILE_STRUCT: Final = StructType(
-    [
-        StructField("name", StringType()),
-        StructField("size", LongType()),
-        StructField("rows", LongType()),
-        StructField("data_bytes", LongType()),
-        StructField("entries_lost", LongType()),
-        StructField("stats", StringType()),
-    ]
-)
+_FILE_SCHEMA: Final = arrow_schema(_FILE_COLUMNS)
+FILE_STRUCT: Final = spark_schema(_FILE_COLUMNS)
 """A `TableFile` as a row; its statistics tell which streams and indexes it holds."""
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from rillnode.codecs.entries import decode_header
-from rillnode.node.pipeline.offsets import Ends, Key, Positions
+from rillnode.node.pipeline.offsets import Ends, Key, Positions, Range
 from rillnode.node.pipeline.ranges import ClientOptions, ask
 
 
@@ -39,7 +39,7 @@ def block_prober(options: ClientOptions) -> ProbeBlock:
     """A `ProbeBlock` that asks the node."""
 
     def probe(key: Key, index: int) -> Probe:
-        kept, blocks = ask(options, lambda client: client.read(*key, index, index + 1, 1))
+        kept, blocks = ask(options, lambda client: client.read(Range(*key, index, index + 1), 1))
         for block in blocks:
             if block.first_index <= index < block.next_index:
                 header = decode_header(block.value)

@@ -1,7 +1,5 @@
 """What a running query tells of itself, as the node shows it."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
@@ -13,7 +11,6 @@ from rillnode.node.pipeline.offset import Offset
 from rillnode.node.pipeline.offsets import Positions
 
 _HISTORY_MAX: Final = 10
-_UNKNOWN: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Batch(NamedTuple):
@@ -23,39 +20,33 @@ class Batch(NamedTuple):
         batch_id: number of the batch.
         executed: False for a trigger that found nothing to do.
         seconds: how long it took.
-        start: positions before it.
-        end: positions after it.
+        end: where it ended.
         latest: the ends of the streams when it was planned.
-        created: when these streams were created, ms since 1970.
     """
 
     batch_id: int
     executed: bool
     seconds: float
-    start: Positions
-    end: Positions
+    end: Offset
     latest: Positions
-    created: Mapping[str, int] = _UNKNOWN
 
     @property
     def rows_behind(self) -> int:
         """Entries that were waiting behind this batch."""
-        return sum(max(0, self.latest[key] - self.end.get(key, 0)) for key in self.latest)
+        done = self.end.positions
+        return sum(max(0, until - done.get(key, 0)) for key, until in self.latest.items())
 
 
 def read_progress(progress: StreamingQueryProgress) -> Batch:
     """What of Spark's progress document concerns us."""
     source = progress.sources[0]
-    end = _offset(source.endOffset)
     durations = progress.durationMs
     return Batch(
         batch_id=progress.batchId,
         executed="addBatch" in durations,
         seconds=durations.get("triggerExecution", 0) / 1000,
-        start=_offset(source.startOffset).positions,
-        end=end.positions,
+        end=_offset(source.endOffset),
         latest=_offset(source.latestOffset).positions,
-        created=end.created,
     )
 
 

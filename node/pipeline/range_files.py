@@ -33,8 +33,14 @@ import msgspec
 
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import CodecError, ConfigError, RequestError
-from rillnode.node.pipeline.files import local_path, sync_files
-from rillnode.node.pipeline.offsets import Key, Positions, positions_from_json, positions_to_json
+from rillnode.node.pipeline.files import local_path, replace_file
+from rillnode.node.pipeline.offsets import (
+    Key,
+    Positions,
+    Range,
+    positions_from_json,
+    positions_to_json,
+)
 from rillnode.node.pipeline.ranges import ClientOptions
 
 logger = logging.getLogger("rillnode.node.pipeline.range_files")
@@ -92,11 +98,7 @@ def write_range(
     place.mkdir(parents=True, exist_ok=True)
     kind = "gap" if blocks is None else "blocks"
     path = place / f"{first:020}-{until:020}-{len(content)}.{kind}"
-    fresh = path.with_suffix(".new")
-    fresh.write_bytes(content)
-    sync_files([fresh])
-    fresh.replace(path)
-    sync_files([path])
+    replace_file(path, content)
     return len(content)
 
 
@@ -177,34 +179,26 @@ class FilesClient:
         """Files do not tell; who writes them refuses a stream that was made anew."""
         return {}
 
-    def read(
-        self,
-        stream: str,
-        partition: int,
-        index: int,
-        until: int,
-        bytes_max: int,
-        created_at: int = 0,
-    ) -> tuple[int, list[Block]]:
-        """First index after what was trimmed, and blocks that cover the range from `index` on.
+    def read(self, part: Range, bytes_max: int) -> tuple[int, list[Block]]:
+        """First index after what was trimmed, and blocks that cover the range from its start on.
 
         Raises:
             RequestError: `files.missing`, no file holds the entries.
             CodecError: a file is damaged.
         """
-        key = (stream, partition)
+        key, index = (part.stream, part.partition), part.start
         for known in (self._known, None):
             files = (known or self._look()).files.get(key, [])
             held = [file for file in files if file.first <= index < file.until]
             for file in held:
                 if not file.is_gap and file.path.exists():
-                    return index, read_blocks(file, index, min(until, file.until), bytes_max)
+                    return index, read_blocks(file, index, min(part.until, file.until), bytes_max)
             if held and held[0].path.exists():
                 return max(file.until for file in held), []
         raise RequestError(
             "files.missing",
-            f"no file in {self._directory} holds stream {stream!r} partition {partition} "
-            f"index {index}",
+            f"no file in {self._directory} holds stream {part.stream!r} "
+            f"partition {part.partition} index {index}",
         )
 
     def commit(self, positions: Mapping[Key, int]) -> None:
@@ -213,12 +207,8 @@ class FilesClient:
             committed = _read_committed(self._directory)
             for key, index in positions.items():
                 committed[key] = max(index, committed.get(key, 0))
-            path = self._directory / COMMITTED_NAME
-            fresh = path.with_suffix(".new")
-            fresh.write_text(json.dumps(positions_to_json(committed)))
-            sync_files([fresh])
-            fresh.replace(path)
-            sync_files([path])
+            document = json.dumps(positions_to_json(committed))
+            replace_file(self._directory / COMMITTED_NAME, document.encode())
             for key, files in list_files(self._directory).items():
                 for file in files:
                     if file.until <= committed.get(key, 0):

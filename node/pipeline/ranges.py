@@ -18,6 +18,7 @@ import msgspec
 
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import ConfigError, TransportError
+from rillnode.node.pipeline.offsets import Range
 
 SINK_CLIENT: Final = "rillnode.node.client.sink:sink_client"
 STREAMS_CLIENT: Final = "rillnode.node.client.ranges:streams_client"
@@ -42,20 +43,12 @@ class RangeClient(Protocol):
         """
         ...
 
-    def read(
-        self,
-        stream: str,
-        partition: int,
-        index: int,
-        until: int,
-        bytes_max: int,
-        created_at: int = 0,
-    ) -> tuple[int, list[Block]]:
-        """First index kept and whole, consecutive blocks that cover the range from `index` on.
+    def read(self, part: Range, bytes_max: int) -> tuple[int, list[Block]]:
+        """First index kept and whole, consecutive blocks that cover a range from its start on.
 
-        The first block may begin below `index`, the last may reach past `until`; about
-        `bytes_max` bytes, at least one block. Empty only if the whole range was trimmed; what a
-        stream had that was created at `created_at` and removed since counts as trimmed.
+        The first block may begin before the range, the last may reach past it; about `bytes_max`
+        bytes, at least one block. Empty only if the whole range was trimmed; what a stream had
+        that is not the one meant, because it was removed since, counts as trimmed.
         """
         ...
 

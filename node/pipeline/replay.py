@@ -6,7 +6,6 @@ they are; the next one begins again.
 
 import shutil
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,8 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.pipeline.derived import Derived, own_checkpoint
+from rillnode.node.pipeline.checkpoint import own_checkpoint
+from rillnode.node.pipeline.derived import Derived
 from rillnode.node.pipeline.files import local_path
 from rillnode.node.pipeline.gold_tables import LAG
 from rillnode.node.pipeline.job_config import DerivedConfig
@@ -51,8 +51,7 @@ def replay(
             else _beside(checkpoint, _NEW)
         ),
     )
-    with ExitStack() as owned:
-        own_checkpoint(owned, config.checkpoint_dir)
+    with own_checkpoint(config.checkpoint_dir, seconds=0):
         derived = Derived(session, fresh, drain_file)
         derived.run_once()
         derived.finish()

@@ -23,14 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import WriterCommitMessage
-from pyspark.sql.types import (
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import IntegerType, LongType, StringType
 
 from rillnode.node.pipeline.parquet import (
     TableFile,
@@ -39,31 +32,22 @@ from rillnode.node.pipeline.parquet import (
     remove_files,
     write_files,
 )
-from rillnode.node.pipeline.silver_table import SILVER_SCHEMA
+from rillnode.node.pipeline.silver_table import SILVER_COLUMNS
+from rillnode.node.pipeline.tables import Column, arrow_schema, spark_schema
 
 EVENT: Final = ("stream", "partition", "event_id", "_said")
 """The columns that tell two events apart."""
-KEY_SCHEMA: Final = pa.schema(
-    [
-        *(SILVER_SCHEMA.field(name) for name in ("stream", "partition", "event_id")),
-        pa.field("_said", pa.int64()),
-        SILVER_SCHEMA.field("landed_at"),
-        # Where the row lies: name of the file, number of the row in it.
-        pa.field("file", pa.string()),
-        pa.field("row", pa.int32()),
-    ]
+_SILVER: Final = {column.name: column for column in SILVER_COLUMNS}
+_KEY_COLUMNS: Final = (
+    *(_SILVER[name] for name in ("stream", "partition", "event_id")),
+    Column("_said", pa.int64(), LongType()),
+    _SILVER["landed_at"],
+    # Where the row lies: name of the file, number of the row in it.
+    Column("file", pa.string(), StringType()),
+    Column("row", pa.int32(), IntegerType()),
 )
-KEY_STRUCT: Final = StructType(
-    [
-        StructField("stream", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("event_id", StringType()),
-        StructField("_said", LongType()),
-        StructField("landed_at", TimestampType()),
-        StructField("file", StringType()),
-        StructField("row", IntegerType()),
-    ]
-)
+KEY_SCHEMA: Final = arrow_schema(_KEY_COLUMNS)
+KEY_STRUCT: Final = spark_schema(_KEY_COLUMNS)
 _READ_ROWS: Final = 4_096
 _TIME: Final = struct.Struct("<q")
 _DIGEST_BYTES: Final = 8

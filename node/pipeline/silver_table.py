@@ -6,17 +6,9 @@ One list says the columns, as for bronze. The schema has a version and only ever
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, TimestampType
 
-from rillnode.node.pipeline.tables import Column
+from rillnode.node.pipeline.tables import Column, arrow_schema, spark_schema
 
 SILVER_VERSION: Final = 1
 
@@ -57,7 +49,5 @@ SILVER_COLUMNS: Final = (
     Column("gap_until", pa.int64(), LongType()),
 )
 
-SILVER_SCHEMA: Final = pa.schema([pa.field(column.name, column.arrow) for column in SILVER_COLUMNS])
-SILVER_STRUCT: Final = StructType(
-    [StructField(column.name, column.spark) for column in SILVER_COLUMNS]
-)
+SILVER_SCHEMA: Final = arrow_schema(SILVER_COLUMNS)
+SILVER_STRUCT: Final = spark_schema(SILVER_COLUMNS)

@@ -4,6 +4,7 @@ One list says the columns; Arrow, Spark and Delta schemas derive from it, so tha
 differ. The schema has a version and only ever grows: what a reader finds once keeps its meaning.
 """
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -34,6 +35,16 @@ class Column(NamedTuple):
     spark: DataType
 
 
+def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
+    """Columns as an Arrow schema."""
+    return pa.schema([pa.field(column.name, column.arrow) for column in columns])
+
+
+def spark_schema(columns: Iterable[Column]) -> StructType:
+    """Columns as a Spark schema."""
+    return StructType([StructField(column.name, column.spark) for column in columns])
+
+
 BRONZE_COLUMNS: Final = (
     Column("stream", pa.string(), StringType()),
     Column("partition", pa.int32(), IntegerType()),
@@ -56,7 +67,5 @@ BRONZE_COLUMNS: Final = (
     Column("gap_until", pa.int64(), LongType()),
 )
 
-BRONZE_SCHEMA: Final = pa.schema([pa.field(column.name, column.arrow) for column in BRONZE_COLUMNS])
-BRONZE_STRUCT: Final = StructType(
-    [StructField(column.name, column.spark) for column in BRONZE_COLUMNS]
-)
+BRONZE_SCHEMA: Final = arrow_schema(BRONZE_COLUMNS)
+BRONZE_STRUCT: Final = spark_schema(BRONZE_COLUMNS)

@@ -9,7 +9,6 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -21,15 +20,14 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
-from rillnode.node.pipeline.delta import TABLE_PROPERTIES, sync_log
+from rillnode.node.pipeline.delta import TABLE_PROPERTIES, committing, sync_log
 from rillnode.node.pipeline.delta_log import open_table
-from rillnode.node.pipeline.files import local_path, locked, sync_files
+from rillnode.node.pipeline.files import sync_files
 from rillnode.node.pipeline.gold_tables import GoldTable
 from rillnode.node.pipeline.parquet import filesystem
 from rillnode.node.pipeline.schema_upgrade import conform, upgrade_table
 
 FILE_ROWS_MAX: Final = 16_384
-LOCK_SECONDS: Final = 60.0
 KEEP_HOURS: Final = 6
 """How long replaced files stay, for who reads an older version of the table."""
 TIDY_COMMITS: Final = 100
@@ -50,7 +48,7 @@ def upsert(
     Raises:
         ConfigError: another table lies there.
     """
-    with _locked(location):
+    with committing(location):
         present = _open(location, table)
         removed, kept = _replaced(location, present, table, rows)
         merged = pa.concat_tables([kept, rows.cast(table.schema)]).sort_by(_ORDER)
@@ -85,13 +83,6 @@ def read_rows(
     minutes: list[datetime] = rows.column("minute").to_pylist()
     wanted = [(low is None or low <= one) and (high is None or one <= high) for one in minutes]
     return rows.filter(pa.array(wanted, pa.bool_())).sort_by(_ORDER)
-
-
-def _locked(location: str) -> AbstractContextManager[None]:
-    local = local_path(location)
-    if local is None:
-        return nullcontext()
-    return locked(local / "_commit.lock", seconds=LOCK_SECONDS)
 
 
 def _open(location: str, table: GoldTable) -> DeltaTable:

@@ -1,5 +1,6 @@
 """Backup, verify and restore of a node in a process of its own, while it is written to."""
 
+import asyncio
 import json
 import shutil
 import signal
@@ -10,6 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from rillnode.actors.storage.copying import copy_store
+from rillnode.actors.storage.rocks_copy import RocksCopy
+from rillnode.actors.storage.tables import Tables, Tuning
 
 LIMIT_SECONDS = 60.0
 
@@ -124,6 +129,17 @@ def test_errors_say_what_to_do_next(tmp_path: Path) -> None:
     assert "rillnode run" in call("backup", tmp_path / "backup", "-c", config, code=1)
     assert "rillnode backup" in call("restore", tmp_path, tmp_path / "home", code=1)
     assert "rillnode init" in call("verify", "-c", tmp_path / "none.toml", code=2)
+
+
+def test_a_copy_that_is_not_finished_is_not_judged(tmp_path: Path) -> None:
+    call("init", tmp_path / "edge")
+    source = Tables(tmp_path / "source", Tuning())
+    target = RocksCopy.target(tmp_path / "edge" / "data" / "store")
+    asyncio.run(copy_store(RocksCopy(source), target, final=False))
+    target.close()
+    source.close()
+    refused = call("verify", "-c", tmp_path / "edge" / "node.toml", code=1)
+    assert "rillnode store copy" in refused
 
 
 @pytest.mark.long

@@ -1,8 +1,7 @@
 """Several stores, and several nodes, on the same streams in NATS JetStream."""
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from nats.aio.client import Client as NatsClient
 from nats.js import JetStreamContext
 
-from nats_support import JetStreamDriver, NatsCluster, NatsServer, needs_nats
+from nats_support import JetStreamDriver, NatsCluster, NatsServer, needs_nats, running_nats
 from nodes import connect_to, node_config
 from rillnode.actors.storage import (
     Append,
@@ -35,7 +34,7 @@ from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client
 from rillnode.node.config import Config, StoreTable
 from rillnode.node.runtime import Node
-from store_support import ANSWER_SECONDS, LOG, append
+from store_support import ANSWER_SECONDS, LOG, append, texts, wait_until
 
 pytestmark = needs_nats
 
@@ -44,10 +43,14 @@ KEY = SavedIndexKey("s", 0, "c")
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[NatsServer]:
-    server = NatsServer(tmp_path / "nats")
-    server.start()
-    yield server
-    server.kill()
+    with running_nats(tmp_path / "nats") as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody told of is looked for often."""
+    monkeypatch.setattr(following, "SWEEP_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -60,17 +63,6 @@ def drivers(server: NatsServer) -> Iterator[tuple[JetStreamDriver, JetStreamDriv
             stack.callback(driver.store.close)
             opened.append(driver)
         yield opened[0], opened[1]
-
-
-def texts(driver: JetStreamDriver, log: int = LOG) -> list[bytes]:
-    return [entry.data for entry in driver.entries(log)]
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + ANSWER_SECONDS
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def watched(driver: JetStreamDriver, index: int) -> int:
@@ -143,11 +135,6 @@ def test_growth_that_nobody_told_of_is_found(
     one.settle(1)
     assert pending.next_index == 2
     assert texts(one) == [b"0", b"1"]
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "SWEEP_SECONDS", 0.1)
 
 
 def test_watches_end_with_the_stream_and_with_the_store(

@@ -16,13 +16,14 @@ from nats.js.api import StreamInfo
 from nats.js.errors import NotFoundError
 
 from certificates import make_certificate
-from nats_support import JetStreamDriver, MutingProxy, NatsServer, needs_nats
+from nats_support import JetStreamDriver, MutingProxy, NatsServer, needs_nats, running_nats
 from rillnode.actors.storage import (
     Append,
     Capability,
     FindStream,
     GetRecords,
     HasRecords,
+    ListKeys,
     LoadIndex,
     PutRecord,
     PutRecords,
@@ -36,13 +37,19 @@ from rillnode.actors.storage import (
     WriteOperation,
     log_id,
 )
-from rillnode.actors.storage.jetstream.frames import LogFrame, decode, encode
+from rillnode.actors.storage.jetstream.frames import (
+    JournalFrame,
+    LogFrame,
+    applied_key,
+    decode,
+    encode,
+)
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.actors.storage.jetstream.store import JetStreamLogStore
-from rillnode.actors.storage.layout import record_key
+from rillnode.actors.storage.layout import INDEX, record_key
 from rillnode.codecs.entries import entries_of, pack_body
 from rillnode.codecs.errors import StoreError
-from store_support import ANSWER_SECONDS, LOG, append
+from store_support import LOG, append, texts, wait_until
 
 A = TypeVar("A")
 
@@ -54,10 +61,8 @@ LOG_STREAM = f"t-{LOG:016x}"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[NatsServer]:
-    server = NatsServer(tmp_path / "nats")
-    server.start()
-    yield server
-    server.kill()
+    with running_nats(tmp_path / "nats") as server:
+        yield server
 
 
 @pytest.fixture
@@ -76,10 +81,6 @@ def open_driver(server: NatsServer, opened: ExitStack, url: str | None = None) -
     driver = JetStreamDriver(url or server.url, "t")
     opened.callback(lambda: driver.store.close())
     return driver
-
-
-def texts(driver: JetStreamDriver, log: int = LOG) -> list[bytes]:
-    return [entry.data for entry in driver.entries(log)]
 
 
 def ask(server: NatsServer, request: Callable[[JetStreamContext], Awaitable[A]]) -> A:
@@ -102,13 +103,6 @@ def stream_info(server: NatsServer, name: str) -> StreamInfo:
 
 def stored(server: NatsServer, name: str, sequence: int) -> bytes:
     return ask(server, lambda js: js.get_msg(name, sequence)).data or b""
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + ANSWER_SECONDS
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def ignore(_: object) -> None:
@@ -347,6 +341,29 @@ def test_a_log_that_was_lost_is_not_begun_anew(server: NatsServer, driver: JetSt
     assert driver.write(append(b"another log", log=log_id(1, 1))).error is None
 
 
+@pytest.mark.parametrize("kind", [Read, ListKeys])
+@pytest.mark.parametrize("lost", ["all", "a message"])
+def test_reads_of_what_was_lost_are_answered(
+    server: NatsServer, opened: ExitStack, kind: type[Read | ListKeys], lost: str
+) -> None:
+    # Of a stream that is no more, single messages are asked for in vain.
+    driver = JetStreamDriver(server.url, "t", answer_seconds_max=0.5)
+    opened.callback(lambda: driver.store.close())
+    for number in range(4):
+        driver.write(append(b"%d" % number))
+    # Where the log begins and ends stays known.
+    driver.reopen()
+    driver.read(Read(log=LOG, index=4))
+    if lost == "all":
+        ask(server, lambda js: js.delete_stream(LOG_STREAM))
+    else:
+        ask(server, lambda js: js.delete_msg(LOG_STREAM, 2))
+    operation = kind(log=LOG)
+    assert not driver.store.read(operation)
+    driver.settle(1)
+    assert code_of(operation.error) in ("store.corrupt", "store.unreachable")
+
+
 # Opening ---------------------------------------------------------------------------------------
 
 
@@ -442,6 +459,30 @@ def test_records_of_an_append_are_there_though_a_crash_kept_them_from_the_journa
     driver.write(PutRecords(records=[("a", b"3")]))
     driver.reopen()
     assert driver.read(GetRecords(keys=["a", "b"])).values == [b"3", None]
+
+
+def test_a_hole_in_what_a_crash_kept_from_the_journal_is_told(
+    server: NatsServer, driver: JetStreamDriver
+) -> None:
+    for number in range(3):
+        driver.write(with_records(b"%d" % number, a=b"%d" % number))
+    driver.store.close()
+    behind = JournalFrame(b"another", [], [(applied_key(LOG), INDEX.pack(0))])
+    ask(server, lambda js: js.publish("t-journal", encode(behind)))
+    ask(server, lambda js: js.delete_msg(LOG_STREAM, 2))
+    with pytest.raises(StoreError, match="is missing") as caught:
+        driver.store.open()
+    assert caught.value.code == "store.corrupt"
+
+
+def test_a_damaged_end_of_a_log_is_told(server: NatsServer, driver: JetStreamDriver) -> None:
+    driver.write(append(b"0"))
+    driver.store.close()
+    damaged = LogFrame(b"another", 1, [b"short"])
+    ask(server, lambda js: js.publish(LOG_STREAM, encode(damaged)))
+    driver.store.open()
+    for operation in (append(b"1"), Trim(log=LOG, before=1)):
+        assert code_of(driver.write(operation).error) == "store.corrupt"
 
 
 def test_the_journal_does_not_grow_with_what_is_replaced(

@@ -469,6 +469,25 @@ def test_forged_letters_and_those_to_others_are_dropped(monkeypatch: pytest.Monk
     lied_to(monkeypatch, test, (ResultCode.OK, EmptyResponse()))
 
 
+def test_an_inbox_that_is_registered_again_ends_for_who_had_it_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box = identity("box")
+    body = InboxBody(INNER, box.public_key, INNER, ALICE.public_key, b"message")
+    letter = InboxReceive(InboxMessage(body, sign_inbox_message(body, ALICE), []), False)
+
+    async def test(one: nextgraph.Client, wire: LyingWire) -> None:
+        before = await one.inboxes.register(INNER, box)
+        after = await one.inboxes.register(INNER, box)
+        assert [letter async for letter in before] == []
+        before.close()
+        wire.say(letter)
+        assert await anext(after) == letter
+
+    ok = (ResultCode.OK, EmptyResponse())
+    lied_to(monkeypatch, test, ok, ok)
+
+
 def test_a_commit_without_its_root_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     made = commit(b"another")
 

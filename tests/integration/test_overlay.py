@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -144,26 +144,37 @@ async def all_have(processes: list[Process], expected: list[bytes]) -> None:
                 await asyncio.sleep(0.2)
 
 
+def run_three(
+    directory: Path, test: Callable[[Process, Process, Process], Awaitable[None]]
+) -> None:
+    """Run a test with a tracker that stores, and two members."""
+
+    async def scenario() -> None:
+        with three(directory) as processes:
+            tracker, a, b = processes
+            await test(tracker, a, b)
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.long
 def test_a_killed_node_gets_what_it_missed_and_nothing_twice(tmp_path: Path) -> None:
     first = [b"first %d" % number for number in range(200)]
     meanwhile = [b"meanwhile %d" % number for number in range(200)]
     after = [b"after %d" % number for number in range(200)]
 
-    async def scenario() -> None:
-        with three(tmp_path) as processes:
-            tracker, a, b = processes
-            await push(a, *first)
-            await all_have(processes, first)
-            b.kill()
-            await push(a, *meanwhile)
-            await all_have([tracker, a], first + meanwhile)
-            b.start()
-            await all_have(processes, first + meanwhile)
-            await push(b, *after)
-            await all_have(processes, first + meanwhile + after)
+    async def test(tracker: Process, a: Process, b: Process) -> None:
+        await push(a, *first)
+        await all_have([tracker, a, b], first)
+        b.kill()
+        await push(a, *meanwhile)
+        await all_have([tracker, a], first + meanwhile)
+        b.start()
+        await all_have([tracker, a, b], first + meanwhile)
+        await push(b, *after)
+        await all_have([tracker, a, b], first + meanwhile + after)
 
-    asyncio.run(scenario())
+    run_three(tmp_path, test)
 
 
 @pytest.mark.long
@@ -171,13 +182,11 @@ def test_nodes_go_on_without_their_tracker(tmp_path: Path) -> None:
     first = [b"first %d" % number for number in range(100)]
     without = [b"without %d" % number for number in range(100)]
 
-    async def scenario() -> None:
-        with three(tmp_path) as processes:
-            tracker, a, b = processes
-            await push(a, *first)
-            await all_have(processes, first)
-            tracker.kill()
-            await push(a, *without)
-            await all_have([a, b], first + without)
+    async def test(tracker: Process, a: Process, b: Process) -> None:
+        await push(a, *first)
+        await all_have([tracker, a, b], first)
+        tracker.kill()
+        await push(a, *without)
+        await all_have([a, b], first + without)
 
-    asyncio.run(scenario())
+    run_three(tmp_path, test)

@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -268,9 +268,8 @@ def test_a_node_that_stops_and_comes_back_is_followed(tmp_path: Path) -> None:
                 await tab.until("document.querySelector('#state').textContent === 'ready'")
             await tab.until("!document.querySelector('#banner').hidden")
             await tab.until("document.querySelector('#state').textContent === 'not reached'")
-            with suppress(asyncio.CancelledError):
-                async with Node(replace(config, http=HttpListener(listen=address))):
-                    await tab.until("document.querySelector('#state').textContent === 'ready'")
-                    assert await tab.run("document.querySelector('#banner').hidden")
+            async with Node(replace(config, http=HttpListener(listen=address))):
+                await tab.until("document.querySelector('#state').textContent === 'ready'")
+                assert await tab.run("document.querySelector('#banner').hidden")
 
     asyncio.run(main())

@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from nodes import CLIENT, connect_to, node_config
 from rillnode.codecs.errors import ConfigError, TransportError
 from rillnode.node.config import ApiKeyTable, Config, HttpListener, MetricsTable, StreamrListener
+from rillnode.node.http import listener
 from rillnode.node.http.events import READERS_MAX
 from rillnode.node.http.listener import PATHS
 from rillnode.node.metrics import METRICS
@@ -55,6 +56,19 @@ async def document(session: aiohttp.ClientSession, path: str, **headers: str) ->
 async def refusal(session: aiohttp.ClientSession, path: str, **headers: str) -> tuple[int, str]:
     async with session.get(path, headers=headers) as answer:
         return answer.status, (await answer.json())["error"]
+
+
+async def ask(node: Node, line: str, rest: bytes) -> tuple[int, str]:
+    """Send what no library would, and read which refusal comes."""
+    host, _, port = node.addresses()["http"].rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"{line} HTTP/1.1\r\nHost: {host}\r\n".encode() + rest)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"Content-Length: (\d+)", head)
+    assert length is not None
+    document = json.loads(await reader.readexactly(int(length[1])))
+    writer.close()
+    return int(head.split()[1]), document["error"]
 
 
 async def events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Any]]:
@@ -276,6 +290,34 @@ def test_a_route_is_tried_hop_by_hop(tmp_path: Path) -> None:
     run(node_config(tmp_path), body)
 
 
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "code"),
+    [
+        ("Content-Length: 20", b'{"route"', 408, "http.slow"),
+        ("Content-Length: 5000", b" " * 5_000, 413, "http.too_large"),
+        ("Content-Length: 3\r\nContent-Encoding: gzip", b"abc", 400, "http.body"),
+        ("Content-Length: 2", b"[]", 400, "http.body"),
+    ],
+)
+def test_a_body_that_never_ends_or_is_none_is_answered(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    headers: str,
+    body: bytes,
+    status: int,
+    code: str,
+) -> None:
+    monkeypatch.setattr(listener, "BODY_SECONDS_MAX", 0.1 if status == 408 else SECONDS)
+
+    async def try_it(node: Node, session: aiohttp.ClientSession) -> None:
+        rest = f"Content-Type: application/json\r\n{headers}\r\n\r\n".encode() + body
+        assert await ask(node, "POST /v1/route", rest) == (status, code)
+        async with session.post("/v1/route", json={"route": "echo"}) as answer:
+            assert answer.status == 200, "who is slow keeps nobody else from trying a route"
+
+    run(node_config(tmp_path), try_it)
+
+
 def test_the_token_is_asked_for_where_there_is_data(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(TOKEN)
@@ -291,6 +333,8 @@ def test_the_token_is_asked_for_where_there_is_data(tmp_path: Path) -> None:
             async with session.request(method, path) as answer:
                 assert answer.status == 401, path
                 assert answer.headers["WWW-Authenticate"] == "Bearer"
+        no_text = await ask(node, "GET /v1/config", b"Authorization: Bearer \xff\xfe\r\n\r\n")
+        assert no_text == (401, "http.token")
         shown = await document(session, "/v1/streams/s/entries", Authorization=f"Bearer {TOKEN}")
         assert len(shown["entries"]) == 1
         assert (await document(session, "/v1/overview"))["entries"] == "token"

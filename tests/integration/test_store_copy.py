@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from nats_support import JetStreamDriver, NatsServer, needs_nats
+from nats_support import JetStreamDriver, NatsServer, needs_nats, running_nats
 from rillnode.actors.storage import (
     GetRecords,
     ListKeys,
@@ -30,7 +30,7 @@ from rillnode.actors.storage.copying import OnBytes, copy_store
 from rillnode.actors.storage.jetstream.copying import JetStreamCopy
 from rillnode.actors.storage.rocks_copy import RocksCopy
 from rillnode.codecs.errors import StoreError
-from store_support import RocksDriver, StoreDriver, append
+from store_support import CutError, RocksDriver, StoreDriver, append, cut_after
 
 pytestmark = needs_nats
 
@@ -38,16 +38,10 @@ KEY = SavedIndexKey("s", 0, "c")
 LOGS = [log_id(2, partition) for partition in range(4)]
 
 
-class CutError(Exception):
-    """Stands for the end of the process."""
-
-
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[NatsServer]:
-    server = NatsServer(tmp_path / "nats")
-    server.start()
-    yield server
-    server.kill()
+    with running_nats(tmp_path / "nats") as server:
+        yield server
 
 
 @pytest.fixture
@@ -183,17 +177,6 @@ def test_an_interrupted_copy_is_gone_on_with(
         found = RocksDriver(path)
         found.store.close()
     assert seen(found) == expected
-
-
-def cut_after(steps: int) -> Callable[[int], None]:
-    left = [steps]
-
-    def on_bytes(size: int) -> None:
-        left[0] -= 1
-        if not left[0]:
-            raise CutError
-
-    return on_bytes
 
 
 def test_a_later_run_takes_over_what_has_changed(

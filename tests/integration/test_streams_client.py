@@ -14,6 +14,7 @@ from rillnode.node.client import connect_blocking
 from rillnode.node.client.ranges import StreamsClient, streams_client
 from rillnode.node.config import GrantTable
 from rillnode.node.keyfiles import write_key
+from rillnode.node.pipeline.offsets import Range
 from rillnode.node.pipeline.probing import block_prober, positions_at
 from rillnode.node.pipeline.ranges import ClientOptions
 from rillnode.node.runtime import Node
@@ -49,7 +50,7 @@ def read_all(client: StreamsClient, stream: str, first: int, until: int) -> list
     items: list[bytes] = []
     index = first
     while index < until:
-        _, blocks = client.read(stream, 0, index, until, 1)
+        _, blocks = client.read(Range(stream, 0, index, until), 1)
         for block in blocks:
             items += items_of(block.value)[index - block.first_index :]
             index = block.next_index
@@ -102,10 +103,10 @@ def test_what_is_read_of_a_stream_made_anew_is_not_taken_for_what_was_planned(
         client.open("s", 1)
         client.push("s", 0, [b"a", b"b"])
         client.ends()
-        created_at = client.created()["s"]
-        assert client.read("s", 0, 0, 2, 1, created_at)[1]
+        part = Range("s", 0, 0, 2, created_at=client.created()["s"])
+        assert client.read(part, 1)[1]
         # Whatever stands under the name by then, it was created at another time.
-        assert client.read("s", 0, 0, 2, 1, created_at + 1) == (2, [])
+        assert client.read(part._replace(created_at=part.created_at + 1), 1) == (2, [])
         client.close()
 
     run_beside(tmp_path, work, "s")

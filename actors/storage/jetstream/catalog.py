@@ -2,12 +2,12 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rillnode.actors.storage.jetstream.frames import JournalFrame
 from rillnode.actors.storage.layout import RECORD_PREFIX
 
-ROW_BYTES = 8
+_ROW_BYTES: Final = 8
 """What a row counts for beside its key and value."""
 
 
@@ -74,7 +74,7 @@ class Catalog:
         if known is not None:
             self.live_bytes -= known.size
         else:
-            self.live_bytes += len(key) + ROW_BYTES
+            self.live_bytes += len(key) + _ROW_BYTES
             if self._sorted is not None:
                 insort(self._sorted, key)
         self.live_bytes += len(value)
@@ -85,7 +85,7 @@ class Catalog:
         row = self._rows.pop(key, None)
         if row is None:
             return
-        self.live_bytes -= len(key) + ROW_BYTES + row.size
+        self.live_bytes -= len(key) + _ROW_BYTES + row.size
         if self._sorted is not None:
             del self._sorted[bisect_left(self._sorted, key)]
 

@@ -8,6 +8,7 @@ takes `sync_interval: always`. A client is not told; the monitoring port is (`/v
 
 import asyncio
 import logging
+from typing import Final
 from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -21,10 +22,10 @@ from rillnode.codecs.limits import ENTRY_BYTES_MAX
 
 logger = logging.getLogger("rillnode.actors.storage")
 
-_MONITOR_SECONDS_MAX = 5.0
-_ANSWER_BYTES_MAX = 1_048_576
+_MONITOR_SECONDS_MAX: Final = 5.0
+_ANSWER_BYTES_MAX: Final = 1_048_576
 
-_REMEDY = (
+_REMEDY: Final = (
     "set `jetstream { sync_interval: always }` in the configuration of every server (2.10 or "
     "later; 2.10.23 or later recommended), or power them independently of each other"
 )

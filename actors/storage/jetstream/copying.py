@@ -6,32 +6,29 @@ from bisect import bisect_right
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
-from itertools import count
 from typing import Final
 
-from rillnode.actors.storage import StreamRecord
-from rillnode.actors.storage.copying import Change, Piece
+from rillnode.actors.storage import StreamRecord, logs_of
+from rillnode.actors.storage.copying import Piece
 from rillnode.actors.storage.jetstream.failures import too_large_error, unreachable_error
 from rillnode.actors.storage.jetstream.frames import (
     APPLIED_PREFIX,
     DROPPED_PREFIX,
     LOG_START_PREFIX,
+    TOKEN_BYTES,
     LogFrame,
     encode,
     log_start_key,
+    token_maker,
 )
 from rillnode.actors.storage.jetstream.gate import Gate
 from rillnode.actors.storage.jetstream.journal import Journal
-from rillnode.actors.storage.jetstream.log_reader import (
-    PurgedError,
-    blocks_of,
-)
+from rillnode.actors.storage.jetstream.log_reader import PurgedError, blocks_of
 from rillnode.actors.storage.jetstream.log_view import LogView
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
-from rillnode.actors.storage.jetstream.plan import logs_of
 from rillnode.actors.storage.jetstream.server import Server, UnansweredError, WrongLastSequenceError
 from rillnode.actors.storage.jetstream.store import JetStreamLogStore
-from rillnode.actors.storage.layout import LogState, split_key
+from rillnode.actors.storage.layout import Change, LogState, split_key
 from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body
 from rillnode.codecs.errors import StoreError
 
@@ -41,8 +38,6 @@ _OWN_PREFIXES: Final = (LOG_START_PREFIX, APPLIED_PREFIX, DROPPED_PREFIX)
 _PAST_ALL: Final = b"\xff"
 """No key begins so."""
 
-_TOKEN_BYTES: Final = 8
-
 
 class JetStreamCopy:
     """The rows and logs of a store on JetStream. It waits where the servers do not answer."""
@@ -50,12 +45,7 @@ class JetStreamCopy:
     def __init__(self, options: JetStreamOptions) -> None:
         self._server = Server(options, self._lost)
         self._gate = Gate(options, on_health=_ignore, on_shut=_ignore)
-        writer, numbers = os.urandom(_TOKEN_BYTES), count()
-
-        def token() -> bytes:
-            return writer + next(numbers).to_bytes(8, "big")
-
-        self._token = token
+        self._token = token_maker(os.urandom(TOKEN_BYTES))
         self._journal = Journal(self._server, self._gate, options, self._token)
         self._views: dict[int, LogView] = {}
 
@@ -169,7 +159,7 @@ class JetStreamCopy:
         """Remove the logs of a stream."""
         for log in logs_of(record.id, record.partitions):
             self._views.pop(log, None)
-            name = self._server.name_of(f"{log:016x}")
+            name = self._server.name_of_log(log)
             await self._gate.surely(partial(self._server.drop, name))
             await self._journal.write([(log_start_key(log), None)])
 

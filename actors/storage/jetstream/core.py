@@ -5,7 +5,6 @@ import logging
 from collections import deque
 from collections.abc import Coroutine
 from functools import partial
-from itertools import count
 from typing import Any, Final
 
 from rillnode.actors.storage import (
@@ -21,6 +20,7 @@ from rillnode.actors.storage import (
     StreamRecord,
     Trim,
     WriteOperation,
+    logs_of,
     removed_error,
     written_bytes,
 )
@@ -35,13 +35,14 @@ from rillnode.actors.storage.jetstream.frames import (
     LOG_START_PREFIX,
     JournalFrame,
     dropped_key,
+    token_maker,
 )
 from rillnode.actors.storage.jetstream.gate import Gate
 from rillnode.actors.storage.jetstream.journal import Journal
 from rillnode.actors.storage.jetstream.lookups import look_up
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.actors.storage.jetstream.partition import Partition, Parts
-from rillnode.actors.storage.jetstream.plan import JournalOperation, logs_of
+from rillnode.actors.storage.jetstream.plan import JournalOperation
 from rillnode.actors.storage.jetstream.server import Server, UnansweredError
 from rillnode.actors.storage.layout import COPY_KEY, LOG_KEY, NUMBER, LogState
 from rillnode.actors.storage.tail import TailCache
@@ -78,11 +79,7 @@ class Core:
         self._complete = complete
         self._server = Server(options, self._lost)
         self.gate = Gate(options, on_health=on_health, on_shut=self._refuse_waiting)
-        numbers = count()
-
-        def token() -> bytes:
-            return writer + next(numbers).to_bytes(8, "big")
-
+        token = token_maker(writer)
         self._partitions: dict[int, Partition] = {}
         self._following = Following(self._server, heard=self._heard, look=self._look)
         tell = self._following.tell
@@ -241,7 +238,7 @@ class Core:
         """Delete what JetStream holds of a removed stream; if it fails, after the next start."""
         try:
             for log in logs_of(stream_id, partitions):
-                await self._server.drop(self._server.name_of(f"{log:016x}"))
+                await self._server.drop(self._server.name_of_log(log))
             await self._journal.write([(dropped_key(stream_id), None)])
         except (StoreError, UnansweredError) as error:
             logger.warning("store_stream_not_dropped", extra={"reason": str(error)})
@@ -317,6 +314,10 @@ class Core:
             operation.error = StoreError("store.corrupt", str(error), retryable=False)
         except UnansweredError as error:
             operation.error = unreachable_error(str(error))
+        except Exception as error:
+            # Who asked would wait for ever.
+            logger.exception("read_failed")
+            operation.error = StoreError("store.failed", f"the read failed ({error!r})")
         self.reads_answered += 1
         self._finish(operation)
 

@@ -13,20 +13,18 @@ The journal's keys are those of `layout` in its `default` family, and these:
     "d" stream id u32  -> partitions of a removed stream that JetStream may still hold (u32)
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Final, TypeVar
 
 import msgspec
 
-from rillnode.actors.storage.layout import LOG_KEY, NUMBER
+from rillnode.actors.storage.layout import LOG_KEY, NUMBER, Change
 from rillnode.codecs.errors import StoreError
 
 LOG_START_PREFIX: Final = b"e"
 APPLIED_PREFIX: Final = b"a"
 DROPPED_PREFIX: Final = b"d"
-
-Change = tuple[bytes, bytes | None]
-"""A key and its new value; None removes it."""
 
 
 class LogFrame(msgspec.Struct, frozen=True, array_like=True):
@@ -75,7 +73,16 @@ class LogStart(msgspec.Struct, frozen=True, array_like=True):
 
 F = TypeVar("F", bound=LogFrame | JournalFrame | LogStart)
 
+TOKEN_BYTES: Final = 8
+"""What tells one writer from all others: random, new each time that a store is opened."""
+
 _encoder = msgspec.msgpack.Encoder()
+
+
+def token_maker(writer: bytes) -> Callable[[], bytes]:
+    """What makes the tokens of a writer, whose own bytes tell it from all others."""
+    numbers = count()
+    return lambda: writer + next(numbers).to_bytes(8, "big")
 
 
 def encode(frame: LogFrame | JournalFrame | LogStart) -> bytes:

@@ -20,7 +20,6 @@ from rillnode.actors.storage import SaveIndex, StreamRecord
 from rillnode.actors.storage.jetstream.catalog import Catalog, Row
 from rillnode.actors.storage.jetstream.failures import fenced_error, lost_error, too_large_error
 from rillnode.actors.storage.jetstream.frames import (
-    Change,
     JournalFrame,
     corrupt_error,
     decode,
@@ -35,7 +34,7 @@ from rillnode.actors.storage.jetstream.server import (
     UnansweredError,
     WrongLastSequenceError,
 )
-from rillnode.actors.storage.layout import saved_index_key
+from rillnode.actors.storage.layout import Change, saved_index_key
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")
@@ -150,7 +149,7 @@ class Journal:
         """
         work = _Work(what)
         try:
-            work.size = size_of(what) if isinstance(what, Sequence) else size_of_operation(what)
+            work.size = _size_of(what) if isinstance(what, Sequence) else size_of_operation(what)
             if work.size > self._server.room_bytes:
                 raise too_large_error(self._server.room_bytes)
         except StoreError as error:
@@ -337,6 +336,6 @@ def _stands_in(row: Row | None, sequence: int) -> bool:
     return row is not None and row.sequence == sequence
 
 
-def size_of(changes: Sequence[Change]) -> int:
+def _size_of(changes: Sequence[Change]) -> int:
     """What changes count for in a message."""
     return sum(len(key) + len(value or b"") + _CHANGE_BYTES for key, value in changes)

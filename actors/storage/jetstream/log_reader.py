@@ -92,6 +92,8 @@ class LogReader:
             yield sequence, frame
             if sequence == last:
                 self._remember(Place(frame.first_index, sequence))
+        if expected <= last:
+            raise PurgedError
 
     def decode(self, data: bytes) -> LogFrame:
         """Read a message.

@@ -5,8 +5,14 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from rillnode.actors.storage import ListKeys, Read
-from rillnode.actors.storage.jetstream.failures import lost_error
-from rillnode.actors.storage.jetstream.frames import LogFrame, LogStart, decode, log_start_key
+from rillnode.actors.storage.jetstream.failures import fenced_error, lost_error
+from rillnode.actors.storage.jetstream.frames import (
+    LogFrame,
+    LogStart,
+    corrupt_error,
+    decode,
+    log_start_key,
+)
 from rillnode.actors.storage.jetstream.journal import Journal
 from rillnode.actors.storage.jetstream.log_reader import (
     LogReader,
@@ -20,7 +26,7 @@ from rillnode.actors.storage.jetstream.plan import is_removed
 from rillnode.actors.storage.jetstream.server import Server
 from rillnode.actors.storage.layout import LogState, pairs_of, split_key
 from rillnode.codecs.entries import Block, decode_header, lengths_of
-from rillnode.codecs.errors import StoreError
+from rillnode.codecs.errors import CodecError, StoreError
 
 
 class LogView:
@@ -45,7 +51,7 @@ class LogView:
         self._server = server
         self._journal = journal
         self._on_read = on_read
-        self.name = server.name_of(f"{log:016x}")
+        self.name = server.name_of_log(log)
         self.start = LogStart()
         self.last = Place(0, 0)
         self._reader = LogReader(server, self.name)
@@ -89,12 +95,12 @@ class LogView:
         if found is not None:
             frame = self._reader.decode(found.data)
             last = Place(frame.first_index, found.sequence)
-            state = LogState(
-                start.first_index,
-                next_index_of(frame),
-                start.first_position,
-                next_position_of(frame),
-            )
+            try:
+                position = next_position_of(frame)
+            except CodecError as error:
+                raise corrupt_error(f"the stream {self.name}") from error
+            index = next_index_of(frame)
+            state = LogState(start.first_index, index, start.first_position, position)
         if state.next_index < max(self._state.next_index, start.first_index):
             raise lost_error(self.name)
         self._state, self.start, self.last = state, start, last
@@ -150,17 +156,14 @@ class LogView:
             UnansweredError: no answer came.
         """
         while True:
-            state = await self.state()
+            state, start = await self.state(), self.start
             operation.extent = state.extent()
             operation.blocks = []
             try:
                 await self._read(operation, state)
                 return
             except PurgedError:
-                # Another store may have trimmed it; else a message is missing.
-                await self._journal.catch_up()
-                if self._state is state:
-                    raise _hole_error(self.name, operation.index) from None
+                await self._check_trimmed(start, operation.index)
 
     async def _read(self, operation: Read, state: LogState) -> None:
         index = max(operation.index, state.first_index)
@@ -180,6 +183,20 @@ class LogView:
                 if size is None:
                     return
 
+    async def _check_trimmed(self, start: LogStart, index: int) -> None:
+        """Make sure that what is missing was trimmed by another store since the log began there.
+
+        Raises:
+            StoreError: a message is missing.
+            UnansweredError: no answer came.
+        """
+        await self._journal.catch_up()
+        if self.start is not start:
+            return
+        stored = self._journal.catalog.value(log_start_key(self._log))
+        if stored is None or decode(LogStart, stored, "the journal") == start:
+            raise _hole_error(self.name, index)
+
     async def list_keys(self, operation: ListKeys) -> None:
         """Answer a listing of secondary keys; the first one of a log reads all of it.
 
@@ -189,10 +206,12 @@ class LogView:
         """
         await self.state()
         while self._keys is None:
+            start = self.start
             try:
                 await self._load_keys()
             except PurgedError:
-                await self._journal.catch_up()
+                await self._check_trimmed(start, start.first_index)
+                await self.state()
         operation.pairs = pairs_of(operation, self._keys)
 
     async def _load_keys(self) -> None:
@@ -236,10 +255,20 @@ class LogView:
         return _block_of(frame, index)
 
     async def frames_after(self, sequence: int) -> AsyncGenerator[tuple[int, LogFrame], None]:
-        """The frames past a sequence, as far as they are kept and known; raises as `start_at`."""
-        first = max(self.start.sequence, sequence + 1)
-        async for found in self._reader.frames(first, self.last.sequence):
-            yield found
+        """The frames past a sequence, as far as they are kept and known; raises as `state`."""
+        while True:
+            start = self.start
+            first = max(start.sequence, sequence + 1)
+            try:
+                async for found in self._reader.frames(first, self.last.sequence):
+                    yield found
+                    sequence = found[0]
+                return
+            except PurgedError:
+                await self._check_trimmed(start, start.first_index)
+                if self.start is start:
+                    # Beyond all that is known of it.
+                    raise fenced_error("trimmed this log") from None
 
     async def frame_at(self, sequence: int) -> LogFrame | None:
         """The frame of a sequence past the last one known; None where there is none.

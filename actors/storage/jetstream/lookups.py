@@ -14,10 +14,10 @@ from rillnode.actors.storage import (
     LoadIndex,
     LogExtent,
     StreamRecord,
+    logs_of,
 )
 from rillnode.actors.storage.jetstream.catalog import prefix_end
 from rillnode.actors.storage.jetstream.journal import Journal
-from rillnode.actors.storage.jetstream.plan import logs_of
 from rillnode.actors.storage.layout import (
     INDEX,
     RECORD_PREFIX,

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from rillnode.actors.storage import Append
-from rillnode.actors.storage.jetstream.frames import Change, LogFrame
-from rillnode.actors.storage.layout import LogState, indexed_keys, record_key
+from rillnode.actors.storage.jetstream.frames import LogFrame
+from rillnode.actors.storage.layout import Change, LogState, indexed_keys, record_key
 from rillnode.codecs.entries import data_bytes, encode_block
 
 _BLOCK_BYTES: Final = 64

@@ -24,7 +24,6 @@ from rillnode.actors.storage.jetstream.failures import (
     unreachable_error,
 )
 from rillnode.actors.storage.jetstream.frames import (
-    Change,
     LogFrame,
     LogStart,
     applied_key,
@@ -41,7 +40,7 @@ from rillnode.actors.storage.jetstream.packing import pack, size_of_append
 from rillnode.actors.storage.jetstream.plan import check_not_removed, is_removed
 from rillnode.actors.storage.jetstream.server import Server, UnansweredError, WrongLastSequenceError
 from rillnode.actors.storage.jetstream.watches import Watches
-from rillnode.actors.storage.layout import INDEX, record_key
+from rillnode.actors.storage.layout import INDEX, Change, record_key
 from rillnode.actors.storage.retention import cut_index
 from rillnode.actors.storage.tail import TailCache
 from rillnode.actors.storage.watch import Watch

@@ -10,7 +10,6 @@ from rillnode.actors.storage import (
     RemoveStream,
     SaveIndex,
     StreamRecord,
-    log_id,
     removed_error,
 )
 from rillnode.actors.storage.jetstream.catalog import Catalog
@@ -18,7 +17,6 @@ from rillnode.actors.storage.jetstream.failures import fenced_error
 from rillnode.actors.storage.jetstream.frames import (
     APPLIED_PREFIX,
     LOG_START_PREFIX,
-    Change,
     JournalFrame,
     LogStart,
     decode,
@@ -29,6 +27,7 @@ from rillnode.actors.storage.layout import (
     INDEX,
     NEXT_STREAM_KEY,
     NUMBER,
+    Change,
     decode_record,
     encode_record,
     record_key,
@@ -42,8 +41,7 @@ from rillnode.actors.storage.stream_table import settled_record, unknown_stream
 
 JournalOperation = PutStream | RemoveStream | SaveIndex | PutRecord | PutRecords
 
-
-_CHANGE_BYTES: Final = 256
+_BESIDE_BYTES: Final = 256
 """What an operation counts for beside values: keys, MessagePack, what a stream has three of."""
 
 
@@ -161,15 +159,15 @@ def size_of_operation(operation: JournalOperation) -> int:
     match operation:
         case PutStream(record=record):
             utf8(record.name + record.owner)
-            return len(encode_record(record)) + 12 * len(record.name) + _CHANGE_BYTES
+            return len(encode_record(record)) + 12 * len(record.name) + _BESIDE_BYTES
         case SaveIndex(key=key):
-            return 4 * (len(key.stream) + len(key.client_id)) + _CHANGE_BYTES
+            return 4 * (len(key.stream) + len(key.client_id)) + _BESIDE_BYTES
         case PutRecord(key=name, value=value):
-            return 4 * len(name) + len(value or b"") + _CHANGE_BYTES
+            return 4 * len(name) + len(value or b"") + _BESIDE_BYTES
         case PutRecords(records=records):
-            return sum(4 * len(name) + len(value or b"") + _CHANGE_BYTES for name, value in records)
+            return sum(4 * len(name) + len(value or b"") + _BESIDE_BYTES for name, value in records)
         case RemoveStream(name=name):
-            return 16 * len(name) + _CHANGE_BYTES
+            return 16 * len(name) + _BESIDE_BYTES
 
 
 def is_removed(catalog: Catalog, log: int) -> bool:
@@ -188,8 +186,3 @@ def check_not_removed(catalog: Catalog, log: int) -> None:
     """
     if is_removed(catalog, log):
         raise removed_error(log >> 32)
-
-
-def logs_of(record_id: int, partitions: int) -> list[int]:
-    """The logs of a stream."""
-    return [log_id(record_id, partition) for partition in range(partitions)]

@@ -89,14 +89,13 @@ class Server:
         """The most that one message takes of ours: the server's limit without headers."""
         return self._client.max_payload - _HEADERS_BYTES_MAX
 
-    @property
-    def version(self) -> str:
-        """The version of the server that answers."""
-        return str(self._client.connected_server_version)
-
     def name_of(self, part: str) -> str:
         """The JetStream stream that holds a part of the store; its subject has the same name."""
         return f"{self._options.prefix}-{part}"
+
+    def name_of_log(self, log: int) -> str:
+        """The same for one log."""
+        return self.name_of(f"{log:016x}")
 
     async def connect(self) -> None:
         """Connect to the first server that answers, unless the connection stands.
@@ -217,7 +216,9 @@ class Server:
         return found
 
     async def scan(self, name: str, first: int, last: int) -> AsyncGenerator[Message, None]:
-        """The messages from one sequence to another, which must be there, in order.
+        """The messages from one sequence to another, in order; the last one must be there.
+
+        None come where there is no such stream any more.
 
         Raises:
             UnansweredError: they stopped coming.
@@ -238,7 +239,10 @@ class Server:
         subscribing = self._js.subscribe(
             name, stream=name, cb=take, ordered_consumer=True, config=config
         )
-        subscription = await self._answer(subscribing)
+        try:
+            subscription = await self._answer(subscribing)
+        except NotFoundError:
+            return
         wait_seconds = self._options.answer_seconds_max
         try:
             sequence = first - 1
@@ -255,14 +259,15 @@ class Server:
                 await subscription.unsubscribe()
 
     async def purge(self, name: str, before: int) -> None:
-        """Drop the messages below a sequence.
+        """Drop the messages below a sequence, if there are any.
 
         Raises:
             StoreError: the cluster refuses.
             UnansweredError: no answer came.
         """
         if before > 1:  # nats-server takes 1 for all of them
-            await self._answer(self._js.purge_stream(name, seq=before))
+            with suppress(NotFoundError):
+                await self._answer(self._js.purge_stream(name, seq=before))
 
     async def drop(self, name: str) -> None:
         """Delete a stream with all that it holds, if it is there.

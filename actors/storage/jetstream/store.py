@@ -26,6 +26,7 @@ from rillnode.actors.storage import (
     written_bytes,
 )
 from rillnode.actors.storage.jetstream.core import Core
+from rillnode.actors.storage.jetstream.frames import TOKEN_BYTES
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.actors.storage.tail import TailCache
 from rillnode.actors.storage.watch import Watch
@@ -34,8 +35,6 @@ from rillnode.codecs.errors import StoreError
 
 _READS_MAX: Final = 10_000
 """Reads that may wait."""
-
-_TOKEN_BYTES: Final = 8
 
 A = TypeVar("A")
 
@@ -175,7 +174,7 @@ class JetStreamLogStore:
             self._tail,
             complete=self._complete,
             on_health=self._on_health,
-            writer=self._entropy(_TOKEN_BYTES),
+            writer=self._entropy(TOKEN_BYTES),
         )
         return core, await core.open()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nats_support import JetStreamDriver, NatsServer, needs_nats
+from nats_support import JetStreamDriver, NatsServer, needs_nats, running_nats
 from store_support import MemoryDriver, RocksDriver, StoreDriver
 
 _prefixes = (f"t{number}" for number in count())
@@ -15,10 +15,8 @@ _prefixes = (f"t{number}" for number in count())
 @pytest.fixture(scope="session")
 def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A NATS server for tests that leave it running."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    yield server
-    server.kill()
+    with running_nats(tmp_path_factory.mktemp("nats")) as server:
+        yield server
 
 
 @pytest.fixture(params=["memory", "rocks", pytest.param("jetstream", marks=needs_nats)])

@@ -29,7 +29,7 @@ def test_a_shared_store_gives_no_index_twice(driver: StoreDriver) -> None:
     other.store.close()
 
 
-def test_a_power_cut_loses_nothing_where_the_store_says_so(driver: StoreDriver) -> None:
+def test_a_store_says_whether_a_power_cut_loses_nothing(driver: StoreDriver) -> None:
     # The servers of the tests sync every two minutes, as is their default.
     expected = not isinstance(driver, JetStreamDriver)
     assert (Capability.POWER_CUT in driver.store.capabilities) == expected

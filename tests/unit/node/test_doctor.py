@@ -128,6 +128,23 @@ def test_keys(config: Config) -> None:
     assert "chmod 600" in found["admin key"].text
 
 
+def test_what_this_user_may_not_look_at_is_a_finding(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = Path.stat
+
+    def refused(path: Path, **options: bool) -> os.stat_result:
+        if path.is_relative_to(config.data_dir):
+            raise PermissionError(13, "Permission denied")
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refused)
+    assert only(files.room(config)).text
+    found = list(files.keys(config))
+    assert {finding.state for finding in found} == {"fail"}
+    assert all("Permission denied" in finding.text for finding in found)
+
+
 # The verb ------------------------------------------------------------------------------------
 
 

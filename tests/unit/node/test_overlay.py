@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from core_support import Core, with_core
 from rillnode.actors.access import NODE_PRINCIPAL, Grant
 from rillnode.actors.peers.connection import PeerContext
@@ -55,6 +57,20 @@ def test_who_is_not_named_or_granted_reaches_nobody() -> None:
         assert not await reached(core, f"noise:{STRANGER}", stream)
         assert await reached(core, NODE_PRINCIPAL, b"overlay")
         assert not overlay.admits(STRANGER)
+        await overlay.close()
+
+    with_core(test)
+
+
+def test_a_tracker_that_changes_its_key_is_heard_with_either() -> None:
+    async def test(core: Core) -> None:
+        peer = PeerTable(name="t", noise="127.0.0.1:1", identity=f"{TRACKER},{FRIEND}")
+        overlay = Overlay(replace(CONFIG, peers=(peer,)), OWN, core.context.entropy)
+        overlay.start(core.context, context_of(core), "127.0.0.1:4100")
+        await core.settle()
+        assert await reached(core, f"noise:{TRACKER}", b"overlay")
+        assert await reached(core, f"noise:{FRIEND}", b"overlay")
+        assert not await reached(core, f"noise:{STRANGER}", b"overlay")
         await overlay.close()
 
     with_core(test)

@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
 from core_support import Core, Peer, with_core
 from rillnode.actors.access import Grant
+from rillnode.actors.overlay import resending
 from rillnode.actors.overlay.dialect import Dialect, decode, decode_wrapped
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.peers.connection import PeerContext
+from rillnode.actors.storage import Read, ReadOperation
 from rillnode.codecs import native
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.ockam.stream import CreateRequest, PushRequest
@@ -147,6 +151,67 @@ def test_what_a_node_has_missed_is_resent() -> None:
         )
         resent = [one.message for one in await node.say(part) if isinstance(one, UnicastMessage)]
         assert [one.id.timestamp for one in resent] == [2]
+        check_no_failures(core)
+
+    with_core(test)
+
+
+async def flood(node: Node, first: int, count: int) -> None:
+    """Say messages in several batches, which become as many blocks of the log."""
+    for begin in range(first, first + count, 250):
+        numbers = range(begin, min(begin + 250, first + count))
+        await node.say(*(broadcast(n, n - 1 if n > 1 else None) for n in numbers))
+
+
+async def resent_since(node: Node, since_ms: int) -> list[StreamMessage]:
+    request = ResendFromRequest(
+        stream_id="s", partition=0, from_ref=MessageRef(since_ms, 0), request_id="q"
+    )
+    return [one.message for one in await node.say(request) if isinstance(one, UnicastMessage)]
+
+
+def test_what_is_resent_names_what_it_follows_however_far_back_that_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resending, "READ_BYTES", 1)  # one block at a time
+
+    async def test(core: Core) -> None:
+        node, client = await started(core)
+        await client.ask("ST_S_0_s", PushRequest(1, b"1"))
+        await flood(node, 1, 1_250)
+        await client.ask("ST_S_0_s", PushRequest(2, b"2"))
+        await flood(node, 1_251, 1_250)
+        core.clock.advance(60.0)
+        await client.ask("ST_S_0_s", PushRequest(3, b"3"))
+        (resent,) = await resent_since(node, core.clock.now_ms())
+        assert resent.content == "3"
+        assert resent.previous == MessageRef(resent.id.timestamp, 1_251)
+        check_no_failures(core)
+
+    with_core(test)
+
+
+def test_a_log_of_others_messages_is_not_read_through_for_own_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(core: Core) -> None:
+        node, _ = await started(core)
+        await node.say(subscribe())
+        await flood(node, 1, 1_250)
+        core.clock.advance(60.0)
+        await node.say(broadcast(1_251, 1_250))
+        reads: list[Read] = []
+        read = core.store.read
+
+        def noted(operation: ReadOperation) -> bool:
+            reads.extend([operation] if isinstance(operation, Read) else [])
+            return read(operation)
+
+        monkeypatch.setattr(core.store, "read", noted)
+        (resent,) = await resent_since(node, core.clock.now_ms())
+        assert resent.id.timestamp == 1_251
+        assert max(one.until for one in reads if one.entries_max > 1) == 1_251
+        assert [one for one in reads if one.until <= 1_250] == []
         check_no_failures(core)
 
     with_core(test)

@@ -1,7 +1,6 @@
 """Copying stores: the rules, from one store on RocksDB into another."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,13 +22,9 @@ from rillnode.actors.storage.rocks_copy import RocksCopy
 from rillnode.actors.storage.tables import Changes, Tables, Tuning
 from rillnode.actors.storage.verify import verify_store
 from rillnode.codecs.errors import StoreError
-from store_support import LOG, RocksDriver, append
+from store_support import LOG, CutError, RocksDriver, append, cut_after
 
 KEY = SavedIndexKey("s", 0, "c")
-
-
-class CutError(Exception):
-    """Stands for the end of the process."""
 
 
 def keyed(*items: bytes, log: int = LOG, at: int = 0) -> Append:
@@ -155,17 +150,6 @@ def test_an_interrupted_copy_is_gone_on_with(filled: RocksDriver, tmp_path: Path
                 RocksCopy.source(tmp_path / "copy")
     assert rounds > 5
     assert_same(filled, tmp_path / "copy")
-
-
-def cut_after(steps: int) -> Callable[[int], None]:
-    left = [steps]
-
-    def on_bytes(size: int) -> None:
-        left[0] -= 1
-        if not left[0]:
-            raise CutError
-
-    return on_bytes
 
 
 def test_no_node_starts_on_a_copy_that_is_not_finished(filled: RocksDriver, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from rillnode.actors.storage import (
     SaveIndex,
     StoreHealth,
 )
+from rillnode.actors.storage.checkpoint import Checkpoint
 from rillnode.actors.storage.tables import Changes, Tables, Tuning
 from rillnode.codecs.errors import StoreError
 from store_support import ANSWER_SECONDS, LOG, SMALL, RocksDriver, append
@@ -101,6 +102,22 @@ def test_a_failed_group_is_answered_and_the_store_repairs_itself(
     kept = [b"refused"] if len(found) == 12 else []
     assert found == [*(b"%d" % number for number in range(10)), *kept, b"after"]
     assert after.first_index == len(found) - 1
+
+
+def test_a_sync_that_fails_before_a_checkpoint_is_repaired_as_any_other(
+    failing: FailingDriver, disk: Disk, tmp_path: Path
+) -> None:
+    failing.write(append(b"kept"))
+    disk.failing_syncs = [BROKEN]
+    operation = Checkpoint(path=tmp_path / "copy")
+    failing.store.checkpoint(operation)
+    failing.settle(1)
+    assert operation.error is not None
+    assert operation.error.code == "store.failed"
+    assert not operation.path.exists()
+    failing.wait_writable()
+    assert disk.opened == 2
+    assert [entry.data for entry in failing.entries()] == [b"kept"]
 
 
 def test_everything_waiting_is_refused_and_leaves_no_trace(

@@ -1,4 +1,4 @@
-"""Addresses of overlay nodes, and the choice of a tracker."""
+"""Addresses of overlay nodes."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.node_address import NodeAddress, parse_node_address
-from rillnode.codecs.streamr.tracker_choice import tracker_index
 
 IDENTITY = "0123456789abcdef" * 4
 
@@ -49,12 +48,3 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except CodecError:
         return
     assert str(address) == text
-
-
-@pytest.mark.parametrize(
-    ("key", "number"),
-    [("stream-1::0", 1), ("stream-1::1", 2), ("stream-2::0", 4), ("sandbox/test::5", 2)],
-)
-def test_the_tracker_is_the_one_that_released_nodes_choose(key: str, number: int) -> None:
-    """As streamr-client-protocol 8.0.5 chooses among four, numbered from 1."""
-    assert tracker_index(key, 4) == number - 1

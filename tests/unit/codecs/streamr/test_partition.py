@@ -15,6 +15,17 @@ def test_keys_spread_over_all_partitions() -> None:
     assert {partition_of(f"key-{n}", 8) for n in range(200)} == set(range(8))
 
 
+@pytest.mark.parametrize(
+    ("stream_id", "partition", "number"),
+    [("stream-1", 0, 1), ("stream-1", 1, 2), ("stream-2", 0, 4), ("sandbox/test", 5, 2)],
+)
+def test_the_tracker_is_the_one_that_released_nodes_choose(
+    stream_id: str, partition: int, number: int
+) -> None:
+    """As streamr-client-protocol 8.0.5 chooses among four, numbered from 1."""
+    assert tracker_of(stream_id, partition, 4) == number - 1
+
+
 def test_tracker_hash_counts_utf_16_units() -> None:
     # A character beyond the first plane is two units, as in Java: 0xd83d, 0xde00.
     units = [0xD83D, 0xDE00, *b"::0"]

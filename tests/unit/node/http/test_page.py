@@ -37,5 +37,5 @@ def test_tables_without_script_escape_what_they_show() -> None:
 
 def test_empty_tables_say_what_to_type() -> None:
     text = tables({})
-    assert "rillnode stream push" in text
+    assert "rillnode stream push sensors --create" in text
     assert "[[peer]]" in text

@@ -9,6 +9,7 @@ from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError, Tr
 from rillnode.node.pipeline.explaining import explain
 from rillnode.node.pipeline.job import main
 from rillnode.node.pipeline.job_config import JobConfig, load_job_config, save_job_config
+from rillnode.node.pipeline.offset import Offset
 from rillnode.node.pipeline.progress import Batch, report_of
 
 CONFIG = JobConfig(
@@ -89,8 +90,8 @@ def test_the_error_inside_sparks_error_is_the_one_that_is_told() -> None:
 
 
 def test_a_report_tells_what_was_written_and_what_waits() -> None:
-    start, end, latest = {("s", 0): 0}, {("s", 0): 50}, {("s", 0): 70, ("t", 0): 5}
-    batch = Batch(7, True, 0.5, start, end, latest)
+    latest = {("s", 0): 70, ("t", 0): 5}
+    batch = Batch(7, True, 0.5, Offset({("s", 0): 50}, {}), latest)
     assert report_of(batch, {"rows": 50, "data_bytes": 9}) == {
         "batch": 7,
         "state": "running",
@@ -100,5 +101,5 @@ def test_a_report_tells_what_was_written_and_what_waits() -> None:
         "rows_per_second": 100,
         "data_bytes": 9,
     }
-    idle = batch._replace(executed=False, end=latest)
+    idle = batch._replace(executed=False, end=Offset(latest, {}))
     assert report_of(idle, {}) == {"batch": 7, "state": "waiting", "rows_behind": 0}

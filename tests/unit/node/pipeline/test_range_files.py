@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pipeline_samples import make_block
 from rillnode.codecs.entries import Block, items_of
 from rillnode.codecs.errors import CodecError, ConfigError, RequestError
+from rillnode.node.pipeline.offsets import Range
 from rillnode.node.pipeline.range_files import (
     FilesClient,
     RangeFile,
@@ -44,7 +45,7 @@ def client(directory: Path, *patterns: str) -> FilesClient:
 def read(files: FilesClient, first: int, until: int) -> list[bytes]:
     items: list[bytes] = []
     while first < until:
-        start, found = files.read(*KEY, first, until, 1)
+        start, found = files.read(Range(*KEY, first, until), 1)
         assert start == first
         for block in found:
             items += items_of(block.value)[first - block.first_index :]
@@ -58,10 +59,10 @@ def test_ranges_come_out_as_they_went_in(tmp_path: Path) -> None:
     files = client(tmp_path)
     assert files.ends() == {KEY: (0, 9)}
     assert read(files, 0, 9) == [b"%d" % index for index in range(9)]
-    assert [block.first_index for block in files.read(*KEY, 4, 5, 1)[1]] == [3]
-    assert len(files.read(*KEY, 0, 5, 1_000_000)[1]) == 2
+    assert [block.first_index for block in files.read(Range(*KEY, 4, 5), 1)[1]] == [3]
+    assert len(files.read(Range(*KEY, 0, 5), 1_000_000)[1]) == 2
     with pytest.raises(RequestError, match="no file"):
-        files.read(*KEY, 9, 10, 1)
+        files.read(Range(*KEY, 9, 10), 1)
 
 
 def test_what_is_trimmed_is_a_range_without_entries(tmp_path: Path) -> None:
@@ -69,7 +70,7 @@ def test_what_is_trimmed_is_a_range_without_entries(tmp_path: Path) -> None:
     write(tmp_path, 7, 2)
     files = client(tmp_path)
     assert files.ends() == {KEY: (0, 9)}
-    assert files.read(*KEY, 2, 9, 1) == (7, [])
+    assert files.read(Range(*KEY, 2, 9), 1) == (7, [])
     assert read(files, 7, 9) == [b"7", b"8"]
 
 

@@ -63,7 +63,7 @@ def test_an_answer_with_a_hole_is_an_error(answer: str, monkeypatch: pytest.Monk
         sink.append("s", [b"%d" % at])
 
     def wrong(*arguments: object) -> tuple[int, list[Block]]:
-        _, blocks = FakeSink.read(sink, "s", 0, 0, 4, 1_000_000)
+        _, blocks = FakeSink.read(sink, Range("s", 0, 0, 4), 1_000_000)
         chosen = {"nothing": [], "later": blocks[1:], "hole": [blocks[0], *blocks[2:]]}[answer]
         return 0, chosen
 

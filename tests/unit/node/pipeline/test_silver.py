@@ -1,8 +1,6 @@
 """The silver query's reader and writer, as Spark calls them, without Spark."""
 
 import json
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -170,13 +168,13 @@ def test_files_of_a_batch_that_failed_are_removed(tmp_path: Path) -> None:
     assert not list(chain.silver.glob("*.parquet"))
 
 
-def test_an_event_is_told_by_what_it_says_and_one_without_a_name_by_when_it_came() -> None:
+def test_an_event_is_told_by_what_it_says_and_one_without_a_name_by_when_it_came(
+    tmp_path: Path,
+) -> None:
     def said(**row: Any) -> int:
         document = {"kind": "streamr", "received_at": 5, "event_id": "#0", **row}
         batch = pa.RecordBatch.from_pylist([document], schema=SILVER_SCHEMA)
-        directory = tempfile.mkdtemp()
-        (keys,) = write_candidates(directory, [batch])
-        shutil.rmtree(directory)
+        (keys,) = write_candidates(str(tmp_path), [batch])
         number: int = keys.column("_said").to_pylist()[0]
         return number
 
