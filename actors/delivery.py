@@ -23,6 +23,7 @@ class Origin:
         native: it speaks rillnode's own protocols too, and so can be told why it was refused.
         connection: its actor, which is sent `HANDLED` when `unhandled` falls to 0.
         unhandled: batches that workers have not handled yet.
+        awaited: whether the connection waits for that; else it is not told.
         reserved_bytes: bytes of answers that workers are preparing for it; its connection hands
             on nothing more while this is high.
         attached: actors that live no longer than the connection.
@@ -35,6 +36,7 @@ class Origin:
     native: bool
     connection: "Cell | None" = None
     unhandled: int = 0
+    awaited: bool = True
     reserved_bytes: int = 0
     attached: Cells = field(default_factory=Cells)
     carrier: "Origin | None" = None
@@ -43,7 +45,7 @@ class Origin:
     @property
     def congested(self) -> bool:
         """Whether the peer has much to take still of what was sent to it."""
-        link = self.account.link
+        link = (self.carrier or self).link
         return link is not None and link.buffered_bytes > LINK_BUFFER_HIGH_BYTES
 
     @property

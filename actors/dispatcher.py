@@ -22,8 +22,8 @@ from rillnode.actors.cell import EMPTY, GONE, Cell, Envelope
 from rillnode.actors.congestion import Congestion
 from rillnode.actors.dead_letters import DeadLetter, DeadLetters, Reason
 from rillnode.actors.failures import FAILURES, record_failure
-from rillnode.actors.kinds import ActorKind, ActorStats
-from rillnode.actors.lifecycle import Lifecycle, Start
+from rillnode.actors.kinds import TURN_USUAL_SECONDS, ActorKind, ActorStats
+from rillnode.actors.lifecycle import Finish, Lifecycle, Start
 from rillnode.actors.outside import Outside, Reply
 from rillnode.actors.supervision import Supervision
 from rillnode.actors.thespian_api import status_of
@@ -33,6 +33,9 @@ logger = logging.getLogger("rillnode.actors.system")
 
 PUMP_MESSAGES_MAX: Final = 1_024
 """Messages handled before the loop gets its turn, however fast they are."""
+
+
+_FINISH: Final = Finish()
 
 
 class Receiver(Protocol):
@@ -87,6 +90,7 @@ class Dispatcher:
         self._congestion = Congestion(self.post)
         self._supervision = Supervision(self)
         self._ready: deque[Cell] = deque()
+        self._finishing: list[Cell] = []
         self._call_soon = call_soon
         self._slice_seconds = slice_seconds
         self._pump_called = False
@@ -161,15 +165,32 @@ class Dispatcher:
 
     # Turns -----------------------------------------------------------------------------------
 
+    def finish_later(self, cell: Cell) -> None:
+        """Call a worker's `finish` at the end of this pump, before the loop goes on.
+
+        For what its turns gather and is cheaper done once. Only ever called from such a turn.
+        """
+        self._finishing.append(cell)
+
     def _pump(self) -> None:
         try:
             self._run_turns()
+            if self._finishing:
+                self._finish()
         finally:
-            if self._ready:
+            if self._ready or self._finishing:
                 self._call_soon(self._pump)
             else:
                 self._pump_called = False
                 self._idle()
+
+    def _finish(self) -> None:
+        finishing, self._finishing = self._finishing, []
+        for cell in finishing:
+            try:
+                self._control(cell, _FINISH, None)
+            except FAILURES as error:
+                self._supervision.recover(cell, _FINISH, None, error)
 
     def _idle(self) -> None:
         """No actor has anything to do."""
@@ -177,6 +198,7 @@ class Dispatcher:
     def _run_turns(self) -> None:
         ready, jams = self._ready, self._congestion.jams
         control, monotonic = self._control, self.timing.monotonic
+        usual = TURN_USUAL_SECONDS
         before = monotonic()
         deadline = before + self._slice_seconds
         quota = PUMP_MESSAGES_MAX
@@ -196,6 +218,7 @@ class Dispatcher:
             if instance is None:
                 instance = self._receiver(cell)
             pending = iter(batch)
+            begun = before
             for message, sender in pending:
                 try:
                     if isinstance(message, ActorSystemMessage) and control(cell, message, sender):
@@ -217,7 +240,13 @@ class Dispatcher:
                 if now >= deadline:
                     break
             else:
-                cell.kind.handled += len(batch)
+                kind = cell.kind  # the first message may have shown which it is
+                kind.handled += len(batch)
+                kind.turns += 1
+                spent = before - begun
+                kind.turn_seconds += spent
+                if spent > usual:
+                    kind.took_long(spent)
                 if cell.active is False:
                     cell.active = True
                 if jams and cell in jams:
@@ -225,6 +254,7 @@ class Dispatcher:
                 continue
             self._end_turn(cell, batch, pending)
             before = monotonic()
+            cell.kind.took(before - begun)
 
     def _receiver(self, cell: Cell) -> Receiver:
         return _Unborn(self.life, cell) if cell.instance is None else cell.instance
@@ -269,6 +299,10 @@ class Dispatcher:
                 self.life.terminate(cell, recursive=message.isRecursive)
             case Start():
                 self.life.instance_of(cell)
+            case Finish():
+                worker: Any = cell.instance
+                if worker is not None:
+                    worker.finish()
             case Thespian_StatusReq():
                 self.post(sender, status_of(cell, self.timing.monotonic()), cell)
             case _:

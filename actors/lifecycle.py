@@ -20,6 +20,10 @@ class Start(ActorSystemMessage):
     """A spawned cell's first message: its instance is made. Actors never see it."""
 
 
+class Finish(ActorSystemMessage):
+    """Time for `Worker.finish`, once more after it has failed. Actors never see it."""
+
+
 class Lifecycle:
     """All cells of one system.
 

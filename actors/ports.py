@@ -3,7 +3,7 @@
 Transports satisfy them by shape and `node/` injects them; an actor imports neither.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from rillnode.codecs.errors import RillnodeError
@@ -119,6 +119,36 @@ class Dialer(Protocol):
         self, events: LinkEvents, on_failure: Callable[[RillnodeError], None], /
     ) -> Dialling:
         """Begin to open a link; `events.link_opened` or `on_failure` follows, once, later."""
+        ...
+
+
+class Span(Protocol):
+    """One piece of work that is under way; any thread."""
+
+    @property
+    def context(self) -> str:
+        """Its W3C trace context (`traceparent`), for who goes on with the work elsewhere."""
+        ...
+
+    def end(self, attributes: Mapping[str, str | int], error: str = "") -> None:
+        """The work has ended, well or with an error code; only the first call counts."""
+        ...
+
+
+class Tracer(Protocol):
+    """Takes spans; any thread."""
+
+    def begin(
+        self, operation: str, destination: str, *, parents: Sequence[Span | str] = ()
+    ) -> Span:
+        """Begin a span `<operation> <destination>`.
+
+        Args:
+            operation: what is done, such as `push`.
+            destination: the stream or address that it is done with.
+            parents: spans or trace contexts that the work belongs to: it is a child of the first,
+                and linked to the others. None: it begins a trace.
+        """
         ...
 
 

@@ -37,6 +37,7 @@ class Router:
         self._table: dict[bytes, Cell] = {}
         self._resolvers: list[tuple[bytes, Resolve]] = []
         self._guards: list[tuple[bytes, Admits]] = []
+        self._guarded: tuple[bytes, ...] = ()
         self._transports: dict[int, Resolve] = {}
         self.undelivered: Counter[str] = Counter()
 
@@ -62,6 +63,7 @@ class Router:
         the answer, its place or its time whether there is an actor.
         """
         self._guards.append((prefix, admits))
+        self._guarded = tuple(prefix for prefix, _ in self._guards)
 
     def register_transport(self, kind: int, resolve: Resolve) -> None:
         """Let `resolve` find the actor for each address of type `kind`, which is not local.
@@ -134,20 +136,26 @@ class Router:
         if address is None:
             self.undeliverable("no_address", delivery)
             return
-        if address.type == LOCAL:
-            for prefix, admits in self._guards:
-                if address.value.startswith(prefix) and not admits(address.value, origin):
-                    self.undeliverable("refused", delivery)
-                    return
-            cell = self._table.get(address.value) or self._resolve(address.value, origin)
+        kind, value = address
+        if kind == LOCAL:
+            if value.startswith(self._guarded) and not self._admits(value, origin):
+                self.undeliverable("refused", delivery)
+                return
+            cell = self._table.get(value) or self._resolve(value, origin)
         else:
-            resolve = self._transports.get(address.type)
-            cell = None if resolve is None else resolve(address.value, origin)
+            resolve = self._transports.get(kind)
+            cell = None if resolve is None else resolve(value, origin)
         if cell is not None:
-            origin.account.unhandled += delivery.tracked
+            if delivery.tracked:
+                origin.account.unhandled += 1
             self._system.post(cell, delivery)
         else:
             self.undeliverable("unknown_address", delivery)
+
+    def _admits(self, address: bytes, origin: Origin) -> bool:
+        return all(
+            admits(address, origin) for prefix, admits in self._guards if address.startswith(prefix)
+        )
 
     def _resolve(self, address: bytes, origin: Origin) -> Cell | None:
         for prefix, resolve in self._resolvers:

@@ -35,6 +35,7 @@ State = Literal[
     "paused",
     "stopping",
     "stopped",
+    "external",
 ]
 
 
@@ -66,6 +67,7 @@ class SinkJob:
         launch: starts the process.
         issue_key: makes a new key, puts it where the job reads it, returns its principal.
         access: where keys are lent the sink's principal.
+        external: somebody else starts the process; only its keys are looked after here.
         on_exit: told of the process's end, with its code.
     """
 
@@ -78,6 +80,7 @@ class SinkJob:
         access: Access,
         status: SinkStatus,
         on_exit: Callable[[int], None],
+        external: bool = False,
     ) -> None:
         self.principal = f"sink/{sink}"
         self._sink = sink
@@ -89,10 +92,14 @@ class SinkJob:
         self._process: JobProcess | None = None
         self._keys: list[str] = []
         self._stopping = False
+        self._external = external
         self._halted = False
 
     def start(self) -> None:
         """Start the process unless it runs, or was stopped, paused or parked."""
+        if self._external:
+            self._status.state = "external"
+            return
         if self._stopping or self._halted or self._process is not None:
             return
         self._process = self._launch(self._sink, {}, self._on_exit)

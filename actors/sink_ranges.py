@@ -45,7 +45,12 @@ class SinkRanges:
                 job planned the range.
             reader: gets the completed operation, for `answer`.
         """
-        if record is None or request.partition >= record.partitions:
+        # A request may be about what another node has told of, and this one not heard of yet.
+        if (
+            record is None
+            or request.partition >= record.partitions
+            or request.created_at > record.created_at
+        ):
             error = RequestError("stream.unknown", "Not a partition of this sink", retryable=True)
             self._reply(origin, return_route, failed(request.request_id, error))
             return
@@ -72,8 +77,6 @@ class SinkRanges:
         extent = operation.extent
         if operation.error is not None:
             payload = failed(request.request_id, operation.error)
-        elif request.created_at != WHICHEVER and extent.next_index <= request.index:
-            payload = _gone(request)
         else:
             payload = native.encode_blocks(
                 request.request_id, extent.first_index, extent.next_index, operation.blocks
@@ -82,9 +85,5 @@ class SinkRanges:
 
 
 def _gone(request: native.SinkReadRequest) -> bytes:
-    """The answer where the stream that is meant was removed: all of the range is lost.
-
-    A log that ends before a range is that of a removed stream, because only what is durable is
-    planned.
-    """
+    """The answer where the stream that is meant was removed: all of the range is lost."""
     return native.encode_blocks(request.request_id, request.until, request.until, [])

@@ -21,7 +21,14 @@ from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.ports import JobLauncher
 from rillnode.actors.sink_job import SinkJob, SinkStatus
 from rillnode.actors.sink_ranges import SinkRanges
-from rillnode.actors.storage import ListStreams, Read, SavedIndexKey, StreamRecord, log_id
+from rillnode.actors.storage import (
+    Capability,
+    ListStreams,
+    Read,
+    SavedIndexKey,
+    StreamRecord,
+    log_id,
+)
 from rillnode.actors.streams.answers import failed, invalid_request
 from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.holds import Holds
@@ -53,11 +60,13 @@ class SinkSettings:
         streams: patterns of stream names.
         hold_bytes_max: uncommitted bytes that retention keeps for it; beyond, the oldest go and
             the table gets a row that says which.
+        external: somebody else starts the job.
     """
 
     name: str
     streams: Sequence[str]
     hold_bytes_max: int
+    external: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +157,7 @@ class SparkSinkActor(Worker):
             issue_key=ports.issue_key,
             access=ports.access,
             status=status,
+            external=settings.external,
             on_exit=lambda code: self.system.post(self.address, _Exited(self._job, code)),
         )
         self._principal = self._job.principal
@@ -155,6 +165,7 @@ class SparkSinkActor(Worker):
         self._hold = ports.holds.add(settings.name)
         self._records: dict[str, StreamRecord] = {}
         self._ranges = SinkRanges(context.store, self._reply)
+        self._shared = Capability.SHARED in context.store.capabilities
         ports.access.revoke(self._principal)
         for pattern in settings.streams:
             grant = Grant(who=self._principal, streams=pattern, may=frozenset({"pull"}))
@@ -263,9 +274,10 @@ class SparkSinkActor(Worker):
             for partition, extent in enumerate(extents):
                 log = log_id(record.id, partition)
                 committed = self._hold.committed.get(log)
-                if committed is None:
-                    # All that is there is held, until it is known what was committed before.
-                    committed = self._hold.committed[log] = extent.first_index
+                if committed is None or self._shared:
+                    # All that is there is held, until it is known what was committed before; the
+                    # job may also commit at another node.
+                    committed = self._hold.committed.setdefault(log, extent.first_index)
                     key = SavedIndexKey(record.name, partition, self._principal)
                     ask = AskPosition(key, self.address)
                     self.system.post(self._ports.index_service, ask)
@@ -349,6 +361,10 @@ class SparkSinkActor(Worker):
     def _control(
         self, origin: Origin, return_route: Route, request: native.SinkControlRequest
     ) -> None:
+        if self._settings.external:
+            error = RequestError("sink.external", "Somebody else starts this job: stop it there")
+            self._reply(origin, return_route, failed(request.request_id, error))
+            return
         if request.run:
             self._job.resume()
         else:

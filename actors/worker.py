@@ -30,6 +30,7 @@ class Worker(Actor):
             the actor exits. Except after `stop` the failed message is tried once more; then it
             goes back to its sender in a PoisonMessage.
         restarts_max: restarts within `restart_window_seconds` after which a failure stops it.
+        stands_for: the class that it is counted as; None: itself.
         idle_seconds: how long without a message before the instance is given up, while its
             address stays; None for never. It goes after one to two such periods.
     """
@@ -39,6 +40,7 @@ class Worker(Actor):
     restarts_max: ClassVar[int] = 5
     restart_window_seconds: ClassVar[float] = 60.0
     idle_seconds: ClassVar[float | None] = None
+    stands_for: ClassVar[type[Actor] | None] = None
 
     _myRef: "Cell"
 
@@ -68,6 +70,9 @@ class Worker(Actor):
         """
         raise NotImplementedError
 
+    def finish(self) -> None:
+        """Do what turns have gathered: called once at the end of a pump after `finish_later`."""
+
     def stopped(self) -> None:
         """The instance is given up for good: at the actor's exit, or before a restart."""
 
@@ -79,6 +84,11 @@ class Worker(Actor):
         """Send `message` to itself after `seconds`, unless cancelled; the timer keeps it awake."""
         return self.system.wake_after(self._myRef, seconds, message)
 
+    def finish_later(self) -> None:
+        """Have `finish` called when the actors that have something to do had their turns."""
+        cell = self._myRef
+        cell.base.finish_later(cell)
+
     def send(self, targetAddr: ActorAddress, msg: Any) -> None:
         """Send a message from this actor."""
         cell = self._myRef
@@ -88,8 +98,8 @@ class Worker(Actor):
         """Thespian's entry to `handle`; a connection learns when all it handed on is handled."""
         self.handle(msg, sender)
         if type(msg) is Delivery and msg.tracked:
-            origin = msg.origin.account
+            origin = msg.origin.carrier or msg.origin
             if origin.unhandled > 0:
                 origin.unhandled -= 1
-                if not origin.unhandled and origin.connection is not None:
+                if not origin.unhandled and origin.awaited and origin.connection is not None:
                     self.system.post(origin.connection, HANDLED)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.markup import escape
 
-from benchmarks import machine, workloads
+from benchmarks import jetstream, machine, workloads
 from benchmarks.fanout import fan_out
 from benchmarks.figures import Figures, show
 from benchmarks.profile import profile, show_profile
@@ -34,6 +34,12 @@ _WORKLOADS: Final = {
     "w6": ("kill -9 under full load", workloads.crash),
 }
 
+_APART: Final = {
+    jetstream.CASE: ("a node on NATS JetStream beside nats-py", jetstream.jetstream),
+    jetstream.CASE_NODES: ("several nodes on NATS JetStream", jetstream.jetstream_nodes),
+}
+"""Cases that run only where they are asked for."""
+
 _PARTS: Final = {
     "actors": "the actor system alone",
     "floods": "latency of good clients while a listener is flooded with useless connections",
@@ -42,6 +48,7 @@ _PARTS: Final = {
     "simulation": "seeds and copies a second, beside other simulators",
     "spark": "node to Delta table, beside Spark's own file source",
     "store": "the store alone",
+    "store_copy": "a large store moved to JetStream and back",
     "streamr_resend": "resends from a stream of a million messages to a Streamr client",
 }
 """Benchmarks with a command line of their own: `python -m benchmarks.<name>`."""
@@ -49,6 +56,7 @@ _PARTS: Final = {
 
 def _arguments() -> argparse.Namespace:
     cases = {name: title for name, (title, _) in _WORKLOADS.items()}
+    cases |= {name: title for name, (title, _) in _APART.items()}
     cases["profile"] = "where the node's time goes under w1, 1 KiB"
     cases |= {name: text for name, text in _PARTS.items() if _part(name).exists()}
     parser = argparse.ArgumentParser(
@@ -105,7 +113,7 @@ def main() -> None:
                 profiles.append(profile(directory, window=arguments.window))
                 show_profile(profiles[-1], console)
             else:
-                title, run = _WORKLOADS[case]
+                title, run = {**_WORKLOADS, **_APART}[case]
                 run(_settings(arguments, directory), figures)
                 show(figures, case, f"{case}: {title}", console)
         for note in figures.notes:

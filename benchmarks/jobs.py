@@ -7,11 +7,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A running server, as a load generator sees it.
 
     Attributes:
-        kind: whose protocol it speaks: rillnode, redis, nats, or fanout for WebSockets.
+        kind: whose protocol it speaks: rillnode, redis, nats, natspy for NATS by its own client, or
+            fanout for WebSockets.
         pid: the server's process, for its processor time.
         ca_file: certificate authority to check it against; "": no TLS.
         key_file: rillnode: the client's key.
         node_identity: rillnode: whom to expect.
+        replicas: natspy: servers that keep each stream.
     """
 
     kind: str
@@ -20,6 +22,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     ca_file: str = ""
     key_file: str = ""
     node_identity: str = ""
+    replicas: int = 1
 
 
 class PushJob(msgspec.Struct, frozen=True, kw_only=True, tag="push"):
@@ -27,6 +30,20 @@ class PushJob(msgspec.Struct, frozen=True, kw_only=True, tag="push"):
 
     endpoint: Endpoint
     stream: str
+    message_bytes: int
+    window: int
+    seconds: float
+
+
+class SpreadJob(msgspec.Struct, frozen=True, kw_only=True, tag="spread"):
+    """Push to all partitions of a stream with `window` messages of each unconfirmed.
+
+    The phases are pushing has begun, so many seconds more.
+    """
+
+    endpoint: Endpoint
+    stream: str
+    partitions: int
     message_bytes: int
     window: int
     seconds: float
@@ -120,7 +137,17 @@ class CheckJob(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
     confirms_files: list[str]
 
 
-Job = PushJob | FillJob | ReplayJob | FanoutJob | StreamsJob | LinksJob | CrashJob | CheckJob
+Job = (
+    PushJob
+    | SpreadJob
+    | FillJob
+    | ReplayJob
+    | FanoutJob
+    | StreamsJob
+    | LinksJob
+    | CrashJob
+    | CheckJob
+)
 
 Result = dict[str, float]
 """What a phase of a job measured, by name; every name ends in its unit."""

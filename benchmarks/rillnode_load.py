@@ -2,10 +2,11 @@
 
 import asyncio
 import random
+import statistics
 from array import array
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
-from itertools import cycle, islice
+from itertools import cycle, islice, pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Final
@@ -19,6 +20,7 @@ from benchmarks.jobs import (
     PushJob,
     ReplayJob,
     Result,
+    SpreadJob,
     StreamsJob,
 )
 from benchmarks.measure import Meter, NumberedPayloads, Reading, payloads
@@ -246,3 +248,46 @@ async def _connect(endpoint: Endpoint, *, reconnect: bool = True) -> Client:
         node_identity=endpoint.node_identity,
         reconnect=reconnect,
     )
+
+
+async def spread(job: SpreadJob) -> AsyncGenerator[Result]:
+    """All partitions of a stream at once: how much is confirmed, and the longest pause of any."""
+    async with await _connect(job.endpoint) as client:
+        stream = await client.stream(job.stream, partitions=job.partitions)
+        end = asyncio.Event()
+        pushing = [
+            asyncio.create_task(_push_on(stream, partition, job, end))
+            for partition in range(job.partitions)
+        ]
+        await asyncio.sleep(0.5)
+        yield {}
+        begin = perf_counter()
+        await asyncio.sleep(job.seconds)
+        seconds = perf_counter() - begin
+        end.set()
+        confirms = [[at for at in times if at >= begin] for times in await asyncio.gather(*pushing)]
+        pauses = [max(b - a for a, b in pairwise([begin, *times])) for times in confirms]
+        yield {
+            "confirmed_per_second": sum(map(len, confirms)) / seconds,
+            "longest_pause_ms": max(pauses) * 1e3,
+            "median_of_longest_pauses_ms": statistics.median(pauses) * 1e3,
+        }
+
+
+async def _push_on(
+    stream: Stream, partition: int, job: SpreadJob, end: asyncio.Event
+) -> list[float]:
+    """Push to one partition until the end; return when each message was confirmed."""
+    messages = cycle(payloads(job.message_bytes, 64))
+    times = [perf_counter()]
+    unconfirmed: deque[asyncio.Future[int]] = deque()
+    while not end.is_set():
+        while len(unconfirmed) < job.window:
+            unconfirmed.append(stream.push_nowait(next(messages), partition=partition))
+        await unconfirmed[0]
+        now = perf_counter()
+        while unconfirmed and unconfirmed[0].done():
+            unconfirmed.popleft().result()
+            times.append(now)
+    await asyncio.gather(*unconfirmed)
+    return times

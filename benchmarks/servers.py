@@ -35,13 +35,17 @@ Start = Callable[[Path], AbstractContextManager[Server]]
 
 @contextmanager
 def start_rillnode(
-    directory: Path, *, program: tuple[str, ...] = ("-m", "rillnode")
+    directory: Path,
+    *,
+    program: tuple[str, ...] = ("-m", "rillnode"),
+    settings: tuple[str, ...] = (),
 ) -> Generator[Server]:
     """Run a node as `rillnode init` and `rillnode run` make it, with ports of its own.
 
     Args:
         directory: where it is or will be.
         program: how Python is told to run the command line.
+        settings: more of the configuration, `key=value` each.
     """
     home, ports_file = directory / "node", directory / "ports.json"
     if not home.exists():
@@ -52,6 +56,7 @@ def start_rillnode(
     arguments = (
         "run", "-c", str(home / "node.toml"), "--ports-file", str(ports_file),
         "--set", "noise.listen=127.0.0.1:0", "--set", "http.enabled=false",
+        *(word for setting in settings for word in ("--set", setting)),
     )  # fmt: skip
     with Process([sys.executable, *program, *arguments], directory / "node.log") as process:
         while not ports_file.exists():
@@ -87,7 +92,7 @@ def start_redis(directory: Path, *, sync: str, tls: bool) -> Generator[Server]:
             "tls-cert-file": str(files.certificate), "tls-key-file": str(files.key),
         }  # fmt: skip
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    with Process([_program("redis-server"), *words], directory / "redis.log") as process:
+    with Process([program_path("redis-server"), *words], directory / "redis.log") as process:
         process.wait_for_port(port)
         endpoint = Endpoint(kind="redis", port=port, pid=process.pid, ca_file=authority)
         yield Server(process, data, endpoint)
@@ -109,7 +114,9 @@ def start_nats(directory: Path, *, sync: str = "", tls: bool = False) -> Generat
     config.write_text(
         f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{data}" {interval} }}\n{secure}\n'
     )
-    with Process([_program("nats-server"), "-c", str(config)], directory / "nats.log") as process:
+    with Process(
+        [program_path("nats-server"), "-c", str(config)], directory / "nats.log"
+    ) as process:
         process.wait_for_port(port)
         endpoint = Endpoint(kind="nats", port=port, pid=process.pid, ca_file=authority)
         yield Server(process, data, endpoint)
@@ -146,12 +153,13 @@ def missing(name: str) -> str:
 def version(program: str) -> tuple[int, ...]:
     """A peer's version; empty where it is not installed."""
     try:
-        shown = subprocess.run([_program(program), "--version"], capture_output=True, text=True)
+        shown = subprocess.run([program_path(program), "--version"], capture_output=True, text=True)
     except FileNotFoundError:
         return ()
     match = re.search(r"v=?(\d+)\.(\d+)\.(\d+)", shown.stdout)
     return tuple(map(int, match.groups())) if match else ()
 
 
-def _program(name: str) -> str:
+def program_path(name: str) -> str:
+    """Where a peer's program is; its bare name where it is not installed."""
     return shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin") or name

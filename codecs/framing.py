@@ -259,9 +259,9 @@ def with_lengths(size: struct.Struct, messages: Sequence[bytes], message_bytes_m
     Raises:
         CodecError: as `checked_lengths` does.
     """
+    if len(messages) == 1 and 0 < (length := len(messages[0])) <= message_bytes_max:
+        return size.pack(length) + messages[0]
     lengths = checked_lengths(messages, message_bytes_max)
-    if len(lengths) == 1:
-        return size.pack(lengths[0]) + messages[0]
     return b"".join(chain.from_iterable(zip(map(size.pack, lengths), messages, strict=True)))
 
 

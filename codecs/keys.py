@@ -4,14 +4,22 @@ A key file holds the seed as 64 hex digits; an identity is shown as the 64 hex d
 public key. Reading and writing files is not done here.
 """
 
+from functools import lru_cache
+from typing import Final
+
 from nacl.exceptions import BadSignatureError, CryptoError
 from nacl.signing import SigningKey, VerifyKey
 
 from rillnode.codecs.errors import CodecError, ConfigError
+from rillnode.codecs.noise_handshake import KeyPair, key_pair
 
 SEED_BYTES = 32
 PUBLIC_KEY_BYTES = 32
 SIGNATURE_BYTES = 64
+
+_FORMS_KEPT: Final = 4_096
+"""X25519 forms of public keys that are remembered: peers come again, and a mapping takes as long
+as a signature does."""
 
 
 class Identity:
@@ -22,12 +30,13 @@ class Identity:
         x25519_private: the secret in X25519 form, 32 bytes: Noise's static key.
     """
 
-    __slots__ = ("_signing_key", "public_key", "x25519_private")
+    __slots__ = ("_noise_static", "_signing_key", "public_key", "x25519_private")
 
     def __init__(self, signing_key: SigningKey) -> None:
         self._signing_key = signing_key
         self.public_key = bytes(signing_key.verify_key)
         self.x25519_private = bytes(signing_key.to_curve25519_private_key())
+        self._noise_static: KeyPair | None = None
 
     @classmethod
     def from_seed(cls, seed: bytes) -> "Identity":
@@ -60,6 +69,13 @@ class Identity:
     def public_hex(self) -> str:
         """The identity, as people and configurations name it."""
         return self.public_key.hex()
+
+    @property
+    def noise_static(self) -> KeyPair:
+        """`x25519_private` and its public half as handshakes take them; made once."""
+        if self._noise_static is None:
+            self._noise_static = key_pair(self.x25519_private)
+        return self._noise_static
 
     def sign(self, message: bytes) -> bytes:
         """Sign `message`: 64 bytes."""
@@ -109,6 +125,7 @@ def verify(public_key: bytes, message: bytes, signature: bytes) -> bool:
     return True
 
 
+@lru_cache(_FORMS_KEPT)
 def x25519_form(public_key: bytes) -> bytes:
     """Map an Ed25519 public key to its X25519 form.
 

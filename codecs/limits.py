@@ -302,8 +302,8 @@ LINK_BUFFER_BYTES_MAX: Final = 67_108_864
 """Outgoing bytes of one link above which it is closed at once."""
 
 UNFINISHED_BYTES_MAX: Final = 268_435_456
-"""Bytes of messages that are not whole yet, of all links of one listener. Own choice: 64 of the
-largest messages."""
+"""Bytes of messages that are not whole yet, of all links of one listener, and of requests to it.
+Own choice: 64 of the largest messages."""
 
 STORE_PENDING_HIGH_BYTES: Final = 67_108_864
 """Unsynced appends above which links stop being read."""

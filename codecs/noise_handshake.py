@@ -16,6 +16,15 @@ from rillnode.codecs.errors import HandshakeError
 
 DH_BYTES: Final = 32
 
+KeyPair = KeyPair25519
+"""A Curve25519 key with its public half."""
+
+
+def key_pair(private: bytes) -> KeyPair:
+    """Make the pair of a private key of 32 bytes; it takes as long as a key exchange."""
+    pair: KeyPair = KeyPair25519.from_private_bytes(private)
+    return pair
+
 
 class NoiseHandshake:
     """One side of one handshake over Curve25519; of no use after an error.
@@ -35,19 +44,21 @@ class NoiseHandshake:
         *,
         initiator: bool,
         prologue: bytes,
-        static: bytes,
+        static: bytes | KeyPair,
         remote_static: bytes | None = None,
         ephemeral: bytes | None = None,
     ) -> None:
         """Prepare the handshake called `name`, such as `Noise_XX_25519_AESGCM_SHA256`.
 
-        `static` and `ephemeral` are private keys; only tests with fixed bytes give the latter.
+        `static` and `ephemeral` are private keys; only tests with fixed bytes give the latter. Who
+        has many handshakes gives the static key's pair.
         `remote_static` is the responder's public key, for an initiator that must know it (XK).
         """
         protocol = NoiseProtocol(name.encode(), noise_backend)
         protocol.initiator = initiator
         protocol.prologue = prologue
-        pair = protocol.keypairs["s"] = KeyPair25519.from_private_bytes(static)
+        pair = key_pair(static) if isinstance(static, bytes) else static
+        protocol.keypairs["s"] = pair
         if remote_static is not None:
             protocol.keypairs["rs"] = KeyPair25519.from_public_bytes(remote_static)
         protocol.validate()

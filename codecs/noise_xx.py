@@ -79,7 +79,7 @@ class Local(NamedTuple):
             _NAMES[suite],
             initiator=initiator,
             prologue=_preamble(suite),
-            static=self.identity.x25519_private,
+            static=self.identity.noise_static,
             ephemeral=self.ephemeral,
         )
 

@@ -36,6 +36,7 @@ _OTHERS: Final = {
     "ockam.key",
     "sink.spark",
     "streamr.apikey",
+    "telemetry.enabled",
 }
 # Families whose codes reach their error class by way of a variable.
 _INDIRECT: Final = {"address", "listen", "peer"}
@@ -63,6 +64,7 @@ _MEANINGS: Final = {
     "client.url": "the address is not of the form that the client takes",
     "config.conflict": "two settings do not go together",
     "config.connection": "it is not said which node to talk to, or how",
+    "config.extra": "a setting needs an extra that is not installed; the text says which",
     "config.file": "the file cannot be found, read or written",
     "config.missing": "a setting that others need is missing",
     "config.syntax": "a setting or file that is no TOML, or not UTF-8",
@@ -104,6 +106,7 @@ _MEANINGS: Final = {
     "spark.checkpoint": "a query's checkpoint is damaged, or another query's",
     "spark.log": "a table has changed in a way that its readers cannot follow",
     "spark.option": "an option of the format is missing, or has a value that it cannot have",
+    "spark.store": "an object store cannot keep two writers of a table apart",
     "spark.table": "the table is not one that this query can go on with",
     "store.busy": "too much waits to be written or read already",
     "store.corrupt": "an entry of the store is missing or damaged",

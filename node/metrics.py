@@ -6,6 +6,7 @@ without bound: streams are capped by `[metrics] streams_max`, codes and classes 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -18,6 +19,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 import rillnode
+from rillnode.actors.kinds import TURN_BOUNDS
 from rillnode.actors.storage import logs_of
 from rillnode.node.http.streams import Listed
 from rillnode.node.observation import Observation
@@ -95,8 +97,21 @@ METRICS: Final = (
         "rillnode_actor_slowest_handle_seconds", "gauge", ("actor",),
         "The longest that one message took since the start.",
     ),
+    Described(
+        "rillnode_actor_handle_seconds", "histogram", ("actor",),
+        "Time of one turn of an actor: all messages that waited for it, up to the pump's slice.",
+    ),
     Described("rillnode_store_writable", "gauge", (), "1 while the store takes writes."),
     Described("rillnode_store_pending_bytes", "gauge", (), "Bytes submitted, not yet durable."),
+    Described("rillnode_store_nodes", "gauge", (), "Nodes that share the store, this one too."),
+    Described(
+        "rillnode_store_forwarded_appends_total", "counter", ("direction",),
+        "Appends that another node wrote for this one (out), or this one for others (in).",
+    ),
+    Described(
+        "rillnode_store_hand_overs_total", "counter", (),
+        "Times that a partition in use here got another owner.",
+    ),
     Described("rillnode_peer_links", "gauge", ("peer",), "Links open to a configured peer."),
     Described(
         "rillnode_spark_batches_total", "counter", ("sink",), "Batches that a sink has committed."
@@ -120,6 +135,9 @@ _OF_LINKS: Final = (
 )
 
 Sample = tuple[Sequence[str], float]
+
+Distribution = tuple[str, Sequence[float], Sequence[int], float]
+"""A label, upper bounds, how many values are within each and above all, and the values' sum."""
 
 
 class NodeMetrics(Collector):
@@ -147,7 +165,7 @@ class NodeMetrics(Collector):
         values |= {**self._actors(), **self._sinks()}
         for one in METRICS:
             if one.kind == "histogram":
-                yield self._handshakes(one)
+                yield self._histogram(one)
                 continue
             family = CounterMetricFamily if one.kind == "counter" else GaugeMetricFamily
             metric = family(one.name, one.text, labels=one.labels)
@@ -160,6 +178,7 @@ class NodeMetrics(Collector):
         totals = node.totals()
         status = node.parts.brokers.status()
         configured = {table.name for table in node.config.peers}
+        sharing = node.sharing
         counted = {**status, "ockam_channel": node.parts.channels.status()}
         return {
             "rillnode_build_info": [((rillnode.__version__,), 1)],
@@ -179,6 +198,12 @@ class NodeMetrics(Collector):
             ],
             "rillnode_store_writable": [((), node.health.writable)],
             "rillnode_store_pending_bytes": [((), node.store.pending_bytes)],
+            "rillnode_store_nodes": [((), 1 if sharing is None else len(sharing.nodes))],
+            "rillnode_store_forwarded_appends_total": [
+                (("in",), 0 if sharing is None else sharing.taken),
+                (("out",), 0 if sharing is None else sharing.handed),
+            ],
+            "rillnode_store_hand_overs_total": [((), 0 if sharing is None else sharing.hand_overs)],
             "rillnode_peer_links": [
                 ((name,), peer["links"])
                 for name, peer in node.parts.peers.statuses().items()
@@ -208,8 +233,20 @@ class NodeMetrics(Collector):
                 add("link_failures_total", (code, name), count)
         return {name: list(found.get(name, {}).items()) for name in _OF_LINKS}
 
-    def _handshakes(self, described: Described) -> HistogramMetricFamily:
+    def _histogram(self, described: Described) -> HistogramMetricFamily:
         metric = HistogramMetricFamily(described.name, described.text, labels=described.labels)
+        of_turns = described.name == "rillnode_actor_handle_seconds"
+        for label, bounds, counts, total in self._turns() if of_turns else self._handshakes():
+            below = accumulate(counts)
+            limits = map(str, (*bounds, "+Inf"))
+            metric.add_metric((label,), list(zip(limits, below, strict=True)), total)
+        return metric
+
+    def _turns(self) -> Iterator[Distribution]:
+        for name, kind in self._node.system.stats().items():
+            yield name, TURN_BOUNDS, kind.turns, kind.turn_seconds
+
+    def _handshakes(self) -> Iterator[Distribution]:
         merged: dict[str, Histogram] = {}
         for group in self._node.groups():
             one = group.handshakes
@@ -217,13 +254,7 @@ class NodeMetrics(Collector):
             total.counts = [a + b for a, b in zip(total.counts, one.counts, strict=True)]
             total.total += one.total
         for transport, one in merged.items():
-            below = 0
-            buckets: list[tuple[str, float]] = []
-            for bound, count in zip((*one.bounds, "+Inf"), one.counts, strict=True):
-                below += count
-                buckets.append((str(bound), below))
-            metric.add_metric((transport,), buckets, one.total)
-        return metric
+            yield transport, one.bounds, one.counts, one.total
 
     def _streams(self) -> dict[str, list[Sample]]:
         listed, subscribers = self._listed, self._node.subscribers

@@ -11,6 +11,7 @@ import rillnode
 from rillnode.actors.peers.connection import PeerContext
 from rillnode.actors.router import Router
 from rillnode.actors.storage import LogStore, StoreHealth
+from rillnode.actors.storage.watch import SharedStore, Sharing
 from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.subscribers import Subscribers
 from rillnode.actors.system import AsyncioSystemBase
@@ -104,6 +105,11 @@ class Observation:
             if listener.group is not None:
                 yield listener.group
         yield from self.parts.peers.groups()
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """The nodes that share the store's logs; None where the node has them alone."""
+        return self.store.sharing() if isinstance(self.store, SharedStore) else None
 
     def totals(self) -> Totals:
         """What the node did since its start."""
@@ -202,6 +208,7 @@ class Observation:
                 "writable": self.health.writable,
                 "reason": self.health.reason,
                 "pending_bytes": self.store.pending_bytes,
+                "sharing": _sharing_document(self.sharing),
             },
             "undelivered": dict(self.router.undelivered),
             "actors": msgspec.to_builtins(self.system.stats()),
@@ -215,3 +222,14 @@ class Observation:
     def status_document(self) -> bytes:
         """`status`, as JSON text."""
         return msgspec.json.encode(self.status())
+
+
+def _sharing_document(sharing: Sharing | None) -> dict[str, Any] | None:
+    if sharing is None:
+        return None
+    return {
+        "nodes": [asdict(node) for node in sharing.nodes],
+        "handed_appends": sharing.handed,
+        "taken_appends": sharing.taken,
+        "hand_overs": sharing.hand_overs,
+    }

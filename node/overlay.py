@@ -16,6 +16,8 @@ from rillnode.actors.overlay.context import (
     OverlaySettings,
     claim_of,
     identity_in,
+    is_known,
+    verbs_of,
 )
 from rillnode.actors.overlay.member import MemberActor
 from rillnode.actors.overlay.stream_keys import parse_overlay_address
@@ -186,7 +188,7 @@ class Overlay:
 
     def _knows(self, streams: StreamContext, _: bytes, origin: Origin) -> bool:
         """Trackers listen to whom any grant names."""
-        return origin.principal == NODE_PRINCIPAL or streams.access.known(origin.principal)
+        return origin.principal == NODE_PRINCIPAL or is_known(streams.access, origin)
 
     def _admits(self, streams: StreamContext, address: bytes, origin: Origin) -> bool:
         """Trackers speak to the member, and to the neighbours actors whom they have named.
@@ -209,7 +211,7 @@ class Overlay:
         elif self.admits(identity):
             return True
         name = (parse_overlay_address(address) or ("",))[0]
-        return {"push", "subscribe"} <= streams.access.verbs(principal, name)
+        return {"push", "subscribe"} <= verbs_of(streams.access, origin, name)
 
     @cached_property
     def _tracker_identities(self) -> frozenset[str]:

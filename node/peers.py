@@ -150,8 +150,9 @@ class Peers:
 
     def _spawn(self, address: ListenAddress, settings: PeerSettings, speaks: str) -> Cell:
         status = self._statuses[settings.name] = PeerStatus(str(address), speaks)
+        actor = self._context.peer_actor or PeerActor
         cell = self._context.system.spawn(
-            partial(PeerActor, self._context, settings, status), name=settings.name
+            partial(actor, self._context, settings, status), name=settings.name
         )
         self._cells[address] = cell
         return cell

@@ -13,9 +13,8 @@ from rillnode.actors.access import NODE_PRINCIPAL, Access
 from rillnode.actors.backup import ADDRESS as BACKUP_ADDRESS
 from rillnode.actors.backup import BackupActor
 from rillnode.actors.peers.connection import ConnectionEvents, Drain, PeerContext
-from rillnode.actors.ports import Clock, Entropy
+from rillnode.actors.ports import Clock, Entropy, Tracer
 from rillnode.actors.quotas import Quotas
-from rillnode.actors.router import Router
 from rillnode.actors.services.catalog import spawn_services
 from rillnode.actors.status import ADDRESS as STATUS_ADDRESS
 from rillnode.actors.status import StatusActor
@@ -26,6 +25,7 @@ from rillnode.actors.storage import (
 )
 from rillnode.actors.streams import index_service, service
 from rillnode.actors.streams.context import ADDRESS_PREFIX, StreamContext, StreamRemoved
+from rillnode.actors.streams.following import RecordFollower
 from rillnode.actors.streams.holds import Holds
 from rillnode.actors.streams.resolving import stream_guard, stream_resolver
 from rillnode.actors.streams.retention import RetentionActor
@@ -50,6 +50,7 @@ from rillnode.node.peers import Peers
 from rillnode.node.reloading import Reloading, ensure_streams
 from rillnode.node.sinks import Sinks
 from rillnode.node.stores import MakeStore, store_maker
+from rillnode.node.telemetry import telemetry
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.memory import connect_memory
@@ -69,6 +70,7 @@ class Node:
         clock: another clock than the machine's.
         entropy: another source of random bytes than the machine's.
         identity: another identity than the one in the key file, which is not looked for then.
+        tracer: takes the spans of what the node does; default: what `[telemetry]` says.
 
     Attributes:
         client: a client in this process, without a socket, that may do everything.
@@ -84,14 +86,16 @@ class Node:
         clock: Clock | None = None,
         entropy: Entropy = os.urandom,
         identity: Identity | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         check_config(config)
         self.config = config
-        self._make_store = make_store or store_maker(config)
         self._given_clock = clock
         self._entropy = entropy
+        self._tracer = tracer
         self._access = Access(table.grant() for table in config.grants)
         self._identity = identity or _identity_of(config, entropy)
+        self._make_store = make_store or store_maker(config, self.identity)
         self._links: dict[str, Listening] = {}
         self._http: WebServer | None = None
         self._dialled = Peers(config, self._identity)
@@ -141,15 +145,16 @@ class Node:
         Raises:
             RillnodeError: the store cannot be opened, or an address cannot be bound.
         """
+        traced = self._telemetry = telemetry(self.config, self._tracer)
         self._observed.state = "starting"
         loop = asyncio.get_running_loop()
         self._clock = self._given_clock or SystemClock(loop)
         self._system = AsyncioSystemBase(clock=self._clock, loop=loop)
         self._actors = ActorSystem(systemBase=self._system, transientUnique=True)
-        self._router = Router(self._system)
+        self._router = traced.router(self._system)
         quotas = [table.quota for table in self.config.quotas]
         self._quotas = Quotas(quotas, self._clock)
-        self._store = self._make_store(self._complete, self._on_health)
+        self._store = self._make_store(traced.complete(self._complete), self._on_health)
         self._observed.begin(self._system, self._router, self._store)
         try:
             if self.config.http.enabled:
@@ -195,6 +200,7 @@ class Node:
         await asyncio.to_thread(self._store.close)
         if self._http is not None:
             await self._http.close()
+        await self._telemetry.close()
         self._observed.state = "stopped"
         logger.info("node_stopped", extra={"node": self.config.name})
 
@@ -230,11 +236,13 @@ class Node:
 
     def _spawn(self) -> None:
         system, router = self._system, self._router
-        context = self._context = StreamContext(
+        context = StreamContext(
             system, router, self._store, self._access, self._clock, self._entropy, self._quotas,
             self._brokers.pushed_keys,
         )  # fmt: skip
-        self._peers = PeerContext(system, router, self._store, self._access, self._entropy)
+        context = self._context = self._telemetry.streams(context)
+        peers = PeerContext(system, router, self._store, self._access, self._entropy)
+        self._peers = self._telemetry.peers(peers)
         self._observed.spawned(context, self._peers)
         self._holds = Holds()
         retention = system.spawn(partial(RetentionActor, context, self._holds))
@@ -248,6 +256,7 @@ class Node:
 
         rules = StreamRules(table.rule for table in self.config.streams)
         streams = system.spawn(partial(service.StreamService, context, on_stream, rules))
+        system.spawn(partial(RecordFollower, context, on_stream))
         self._brokers.start(context, streams, rules, on_stream)
         self._indexes = system.spawn(partial(index_service.IndexService, context))
         status = system.spawn(
@@ -315,6 +324,7 @@ class Node:
             access=self._access,
             holds=self._holds,
             index_service=self._indexes,
+            actor=self._telemetry.sink_actor,
         )
 
     # The store's threads ---------------------------------------------------------------------
@@ -334,6 +344,11 @@ class Node:
             logger.error("store_not_writable", extra={"reason": health.reason})
 
     # What there is to see --------------------------------------------------------------------
+
+    @property
+    def observed(self) -> Observation:
+        """How its parts are, for who shows them."""
+        return self._observed
 
     def addresses(self) -> dict[str, str]:
         """The bound listeners, as `host:port`."""

@@ -15,6 +15,7 @@ from rillnode.actors.spark_sink import SinkPorts, SinkSettings, SparkSinkActor, 
 from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.holds import Holds
 from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
 from rillnode.codecs.keys import Identity
 from rillnode.node.config import FilesSink, SparkSink
 from rillnode.node.keyfiles import read_key
@@ -42,16 +43,20 @@ class Sinks:
         access: Access,
         holds: Holds,
         index_service: Cell,
+        actor: Callable[..., Worker] = SparkSinkActor,
     ) -> None:
         """Spawn an actor for each sink; it starts its job."""
         ports = SinkPorts(launch, self._issue_key, access, holds, index_service)
         for name, table in self._tables.items():
             settings = SinkSettings(
-                name=name, streams=table.streams, hold_bytes_max=table.hold_bytes_max
+                name=name,
+                streams=table.streams,
+                hold_bytes_max=table.hold_bytes_max,
+                external=isinstance(table, SparkSink) and table.external,
             )
             status = self._statuses[name] = SinkStatus()
             self._cells[name] = context.system.spawn(
-                partial(SparkSinkActor, context, settings, ports, status)
+                partial(actor, context, settings, ports, status)
             )
 
     async def stop(self, post: Callable[[Cell, object], None]) -> None:

@@ -16,14 +16,14 @@ MakeStore = Callable[[Complete, OnHealth], LogStore]
 """Makes a node's store out of whom it tells of completed work and of its health."""
 
 
-def store_maker(config: Config) -> MakeStore:
-    """What makes the configured store.
+def store_maker(config: Config, identity: str) -> MakeStore:
+    """What makes the configured store of a node with this identity.
 
     Raises:
         ConfigError: it needs an extra that is not installed.
     """
     if config.store.engine == "jetstream":
-        return _jetstream(config.store)
+        return _jetstream(config, identity)
 
     def make(complete: Complete, on_health: OnHealth) -> LogStore:
         return RocksLogStore(config.store_dir, complete=complete, on_health=on_health)
@@ -31,12 +31,14 @@ def store_maker(config: Config) -> MakeStore:
     return make
 
 
-def _jetstream(table: StoreTable) -> MakeStore:
-    options = jetstream_options(table)
+def _jetstream(config: Config, identity: str) -> MakeStore:
+    options = jetstream_options(config.store)
     from rillnode.actors.storage.jetstream.store import JetStreamLogStore
 
     def make(complete: Complete, on_health: OnHealth) -> LogStore:
-        return JetStreamLogStore(options, complete=complete, on_health=on_health)
+        return JetStreamLogStore(
+            options, complete=complete, on_health=on_health, identity=identity, name=config.name
+        )
 
     return make
 

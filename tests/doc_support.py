@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 COMMAND_SECONDS = 120
 START_SECONDS = 60
+BANNER = "...\nrillnode ...: ...\n...\n"
+"""What a node prints once it takes work, after lines of its log."""
+
 _FENCE = re.compile(r"^```(\w*) ?(\S*)$")
 _JSON_LOG = re.compile(r"^\{.*\}$")
 
@@ -93,7 +96,7 @@ class Runner:
     """
 
     def __init__(self, directory: Path, seconds_max: float = COMMAND_SECONDS) -> None:
-        self._directory = directory
+        self.directory = self._directory = directory
         self._seconds_max = seconds_max
         # Pages name the examples as who stands in a clone does.
         for folder in ("configs", "examples"):
@@ -113,8 +116,12 @@ class Runner:
             "RILLNODE__HTTP__LISTEN": f"127.0.0.1:{http}",
         }
 
-    def run(self, page: Path) -> None:
+    def run(self, page: Path, wanted: Callable[[Block], bool] = lambda _: True) -> None:
         """Run every block that can run.
+
+        Args:
+            page: the document.
+            wanted: whether a block of shell commands is run.
 
         Raises:
             AssertionError: a block failed or printed something else; the text names its line.
@@ -131,6 +138,9 @@ class Runner:
             elif block.language == "console":
                 for command in commands(block):
                     self._command(command, where)
+            elif block.language == "sh":
+                if wanted(block):
+                    self._shell(block, where)
             elif block.title:
                 (self._directory / block.title).write_text(block.text, encoding="utf-8")
         if pending is not None:
@@ -138,7 +148,7 @@ class Runner:
 
     def command(self, text: str) -> None:
         """Run one command, whatever it prints."""
-        self._command(Command(text, "...\n"), text)
+        self._command(Command(text, BANNER if text.startswith("rillnode run") else "...\n"), text)
 
     def close(self) -> None:
         """Stop the node, which must drain and exit with 0."""
@@ -189,6 +199,21 @@ class Runner:
             f"{where}: {text}: exit code {done.returncode}:\n{printed}"
         )
         assert matches(output, printed), f"{where}: {text}: printed\n{printed}"
+
+    def _shell(self, block: Block, where: str) -> None:
+        """Run commands in one shell; what they print is not shown, so it is not compared."""
+        lines = block.text.replace("\\\n", " ").splitlines()
+        starts = [line for line in lines if line.startswith("rillnode run")]
+        if starts:
+            self.close()  # the node before is stopped first, as the page says
+        script = "\n".join(line for line in lines if line not in starts)
+        done = self._process(["bash", "-euo", "pipefail", "-c", self._local(script)])
+        assert done.returncode == 0, (
+            f"{where}: exit code {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
+        assert lines[len(lines) - len(starts) :] == starts, f"{where}: a node is started last"
+        for line in starts:
+            self._start(self._local(line), BANNER, where)
 
     def _process(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

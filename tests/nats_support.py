@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -30,35 +30,49 @@ needs_nats = pytest.mark.skipif(
 class NatsServer:
     """One server process; it keeps its port and its data over restarts.
 
+    Args:
+        directory: of its configuration, log and data.
+        settings: more lines of its configuration.
+        host: where it listens.
+        command: what starts it, where it is to run elsewhere.
+
     Attributes:
         port: where clients connect.
         url: the same with the protocol.
         monitor: URL of its monitoring.
     """
 
-    def __init__(self, directory: Path, *settings: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *settings: str,
+        host: str = "127.0.0.1",
+        command: Sequence[str] = (),
+    ) -> None:
         self.port, monitoring = _free_port(), _free_port()
         directory.mkdir(parents=True, exist_ok=True)
         self._config = directory / "nats.conf"
         lines = [
-            f"listen: 127.0.0.1:{self.port}",
-            f"http: 127.0.0.1:{monitoring}",
+            f"listen: {host}:{self.port}",
+            f"http: {host}:{monitoring}",
             "max_payload: 8388608",
             f"jetstream {{ store_dir: {json.dumps(str(directory / 'data'))} }}",
             *settings,
         ]
         self._config.write_text("\n".join(lines) + "\n")
         self._log = directory / "nats.log"
+        self._host = host
+        self._command = command
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = f"nats://127.0.0.1:{self.port}"
-        self.monitor = f"http://127.0.0.1:{monitoring}"
+        self.url = f"nats://{host}:{self.port}"
+        self.monitor = f"http://{host}:{monitoring}"
 
     def start(self) -> None:
         """Start, and wait until clients are answered."""
         assert NATS_SERVER is not None
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [NATS_SERVER, "-c", str(self._config)], stdout=log, stderr=log
+                [*self._command, NATS_SERVER, "-c", str(self._config)], stdout=log, stderr=log
             )
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
@@ -94,7 +108,7 @@ class NatsServer:
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as connection:
+            with socket.create_connection((self._host, self.port), timeout=1.0) as connection:
                 return connection.recv(4).startswith(b"INFO")
         except OSError:
             return False
@@ -211,7 +225,10 @@ class JetStreamDriver(ThreadedDriver):
         answer_seconds_max: float = 10.0,
         patience_seconds: float = 0.0,
         settle_seconds_max: float = 30.0,
+        doubt_seconds: float = 0.0,
+        identity: str = "",
     ) -> None:
+        self.identity = identity
         self.options = JetStreamOptions(
             servers=(url,),
             prefix=prefix,
@@ -224,6 +241,7 @@ class JetStreamDriver(ThreadedDriver):
             logs_max=64,
             value_bytes_max=16,
             spare_bytes=4_096,
+            doubt_seconds=doubt_seconds,
             repair_seconds_min=0.01,
             repair_seconds_max=0.1,
         )
@@ -247,7 +265,10 @@ class JetStreamDriver(ThreadedDriver):
             time.sleep(0.005)
 
     def new_store(self) -> JetStreamLogStore:
-        return JetStreamLogStore(self.options, complete=self.told.put, on_health=self.hear)
+        return JetStreamLogStore(
+            self.options, complete=self.told.put, on_health=self.hear,
+            identity=self.identity, name=f"node {self.identity}",
+        )  # fmt: skip
 
 
 def _free_port() -> int:

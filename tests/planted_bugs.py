@@ -51,6 +51,8 @@ class Planted:
         faults: kinds of faults that the scenario draws.
         clients: who is there.
         messages: how many are pushed.
+        nodes: how many.
+        partitions: of their streams.
     """
 
     name: str
@@ -59,13 +61,16 @@ class Planted:
     faults: tuple[FaultKind, ...] = ("kill", "power_cut")
     clients: ClientsTable = field(default_factory=ClientsTable)
     messages: int = 60
+    nodes: int = 1
+    partitions: int = 1
 
     @property
     def scenario(self) -> Scenario:
         """A small scenario in which the mistake can show."""
         return Scenario(
             name=self.name,
-            nodes=1,
+            nodes=self.nodes,
+            partitions=self.partitions,
             messages=self.messages,
             seconds=8.0,
             heal_seconds=90.0,
@@ -73,6 +78,15 @@ class Planted:
             clients=self.clients,
             random_faults=RandomFaults(count=4, kinds=self.faults),
         )
+
+
+def always(value: object) -> Callable[..., object]:
+    """A method that does nothing but to return this."""
+
+    def method(*_: object) -> object:
+        return value
+
+    return method
 
 
 def confirm_before_sync(patch: pytest.MonkeyPatch) -> None:

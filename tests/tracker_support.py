@@ -6,7 +6,7 @@ from random import Random
 from core_support import Core, Peer
 from rillnode.actors.access import Grant
 from rillnode.actors.overlay.dialect import Dialect, decode
-from rillnode.actors.overlay.tracker import ADDRESS, TrackerActor
+from rillnode.actors.overlay.tracker import ADDRESS, QUIET_SECONDS, TrackerActor
 from rillnode.codecs.streamr.network import Form, Instruction, Status, StatusMessage, StreamStatus
 from rillnode.codecs.streamr.node_address import NodeAddress, parse_node_address
 
@@ -28,6 +28,14 @@ class TrackedNode:
         self, *keys: str, source: str = "", counter: int | None = None, form: Form = Form.EXTENDED
     ) -> None:
         """Say the status; hear what the tracker has to say."""
+        self.send_status(*keys, source=source, counter=counter, form=form)
+        await gathered(self.core)
+        self.hear()
+
+    def send_status(
+        self, *keys: str, source: str = "", counter: int | None = None, form: Form = Form.EXTENDED
+    ) -> None:
+        """Send the status."""
         streams = {
             key: StreamStatus(
                 inbound_nodes=tuple(self.neighbours),
@@ -38,8 +46,6 @@ class TrackedNode:
         }
         message = StatusMessage(status=Status(streams=streams, started="now"))
         self.send(Dialect(source or str(self.address), form).encode(message))
-        await self.core.settle()
-        self.hear()
 
     def send(self, payload: bytes) -> None:
         self.peer.send(ADDRESS, payload)
@@ -54,6 +60,13 @@ class TrackedNode:
             addresses = map(parse_node_address, told[-1].node_addresses)
             self.neighbours = [address.identity for address in addresses]
         return told
+
+
+async def gathered(core: Core) -> None:
+    """Let the tracker do what it has gathered."""
+    await core.settle()
+    core.clock.advance(QUIET_SECONDS)
+    await core.settle()
 
 
 def spawn_tracker(core: Core, degree: int = 4) -> None:

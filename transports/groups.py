@@ -18,6 +18,7 @@ from rillnode.transports.meters import (
     Meter,
 )
 from rillnode.transports.sweep import Sweep
+from rillnode.transports.unfinished import Unfinished
 
 _logger = logging.getLogger("rillnode.transports.links")
 
@@ -57,6 +58,7 @@ class LinkGroup:
         opened: links whose handshake succeeded.
         handshakes: seconds that it took, where there is one.
         unproven: links whose handshake failed or was refused.
+        unfinished: messages of the links that are not whole yet.
     """
 
     def __init__(self, *, transport: str, clock: Clock, limits: LinkLimits) -> None:
@@ -67,14 +69,12 @@ class LinkGroup:
         self.failures: deque[LinkFailure] = deque(maxlen=FAILURES_KEPT_MAX)
         self.opened = 0
         self.unproven = 0
+        self.unfinished = Unfinished(limits.unfinished_bytes_max)
         self.handshakes = Histogram(HANDSHAKE_BOUNDS)
         self._past = Meter()
         self._links: dict[Member, None] = {}
         # The oldest first; some are proven meanwhile. A dict would find its first in linear time.
         self._proving: OrderedDict[Member, None] = OrderedDict()
-        # Bytes of messages that are not whole yet, the one that was begun first foremost.
-        self._unfinished: OrderedDict[Member, int] = OrderedDict()
-        self._unfinished_bytes = 0
         self._per_host: Counter[str] = Counter()
         self._sweep = Sweep(clock, self._links.keys(), limits.sweep_seconds)
         self._left = asyncio.Event()
@@ -124,36 +124,11 @@ class LinkGroup:
             return
         del self._links[link]
         self._proving.pop(link, None)
-        self._unfinished_bytes -= self._unfinished.pop(link, 0)
         self._past.add(link.meter)
         self._per_host[link.host] -= 1
         if not self._per_host[link.host]:
             del self._per_host[link.host]
         self._left.set()
-
-    def hold(self, link: Member, size: int, *, begun: bool) -> None:
-        """Note how many bytes of an unfinished message a link of the group holds.
-
-        Where all hold too many, the one whose message was begun first is ended: whole messages,
-        which are soon done, are taken however many others never end.
-
-        Args:
-            link: the link.
-            size: bytes; 0 where no message is under way.
-            begun: it is another message than before.
-        """
-        before = self._unfinished.get(link, 0)
-        if before and (begun or not size):
-            del self._unfinished[link]
-        if size:
-            self._unfinished[link] = size
-        self._unfinished_bytes += size - before
-        while self._unfinished_bytes > self.limits.unfinished_bytes_max:
-            oldest, held = self._unfinished.popitem(last=False)
-            self._unfinished_bytes -= held
-            error = TransportError("link.unfinished_crowd", "too much is unfinished on all links")
-            self.count(oldest, error)
-            oldest.close(str(error))
 
     def count(self, link: Member, error: RillnodeError) -> None:
         """Count and log a failure: its code and who, never what was sent."""

@@ -2,24 +2,45 @@
 
 An HTTP library bounds what is inside a request. What is around it is bounded here: how many
 connections there are, how long one may take to ask for something, and how long it may leave an
-answer unread. A connection that is upgraded leaves; its link's limits hold then.
+answer unread. A connection that is upgraded leaves; its link's limits hold then. What all hold of
+requests and messages that are not whole is counted for both.
 """
 
 import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from enum import Enum
+from typing import Final, Protocol
 
 from rillnode.codecs.errors import TransportError
+from rillnode.codecs.websocket import MessageScanner
 from rillnode.transports.clock import Clock
 from rillnode.transports.links import LinkLimits
 from rillnode.transports.sweep import Sweep
 from rillnode.transports.tcp_link import address_text
+from rillnode.transports.unfinished import Unfinished
 
 _logger = logging.getLogger("rillnode.transports.http")
 
 _END_OF_HEAD: Final = b"\r\n\r\n"
+
+
+class _Part(Enum):
+    """What the next bytes belong to."""
+
+    HEAD = "a request's head, or nothing yet"
+    BODY = "a request whose head is whole and that is not answered"
+    REST = "a request that was answered before all of it had come; then the connection ends"
+    MESSAGES = "WebSocket messages"
+
+
+class Upgraded(Protocol):
+    """The WebSocket that a connection has become."""
+
+    def crowded_out(self, error: TransportError) -> None:
+        """Count why, and end: nothing more is read."""
+        ...
 
 
 class HttpConnection(asyncio.Protocol):
@@ -31,9 +52,14 @@ class HttpConnection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_asked",
+        "_body_bytes",
         "_connections",
         "_handler",
+        "_link",
         "_moved_at",
+        "_part",
+        "_scanner",
         "_tail",
         "_transport",
         "_unread_bytes",
@@ -48,8 +74,12 @@ class HttpConnection(asyncio.Protocol):
         self.remote = "unknown"
         self._connections = connections
         self._handler = handler
-        # The last bytes of a head that is not whole; None once a request was made.
-        self._tail: bytes | None = b""
+        self._asked = False
+        self._part = _Part.HEAD
+        self._tail = b""  # the last bytes of a head that is not whole
+        self._body_bytes = 0
+        self._scanner = MessageScanner()
+        self._link: Upgraded | None = None
         self._moved_at = 0.0
         self._unread_bytes: int = 0
 
@@ -63,15 +93,53 @@ class HttpConnection(asyncio.Protocol):
         self._moved_at = self._connections.admit(self)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on, and see whether the first request's head is whole."""
-        if self._tail is not None:
-            seen = self._tail + data
-            if _END_OF_HEAD in seen:
-                self._tail = None
-                self._connections.silent.pop(self, None)
-            else:
-                self._tail = seen[1 - len(_END_OF_HEAD) :]
-        self._handler.data_received(data)
+        """Hand on, and see how far the request or the message is."""
+        if self._transport.is_closing():
+            return  # what TLS had taken in already
+        match self._part:
+            case _Part.HEAD:
+                self._look_for_end(data)
+            case _Part.BODY:
+                self._hold(self._body_bytes + len(data))
+            case _Part.MESSAGES:
+                begun = self._scanner.feed(data)
+                self._connections.unfinished.hold(self, self._scanner.held_bytes, begun=begun)
+            case _Part.REST:
+                pass
+        if not self._transport.is_closing():  # nor has this been too much
+            self._handler.data_received(data)
+
+    def _look_for_end(self, data: bytes) -> None:
+        # Heads are not counted: the library bounds them, and time does.
+        seen = self._tail + data
+        end = seen.find(_END_OF_HEAD)
+        if end < 0:
+            self._tail = seen[1 - len(_END_OF_HEAD) :]
+            return
+        self._tail, self._part, self._asked = b"", _Part.BODY, True
+        self._connections.silent.pop(self, None)
+        self._hold(len(seen) - end - len(_END_OF_HEAD))
+
+    def _hold(self, body_bytes: int) -> None:
+        self._body_bytes = body_bytes
+        self._connections.unfinished.hold(self, body_bytes, begun=False)
+
+    def asked(self) -> None:
+        """A request is being dealt with."""
+        if self._part is _Part.HEAD:
+            # Its head came together with the request before, and who knows how much after it.
+            self._part = _Part.BODY
+            self._hold(1)
+
+    def answered(self, *, whole: bool) -> None:
+        """Nothing is held of a request any more.
+
+        Args:
+            whole: all of it had come, so another may follow; else what comes is thrown away.
+        """
+        if self._part is _Part.BODY:
+            self._part, self._body_bytes = _Part.HEAD if whole else _Part.REST, 0
+            self._connections.unfinished.release(self)
 
     def eof_received(self) -> bool | None:
         """Hand on."""
@@ -87,18 +155,34 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Hand on; the connection's place is free."""
-        self.upgraded()
+        self._connections.release(self)
+        self._connections.unfinished.release(self)
         self._handler.connection_lost(exc)
 
-    def upgraded(self) -> None:
-        """Bound it no longer: it is a link now, or gone."""
+    def upgraded(self, link: Upgraded) -> None:
+        """Bound it no longer: it is a link now, of which only unfinished messages are counted.
+
+        Raises:
+            TransportError: more came than the request, whose answer must be waited for (RFC 6455,
+                section 4.1): where messages begin cannot be told.
+        """
         self._connections.release(self)
+        if self._part is not _Part.BODY or self._body_bytes:
+            raise TransportError("link.early", "frames came before the upgrade was answered")
+        self._link, self._part = link, _Part.MESSAGES
+
+    def crowded_out(self, error: TransportError) -> None:
+        """Count why, and end: all connections hold too much, and this one for longest."""
+        if self._link is None:
+            self.fail(error)
+        else:
+            self._link.crowded_out(error)
 
     def check(self, now: float) -> None:
         """Act on a peer that asks for nothing, or does not take its answer; the sweep's."""
         limits = self._connections.limits
         unread = self._transport.get_write_buffer_size()
-        if self._tail is not None:
+        if not self._asked:
             if now - self._moved_at >= limits.handshake_seconds:
                 self.fail(TransportError("http.head_timeout", "no request within the limit"))
         elif not unread or unread != self._unread_bytes:
@@ -122,12 +206,18 @@ class HttpConnections:
         limits: what bounds the connections.
         counters: those that failed or were refused so far, by error code.
         silent: those that have not asked for anything, the oldest first.
+        unfinished: requests and WebSocket messages that are not whole yet.
     """
 
     def __init__(
-        self, handler: Callable[[], asyncio.Protocol], clock: Clock, limits: LinkLimits
+        self,
+        handler: Callable[[], asyncio.Protocol],
+        clock: Clock,
+        limits: LinkLimits,
+        unfinished: Unfinished | None = None,
     ) -> None:
         self.limits = limits
+        self.unfinished = unfinished or Unfinished(limits.unfinished_bytes_max)
         self.counters: Counter[str] = Counter()
         self.silent: dict[HttpConnection, None] = {}
         self._handler = handler

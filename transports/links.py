@@ -97,7 +97,7 @@ class LinkLimits:
         buffer_high_bytes: the high mark; the low mark is half of it.
         buffer_bytes_max: more outgoing bytes close the link at once.
         unfinished_bytes_max: bytes of messages that are not whole yet, of all links of one
-            listener; beyond that the link goes whose message was begun first.
+            listener, requests over HTTP included; beyond that the one goes that was begun first.
         connections_max: links of one listener.
         connections_per_address_max: links of one listener from one remote address.
         sweep_seconds: how often the times above are looked at, so how late they may be noticed.

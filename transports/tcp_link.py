@@ -116,6 +116,11 @@ class TcpLink(asyncio.Protocol):
             self._deadline = self._group.clock.monotonic() + self._group.limits.close_seconds
             self._transport.close()
 
+    def crowded_out(self, error: TransportError) -> None:
+        """Close: the messages that all links are inside of hold too much."""
+        self._group.count(self, error)
+        self.close(str(error))
+
     # What the group's sweep calls.
 
     def check(self, now: float) -> None:
@@ -193,7 +198,7 @@ class TcpLink(asyncio.Protocol):
         except (CodecError, HandshakeError) as error:
             self._fail(error)
             return
-        self._group.hold(self, self._codec.held_bytes, begun=bool(messages))
+        self._group.unfinished.hold(self, self._codec.held_bytes, begun=bool(messages))
         if self._events is None:
             self._go_on()
         if messages and self._events is not None and self._reason is None:
@@ -225,6 +230,7 @@ class TcpLink(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the user, or `dial`, that the link is gone."""
         self._group.release(self)
+        self._group.unfinished.release(self)
         self._stop_waiting()
         reason = self._reason or (f"the connection broke: {exc}" if exc else "closed by the peer")
         if self._events is not None:

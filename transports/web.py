@@ -23,6 +23,7 @@ from rillnode.transports.tcp_link import address_text
 
 _FIN_TEXT: Final = 0x81
 _FIN_BINARY: Final = 0x82
+_FIN_CLOSE: Final = 0x88
 _SHORT: Final = struct.Struct(">BB")
 _MEDIUM: Final = struct.Struct(">BBH")
 _LONG: Final = struct.Struct(">BBQ")
@@ -225,6 +226,23 @@ class WebSocketLink:
             else:
                 return "closed by the peer"
 
+    def crowded_out(self, error: TransportError) -> None:
+        """Close: the messages that all links are inside of hold too much."""
+        self.fail_with(error, WSCloseCode.TRY_AGAIN_LATER)
+
+    def fail_with(self, error: TransportError, code: int) -> None:
+        """Close at once because of the peer, with a last frame that says why."""
+        if self._reason is not None:
+            self._transport.abort()
+            return
+        self._group.count(self, error)
+        self._flush()
+        self._reason = str(error)
+        payload = struct.pack(">H", code) + close_reason(self._reason)
+        self._transport.write(_SHORT.pack(_FIN_CLOSE, len(payload)) + payload)
+        self._transport.close()
+        self._resumed.set()
+
     def _fail(self, error: RillnodeError) -> None:
         self._group.count(self, error)
         self._reason = str(error)
@@ -284,6 +302,9 @@ async def accept_websocket(
         raise
     connection = transport.get_protocol()
     if isinstance(connection, HttpConnection):
-        connection.upgraded()
+        try:
+            connection.upgraded(link)
+        except TransportError as error:
+            link.fail_with(error, WSCloseCode.PROTOCOL_ERROR)
     await link.run(events)
     return socket

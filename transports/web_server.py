@@ -8,10 +8,11 @@ from typing import Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Handler
 
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.groups import LinkGroup
-from rillnode.transports.http_connections import HttpConnections
+from rillnode.transports.http_connections import HttpConnection, HttpConnections
 from rillnode.transports.links import HTTP_LIMITS, LinkLimits
 from rillnode.transports.tcp import bind_error
 from rillnode.transports.tcp_link import address_text
@@ -106,6 +107,7 @@ async def listen_web(
         TransportError: the address cannot be bound; the text says what to do.
     """
     loop = asyncio.get_running_loop()
+    app.middlewares.insert(0, _until_answered)
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -116,7 +118,8 @@ async def listen_web(
     await runner.setup()
     handler = runner.server
     assert handler is not None
-    connections = HttpConnections(handler, SystemClock(loop), limits)
+    unfinished = None if group is None else group.unfinished
+    connections = HttpConnections(handler, SystemClock(loop), limits, unfinished)
     try:
         server = await loop.create_server(
             connections,
@@ -130,6 +133,27 @@ async def listen_web(
         await runner.cleanup()
         raise bind_error(host, port, error) from error
     return WebServer(server, runner, connections, group)
+
+
+@web.middleware
+async def _until_answered(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Tell the connection how long something is held of a request."""
+    connection = request.transport and request.transport.get_protocol()
+    if not isinstance(connection, HttpConnection):
+        return await handler(request)
+    response: web.StreamResponse | None = None
+    connection.asked()
+    try:
+        response = await handler(request)
+        return response
+    except web.HTTPException as error:
+        response = error
+        raise
+    finally:
+        whole = request.content.is_eof()
+        if response is not None and not whole:
+            response.force_close()  # what still comes is thrown away
+        connection.answered(whole=whole)
 
 
 def _calmly(record: logging.LogRecord) -> bool:

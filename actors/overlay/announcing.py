@@ -101,6 +101,11 @@ class LogReader:
         return found
 
     @property
+    def behind(self) -> bool:
+        """Whether there is something that was not handed out, after a failed read too."""
+        return self.next < self._grown_to
+
+    @property
     def unsaved(self) -> bool:
         """Whether it has come further than what is kept."""
         return self._saved != self.next

@@ -22,11 +22,10 @@ Send = Callable[[list[bytes]], None]
 class Push:
     """Brings a neighbour up to date unasked: what it knows is a duplicate to it."""
 
-    def __init__(self, origin: Origin, dialect: Dialect, send: Send, ended: Callable[[], None]):
+    def __init__(self, origin: Origin, dialect: Dialect, send: Send) -> None:
         self._origin = origin
         self._dialect = dialect
         self._send = send
-        self._ended = ended
 
     @property
     def congested(self) -> bool:
@@ -40,7 +39,6 @@ class Push:
 
     def finished(self, ok: bool) -> None:
         """Nothing follows."""
-        self._ended()
 
 
 class Answer:
@@ -52,13 +50,11 @@ class Answer:
         origin: Origin,
         dialect: Dialect,
         send: Send,
-        ended: Callable[[], None],
     ) -> None:
         self._request = request
         self._origin = origin
         self._dialect = dialect
         self._send = send
-        self._ended = ended
         self._begun = False
 
     @property
@@ -83,7 +79,6 @@ class Answer:
             self._send([self._dialect.encode_control(self._response(ResendResponseResent))])
         else:
             self._send([self._dialect.encode_control(self._response(ResendResponseNoResend))])
-        self._ended()
 
     def refuse(self, code: str, text: str) -> None:
         """Say that it is not done."""

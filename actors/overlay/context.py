@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from rillnode.actors.access import NODE_PRINCIPAL
+from rillnode.actors.access import NODE_PRINCIPAL, Access, Verb
 from rillnode.actors.delivery import Origin
 from rillnode.actors.overlay.dialect import Dialect
 from rillnode.actors.streams.context import StreamContext
@@ -81,6 +81,21 @@ class OverlayContext:
 def claim_of(origin: Origin) -> ReleasedPeer | None:
     """Who a released peer says that it is; None for others."""
     return None if origin.link is None else origin.link.info.claim
+
+
+def verbs_of(access: Access, origin: Origin, stream_id: str) -> frozenset[Verb]:
+    """What a node may do: a released one what everybody may, and what its id is granted.
+
+    It proves that id to nobody, so what it takes counts for `anonymous` as before.
+    """
+    verbs, claim = access.verbs(origin.principal, stream_id), claim_of(origin)
+    return verbs if claim is None else verbs | access.verbs(claim.principal, stream_id)
+
+
+def is_known(access: Access, origin: Origin) -> bool:
+    """Whether any grant is for a node; for a released one, as `verbs_of`."""
+    claim = claim_of(origin)
+    return access.known(origin.principal) or (claim is not None and access.known(claim.principal))
 
 
 def identity_of(origin: Origin) -> str:

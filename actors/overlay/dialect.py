@@ -4,14 +4,17 @@ Actors know the network layer's messages; how a peer writes them is its dialect,
 the first frame that it sends. Nodes of this kind dial with the form EXTENDED.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
+from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.control import decode_control, encode_control
-from rillnode.codecs.streamr.control_messages import ControlMessage
-from rillnode.codecs.streamr.json_text import read_json
+from rillnode.codecs.streamr.control_messages import BroadcastMessage, ControlMessage
+from rillnode.codecs.streamr.json_text import read_json, write_json
+from rillnode.codecs.streamr.message import decode_message
 from rillnode.codecs.streamr.network import (
     EXTENDED_VERSION,
     Form,
@@ -23,13 +26,17 @@ from rillnode.codecs.streamr.network import (
     decode_frame,
     encode_frame,
 )
+from rillnode.codecs.streamr.stream_message import Layout, StreamMessage
 
 _STATUS: Final = msgspec.json.Decoder(Status)
 CONTROL_VERSION: Final = 2
 MESSAGE_VERSION: Final = 32
 """Of the control and the message layer, as nodes of this kind write them."""
 
-_BROADCAST: Final = b",[2,0,"
+_BROADCAST: Final = b'[2,0,"",'
+"""Begins a BroadcastMessage as nodes of this kind write it: it belongs to no request."""
+
+_ANY_BROADCAST: Final = b",[2,0,"
 _WRAPPER: Final = f'["{EXTENDED_VERSION}",4,"'.encode()
 
 
@@ -62,6 +69,13 @@ class Dialect:
     def encode_control(self, message: ControlMessage) -> bytes:
         """Encode a message of the control layer as nodes send it to each other."""
         return self.encode(Wrapper(payload=control_text(message)))
+
+    def encode_broadcasts(self, texts: Iterable[bytes]) -> list[bytes]:
+        """Encode what `broadcast_of` has made."""
+        if self.form is not Form.EXTENDED:
+            return [self.encode(Wrapper(payload=text.decode())) for text in texts]
+        head = b'["%b",4,%b,' % (self.version.encode(), write_json(self.source).encode())
+        return [b"%b%b]" % (head, text) for text in texts]
 
     def answering(self, frame: Frame) -> "Dialect":
         """The dialect that answers a frame: as it was written."""
@@ -98,6 +112,31 @@ def decode_wrapped(message: Wrapper) -> ControlMessage:
     return decode_control(message.payload.encode())[1]
 
 
+def broadcast_of(message: StreamMessage, text: bytes | None) -> bytes:
+    """The control message that carries a message; `text` is its exact text, where there is one."""
+    if text is not None:
+        return b"%b%b]" % (_BROADCAST, text)
+    return control_text(BroadcastMessage(message=message, request_id="")).encode()
+
+
+def read_broadcast(text: bytes) -> ControlMessage:
+    """Decode what `broadcast_text` has found; as `decode_control`, but faster.
+
+    Raises:
+        CodecError: as `decode_control`.
+    """
+    if text.startswith(_BROADCAST):
+        inner = text[len(_BROADCAST) : -1]
+        try:
+            message = decode_message(inner)
+        except CodecError:
+            pass  # or something follows the message: read as a whole it tells what is wrong
+        else:
+            if message.layout is Layout.RELEASED and text.endswith(b"]]"):
+                return BroadcastMessage(message=message, message_text=inner, request_id="")
+    return decode_control(text)[1]
+
+
 def broadcast_text(payload: bytes) -> bytes | None:
     """The BroadcastMessage in a frame of the form EXTENDED, found without reading it.
 
@@ -107,6 +146,6 @@ def broadcast_text(payload: bytes) -> bytes | None:
     end = payload.find(b'"', start)
     if end < 0 or not payload.startswith(_WRAPPER) or b"\\" in payload[start:end]:
         return None
-    if not payload.startswith(_BROADCAST, end + 1) or payload[-1:] != b"]":
+    if not payload.startswith(_ANY_BROADCAST, end + 1) or payload[-1:] != b"]":
         return None
     return payload[end + 2 : -1]

@@ -4,7 +4,7 @@ Nodes are linked only to those that speak as they do. One that speaks several wa
 graphs, and so what is said in one of them gets into the others.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from rillnode.actors.overlay.topology import Topology
@@ -52,11 +52,18 @@ class Graphs:
             for other in graph.neighbours(name):
                 yield kind, other
 
-    def form(self, name: str, kinds: Iterable[str]) -> Sequence[str]:
-        """Bring a node to its neighbours; return whose have changed since the last call."""
+    def form(self, nodes: Mapping[str, Iterable[str]]) -> Sequence[str]:
+        """Bring nodes, with their kinds, to their neighbours.
+
+        Returns whose neighbours have changed since the last call.
+        """
+        members: dict[str, list[str]] = {}
+        for name, kinds in nodes.items():
+            for kind in kinds:
+                members.setdefault(kind, []).append(name)
         changed: dict[str, None] = {}
-        for kind in kinds:
-            changed |= dict.fromkeys(self._graphs[kind].form(name))
+        for kind, names in members.items():
+            changed |= dict.fromkeys(self._graphs[kind].form(*names))
         return list(changed)
 
     def leave(self, name: str) -> None:

@@ -1,14 +1,16 @@
 """Other nodes' messages on their way into the local log: in order, and each once for good.
 
 With the entries of an append the last number of each of their chains is written, in the same
-batch: after a crash either both are there or none, and what comes again is known.
+batch: after a crash either both are there or none, and what comes again is known. So it is known,
+too, whether an append that has failed is in the log all the same, as may be after a failed sync.
 """
 
 import json
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import takewhile
 from struct import Struct
 from typing import Final
@@ -18,7 +20,7 @@ from rillnode.actors.delivery import Origin
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.rendering import Item, item_of
-from rillnode.actors.storage import StreamRecord, log_id
+from rillnode.actors.storage import GetRecord, StreamRecord, log_id
 from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
 from rillnode.actors.streams.resolving import stream_cell
 from rillnode.actors.system import Cell
@@ -41,10 +43,16 @@ def records_prefix(log: int) -> str:
     return f"overlay/{log}/"
 
 
+@lru_cache(1_024)
+def _chain_text(chain: ChainName) -> str:
+    """A chain as its record is called; most messages are of few chains."""
+    return json.dumps(chain, separators=(",", ":"))
+
+
 def chain_record(log: int, chain: ChainName, number: Number | None) -> tuple[str, bytes | None]:
     """The record of a chain's last number; None removes it."""
     value = None if number is None else _NUMBER.pack(*number)
-    return records_prefix(log) + json.dumps(chain, separators=(",", ":")), value
+    return records_prefix(log) + _chain_text(chain), value
 
 
 def read_chain_record(log: int, name: str, value: bytes) -> tuple[ChainName, Number]:
@@ -108,6 +116,7 @@ class Keeper:
         self._in_flight: list[_Waiting] = []
         self._changed: dict[ChainName, None] = {}
         self._records: Records = []
+        self._failed = False
 
     @property
     def busy(self) -> bool:
@@ -135,37 +144,66 @@ class Keeper:
         self._in_flight = [self._waiting.popleft() for _ in items]
         self._append(kind, items)
 
+    @property
+    def failed(self) -> bool:
+        """Whether what failed must be looked after by `again`, later."""
+        return self._failed
+
     def again(self) -> None:
-        """Append what failed once more."""
-        if self._in_flight:
+        """Look whether what failed is in the log, once the store knows what is on its disk."""
+        store = self._context.streams.store
+        if not self._failed or not store.health.writable:
+            return
+        self._failed = False
+        key, _ = self._mark
+        look = GetRecord(reply_to=self._asker, key=key)
+        if store.read(look):
+            self.looked(look)
+
+    def looked(self, done: GetRecord) -> None:
+        """Append once more what is not there."""
+        _, written = self._mark
+        if done.error is not None:
+            self._failed = True
+        elif written is not None and done.value == written:
+            self._kept()
+        else:
             items = [one.item.data for one in self._in_flight]
             self._append(self._in_flight[0].item.kind, items)
 
-    def appended(self, done: EntriesAppended) -> bool:
-        """Take the end of an append; whether it must be done `again`, later."""
-        if done.error is not None and done.error.code not in _GONE:
-            logger.warning("not_kept", extra={"code": done.error.code})
-            return True
-        ended = list(self._in_flight)
-        if done.error is not None:
-            ended += self._waiting
-            self._waiting.clear()
+    def appended(self, done: EntriesAppended) -> None:
+        """Take the end of an append."""
+        if done.error is None:
+            self._kept()
+        elif done.error.code in _GONE:
+            self.drop()
         else:
-            self._context.counters["kept"] += len(ended)
+            logger.warning("not_kept", extra={"code": done.error.code})
+            self._failed = True
+
+    @property
+    def _mark(self) -> tuple[str, bytes | None]:
+        """The last of the records that are written with what is under way."""
+        name = self._in_flight[-1].message.id
+        key, _ = chain_record(self._log, (name.publisher_id.lower(), name.chain_id), None)
+        return key, dict(self._records).get(key)
+
+    def _kept(self) -> None:
+        self._context.counters["kept"] += len(self._in_flight)
+        self._settle(self._in_flight)
         self._in_flight, self._records = [], []
-        for one in ended:
-            if one.origin is not None:
-                one.origin.account.reserved_bytes -= one.size
         self.flush()
-        return False
 
     def drop(self) -> None:
         """Give up what waits."""
-        for one in (*self._in_flight, *self._waiting):
+        self._settle((*self._in_flight, *self._waiting))
+        self._in_flight, self._records = [], []
+        self._waiting.clear()
+
+    def _settle(self, ended: Iterable[_Waiting]) -> None:
+        for one in ended:
             if one.origin is not None:
                 one.origin.account.reserved_bytes -= one.size
-        self._in_flight = []
-        self._waiting.clear()
 
     def _append(self, kind: EntryKind, items: Sequence[bytes]) -> None:
         streams, batch = self._context.streams, self._in_flight

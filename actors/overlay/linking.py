@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from rillnode.actors.delivery import Origin
 from rillnode.actors.overlay.context import OverlayContext, name_of
@@ -11,6 +12,9 @@ from rillnode.actors.system import Cell
 from rillnode.codecs.ockam.routing import Route, WireMessage
 from rillnode.codecs.streamr.control_messages import ControlMessage
 from rillnode.codecs.streamr.node_address import AnyAddress, ReleasedAddress
+
+CONNECT_SECONDS: Final = 10.0
+"""How long neighbours have to be linked before the tracker is told that they are not."""
 
 
 @dataclass(slots=True)
@@ -56,11 +60,20 @@ class Neighbourhood:
         self._owner = owner
         self._held: dict[str, Route] = {}
         self._asked: dict[str, tuple[AnyAddress, Route]] = {}
+        self._counter = self._instructed = 0
+        self._settle_at = 0.0
+        self._told: tuple[Sequence[str], int] | None = None
         self.wanted: dict[str, AnyAddress] = {}
         self.linked: dict[str, Neighbour] = {}
 
-    def instruct(self, nodes: Iterable[AnyAddress]) -> Sequence[Neighbour]:
+    def instruct(
+        self, nodes: Iterable[AnyAddress], counter: int, now: float
+    ) -> Sequence[Neighbour]:
         """Take over whom the tracker wants; returns who is no neighbour any more."""
+        self._instructed, self._settle_at = counter, now + CONNECT_SECONDS
+        return self._want(nodes)
+
+    def _want(self, nodes: Iterable[AnyAddress]) -> Sequence[Neighbour]:
         own = self._context.settings.identity
         wanted = {node.identity: node for node in nodes if node.identity != own}
         for identity in wanted:
@@ -95,9 +108,29 @@ class Neighbourhood:
         return node.identity > self._context.settings.identity
 
     @property
-    def complete(self) -> bool:
-        """Whether everybody is linked whom the tracker wants."""
-        return self.linked.keys() >= self.wanted.keys()
+    def exact(self) -> bool:
+        """Whether those are linked whom the tracker wants, and nobody else."""
+        return self.linked.keys() == self.wanted.keys()
+
+    def news(self, now: float) -> tuple[Sequence[str], int] | None:
+        """The names of neighbours and the last instruction carried out; None: told already.
+
+        An instruction counts as carried out once everybody is linked, or cannot be in good time:
+        else slow links would look like lost ones to the tracker, and overlays be made of fast ones.
+        Who has not heard yet that it is wanted no more is left out in that time: else overlays
+        would be made of slow ones.
+        """
+        settled = now >= self._settle_at
+        if settled or self.linked.keys() >= self.wanted.keys():
+            self._counter = self._instructed
+        names = sorted(
+            one.name for one in self.linked.values() if settled or one.identity in self.wanted
+        )
+        told = (tuple(names), self._counter)
+        if told == self._told:
+            return None
+        self._told = told
+        return told
 
     def link(self, identity: str, origin: Origin, route: Route, dialect: Dialect) -> bool:
         """Take a neighbour in; whether it is new, or comes over a new link."""
@@ -136,7 +169,7 @@ class Neighbourhood:
             self._context.admitted[node.identity] -= 1
             self._context.links.release(node)
         self._asked.clear()
-        return self.instruct(())
+        return self._want(())
 
     def ask_storage(self, node: AnyAddress, request: ControlMessage) -> None:
         """Ask a node that is no neighbour; the link to it stays while this partition is shared."""

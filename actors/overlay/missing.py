@@ -4,7 +4,7 @@ A gap in a chain is asked of one node after the other, first neighbours, then st
 was missed while a link was gone is told in both directions as soon as there is one again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from rillnode.actors.delivery import Origin
@@ -60,7 +60,10 @@ class Missing:
         """End all answers."""
         for cell in tuple(self._resends):
             self._context.streams.system.exit(cell)
-        self._resends.clear()
+
+    def ended(self, cell: Cell) -> None:
+        """An answer is over, or has failed."""
+        self._resends.pop(cell, None)
 
     def everything_since(self, since_ms: int) -> ResendFromRequest:
         """The request for all that has come to a node since then."""
@@ -106,7 +109,7 @@ class Missing:
     def push(self, one: Neighbour, since_ms: int) -> None:
         """Send a neighbour all that has come here since then."""
         send = partial(self._links.send, one.route)
-        self._spawn(Since(since_ms), lambda ended: Push(one.origin, one.dialect, send, ended))
+        self._spawn(Since(since_ms), Push(one.origin, one.dialect, send))
 
     def answer(
         self,
@@ -116,10 +119,9 @@ class Missing:
         request: ResendFromRequest | ResendRangeRequest,
     ) -> None:
         """Answer a node that has missed something; refused when too many are answered already."""
-        send = partial(self._links.send, route)
+        answer = Answer(request, origin, dialect, partial(self._links.send, route))
         if len(self._resends) >= OVERLAY_RESENDS_MAX:
-            refused = Answer(request, origin, dialect, send, lambda: None)
-            refused.refuse("RESEND_FAILED", "Too many resends at one time")
+            answer.refuse("RESEND_FAILED", "Too many resends at one time")
             return
         first = (request.from_ref.timestamp, request.from_ref.sequence or 0)
         asked: Since | Range = Since(request.from_ref.timestamp)
@@ -127,15 +129,9 @@ class Missing:
             last = request.to_ref if isinstance(request, ResendRangeRequest) else LAST
             publisher_id = request.publisher_id or ""
             asked = Range(publisher_id, request.chain_id, first, (last.timestamp, last.sequence))
-        self._spawn(asked, lambda ended: Answer(request, origin, dialect, send, ended))
+        self._spawn(asked, answer)
 
-    def _spawn(self, asked: Since | Range, make: Callable[[Callable[[], None]], Receiver]) -> None:
-        cells: list[Cell] = []
-
-        def ended() -> None:
-            for cell in cells:
-                self._resends.pop(cell, None)
-
+    def _spawn(self, asked: Since | Range, receiver: Receiver) -> None:
         factory = partial(
             ResendingActor,
             self._context,
@@ -143,8 +139,7 @@ class Missing:
             self._partition,
             self._reader,
             asked,
-            make(ended),
+            receiver,
         )
         cell = self._context.streams.system.spawn(factory, parent=self._owner)
-        cells.append(cell)
         self._resends[cell] = None

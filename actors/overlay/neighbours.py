@@ -7,32 +7,33 @@ is made again: both ways, from a while before the trouble began.
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
+
+from thespian.actors import ChildActorExited
 
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.overlay.announcing import LogReader
 from rillnode.actors.overlay.context import OverlayContext, identity_of
-from rillnode.actors.overlay.dialect import Dialect, broadcast_text, decode, decode_wrapped
+from rillnode.actors.overlay.dialect import (
+    Dialect,
+    broadcast_text,
+    decode,
+    decode_wrapped,
+    read_broadcast,
+)
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.keeping import Keeper
 from rillnode.actors.overlay.linking import Neighbourhood
 from rillnode.actors.overlay.loading import Loaded, Loading
-from rillnode.actors.overlay.messages import (
-    Instructed,
-    Leave,
-    Linked,
-    StorageFound,
-    TrackerHeard,
-)
+from rillnode.actors.overlay.messages import Instructed, Leave, Linked, StorageFound, TrackerHeard
 from rillnode.actors.overlay.missing import Missing
 from rillnode.actors.overlay.rendering import Renderer, is_carried, is_own
 from rillnode.actors.overlay.settling import MARGIN_MS, Settling
 from rillnode.actors.overlay.sharing import Sharing
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.overlay.watching import LinkLost
-from rillnode.actors.storage import FindStream, ListRecords, Read, StreamRecord
+from rillnode.actors.storage import FindStream, GetRecord, ListRecords, Read, StreamRecord
 from rillnode.actors.streams.inside import EntriesAppended, Following
 from rillnode.actors.streams.subscription import Grown
 from rillnode.actors.system import Cell
@@ -42,6 +43,7 @@ from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam.routing import Route, WireMessage, local
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
+    ControlMessage,
     ResendFromRequest,
     ResendLastRequest,
     ResendRangeRequest,
@@ -57,11 +59,17 @@ from rillnode.codecs.streamr.stream_message import StreamMessage
 
 logger = logging.getLogger("rillnode.actors.overlay.neighbours")
 
+_M = TypeVar(
+    "_M",
+    SubscribeRequest,
+    SubscribeResponse,
+    UnsubscribeRequest,
+    UnsubscribeResponse,
+    ResendResponseNoResend,
+)
+
 TICK_SECONDS: Final = 1.0
 """How often neighbours that are not linked yet are asked, and those left out are looked at."""
-
-CONNECT_SECONDS: Final = 10.0
-"""How long neighbours have to be linked before the tracker is told that they are not."""
 
 RETRY_SECONDS: Final = 1.0
 """Pause after the store could not be read or written."""
@@ -97,9 +105,6 @@ class NeighboursActor(Worker):
         self._partition = partition
         self._member = member
         self._own_address = overlay_address(record.name, partition)
-        self._counter = self._instructed = 0
-        self._settle_at = 0.0
-        self._told: tuple[Sequence[str], int] | None = None
         self._behind: dict[str, int] = {}
         self._waiting: list[object] = []
         self._settling: Settling | None = None
@@ -133,7 +138,7 @@ class NeighboursActor(Worker):
         self._keeper.drop()
         self._missing.close()
         for one in self._links.close():
-            self._links.tell(one, self._unsubscribe())
+            self._links.tell(one, self._about(UnsubscribeRequest))
         self._context.streams.router.unregister(self._own_address)
 
     def handle(self, message: object, sender: Cell | None) -> None:
@@ -150,10 +155,12 @@ class NeighboursActor(Worker):
     def _has_work(self) -> bool:
         """Whether time has to bring something: so that idle streams cost none."""
         return self._settling is not None and (
-            not self._links.complete
+            not self._links.exact
             or bool(self._behind)
             or self._intake.deadline is not None
             or self._reader.unsaved
+            or self._keeper.failed
+            or (bool(self._links.linked) and self._reader.behind)
         )
 
     def _handle(self, message: object) -> None:
@@ -177,13 +184,15 @@ class NeighboursActor(Worker):
                 if self._links.lost(origin):
                     self._disturbed()
                     self._tell()
+            case ChildActorExited(childAddress=Cell() as cell):
+                self._missing.ended(cell)
             case StreamRecord():
                 self._record = message
                 self._sharing.update(message)
             case _Tick():
                 self._tick()
-            case _Again():
-                self._keeper.again()
+            case GetRecord():
+                self._keeper.looked(message)
             case Leave():
                 self.system.exit(self.address)
             case _:
@@ -222,25 +231,21 @@ class NeighboursActor(Worker):
     # Links -----------------------------------------------------------------------------------
 
     def _instruct(self, instructed: Instructed) -> None:
-        self._instructed = instructed.counter
-        self._settle_at = self._context.streams.clock.monotonic() + CONNECT_SECONDS
-        for one in self._links.instruct(instructed.nodes):
-            self._links.tell(one, self._unsubscribe())
+        now = self._context.streams.clock.monotonic()
+        for one in self._links.instruct(instructed.nodes, instructed.counter, now):
+            self._links.tell(one, self._about(UnsubscribeRequest))
         self._disturbed()
         self._ask_neighbours()
         self._tell()
 
     def _ask_neighbours(self) -> None:
-        request = SubscribeRequest(
-            stream_id=self._record.name, partition=self._partition, request_id=""
-        )
+        request = self._about(SubscribeRequest)
         for route, dialect in self._links.to_ask():
             self._links.send(route, [dialect.encode_control(request)])
 
-    def _unsubscribe(self) -> UnsubscribeRequest:
-        return UnsubscribeRequest(
-            stream_id=self._record.name, partition=self._partition, request_id=""
-        )
+    def _about(self, kind: type[_M], request_id: str | None = "") -> _M:
+        """A message of the control layer about this partition."""
+        return kind(stream_id=self._record.name, partition=self._partition, request_id=request_id)
 
     def _tick(self) -> None:
         """Look after what time may have brought."""
@@ -249,6 +254,7 @@ class NeighboursActor(Worker):
         self._ask_neighbours()
         self._tell()
         self._sharing.poll()
+        self._keeper.again()
         self._flush(None)
         self._announce()
         for identity, since_ms in list(self._behind.items()):
@@ -272,17 +278,9 @@ class NeighboursActor(Worker):
         self._settling.disturbed(clock.now_ms(), clock.monotonic())
 
     def _tell(self) -> None:
-        """Tell the member of the neighbours, if they are others than when it was told last.
-
-        An instruction counts as carried out once everybody is linked, or cannot be in good time:
-        else slow links would look like lost ones to the tracker, and overlays be made of fast ones.
-        """
-        if self._links.complete or self._context.streams.clock.monotonic() >= self._settle_at:
-            self._counter = self._instructed
-        names = sorted(one.name for one in self._links.linked.values())
-        told = (tuple(names), self._counter)
-        if told != self._told:
-            self._told = told
+        """Tell the member, and through it the tracker, how this node is linked now."""
+        told = self._links.news(self._context.streams.clock.monotonic())
+        if told is not None:
             linked = Linked(self._record.name, self._partition, *told)
             self.system.post(self._member, linked)
 
@@ -293,12 +291,18 @@ class NeighboursActor(Worker):
         for wire in delivery.messages:
             try:
                 text = broadcast_text(wire.payload)
-                if text is None or not self._sharing.is_copy(text):
+                if text is None:
                     self._take(origin, wire)
+                elif not self._sharing.is_copy(text):
+                    self._received(read_broadcast(text), origin)
             except CodecError as error:
                 self._context.counters[error.code] += 1
                 logger.info("bad_message", extra={"code": error.code, "offset": error.offset})
         self._flush(origin)
+
+    def _received(self, message: ControlMessage, origin: Origin) -> None:
+        if isinstance(message, BroadcastMessage | UnicastMessage):
+            self._sharing.received(message, origin)
 
     def _take(self, origin: Origin, wire: WireMessage) -> None:
         frame = decode(wire.payload)
@@ -309,29 +313,25 @@ class NeighboursActor(Worker):
             case BroadcastMessage() | UnicastMessage() as message:
                 self._sharing.received(message, origin)
             case SubscribeRequest(request_id=request_id):
-                response = SubscribeResponse(
-                    stream_id=self._record.name, partition=self._partition, request_id=request_id
-                )
-                self._links.send(wire.return_route, [dialect.encode_control(response)])
+                self._reply(wire, dialect, self._about(SubscribeResponse, request_id))
                 self._link(origin, wire.return_route, dialect)
-            case SubscribeResponse():
+            case SubscribeResponse() if identity_of(origin) in self._links.wanted:
                 self._link(origin, wire.return_route, dialect)
+            case SubscribeResponse():  # it was asked before the tracker changed its mind
+                self._reply(wire, dialect, self._about(UnsubscribeRequest))
             case UnsubscribeRequest(request_id=request_id):
-                done = UnsubscribeResponse(
-                    stream_id=self._record.name, partition=self._partition, request_id=request_id
-                )
-                self._links.send(wire.return_route, [dialect.encode_control(done)])
+                self._reply(wire, dialect, self._about(UnsubscribeResponse, request_id))
                 if self._links.lost(origin):
                     self._tell()
             case ResendFromRequest() | ResendRangeRequest() as request:
                 self._missing.answer(origin, wire.return_route, dialect, request)
             case ResendLastRequest(request_id=request_id):
-                nothing = ResendResponseNoResend(
-                    stream_id=self._record.name, partition=self._partition, request_id=request_id
-                )
-                self._links.send(wire.return_route, [dialect.encode_control(nothing)])
+                self._reply(wire, dialect, self._about(ResendResponseNoResend, request_id))
             case _:
                 pass  # how a resend begins and ends says nothing that the messages do not
+
+    def _reply(self, wire: WireMessage, dialect: Dialect, message: ControlMessage) -> None:
+        self._links.send(wire.return_route, [dialect.encode_control(message)])
 
     def _link(self, origin: Origin, route: Route, dialect: Dialect) -> None:
         identity = identity_of(origin)
@@ -350,12 +350,13 @@ class NeighboursActor(Worker):
         return self._settling.since_ms(self._context.streams.clock.monotonic())
 
     def _flush(self, source: Origin | None) -> None:
-        now_ms = self._context.streams.clock.now_ms()
         for one in self._sharing.flush(source):
+            now_ms = self._context.streams.clock.now_ms()
             self._behind.setdefault(one.identity, now_ms - LEFT_OUT_MS)
-        gaps, self._sharing.gaps = self._sharing.gaps, []
-        for gap in gaps:
-            self._missing.ask_for(gap)
+        if self._sharing.gaps:
+            gaps, self._sharing.gaps = self._sharing.gaps, []
+            for gap in gaps:
+                self._missing.ask_for(gap)
 
     # The local log ---------------------------------------------------------------------------
 
@@ -394,7 +395,6 @@ class NeighboursActor(Worker):
         return message
 
     def _appended(self, done: EntriesAppended) -> None:
-        if self._keeper.appended(done):
-            self.wake_after(RETRY_SECONDS, _Again())
-        elif done.error is None:
+        self._keeper.appended(done)
+        if done.error is None:
             self._reader.skip(done.first_index, len(done.request.items))

@@ -92,6 +92,7 @@ class ResendingActor(Worker):
         self._created = record.created_at
         self._entries: deque[Entry] = deque()
         self._runs: deque[tuple[int, int]] = deque()
+        self._finished = False
         self._previous: int | None = None
         self._more: Callable[[], None] | None = None
         self._first = self._end = 0
@@ -114,12 +115,18 @@ class ResendingActor(Worker):
             case _:
                 pass
 
+    def stopped(self) -> None:
+        """Whoever the messages are for hears of every end, a failure's too."""
+        if not self._finished:
+            self._receiver.finished(False)
+
     def _submit(self, operation: Read | ListKeys) -> None:
         operation.reply_to = self.address
         if self._context.streams.store.read(operation):
             self.system.post(self.address, operation)
 
     def _finish(self, ok: bool) -> None:
+        self._finished = True
         self._receiver.finished(ok)
         self.system.exit(self.address)
 

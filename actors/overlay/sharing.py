@@ -8,16 +8,15 @@ from typing import Final
 
 from rillnode.actors.delivery import Origin
 from rillnode.actors.overlay.context import OverlayContext
-from rillnode.actors.overlay.dialect import control_text
+from rillnode.actors.overlay.dialect import Dialect, broadcast_of
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.keeping import Keeper, Records
 from rillnode.actors.overlay.linking import Neighbour, Neighbourhood
-from rillnode.actors.overlay.rendering import is_carried
+from rillnode.actors.overlay.rendering import CHAIN, is_carried
 from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streamr.admission import check_message, check_rules
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.streamr.control_messages import BroadcastMessage, UnicastMessage
-from rillnode.codecs.streamr.network import Wrapper
 from rillnode.codecs.streamr.ordering import GapFound, GapSkipped, Ordered, OrderingEvent
 from rillnode.codecs.streamr.stream_message import StreamMessage
 
@@ -52,7 +51,7 @@ class Sharing:
         self._intake = intake
         self._keeper = keeper
         self._texts: OrderedDict[bytes, None] = OrderedDict()
-        self._outbox: list[str] = []
+        self._outbox: list[bytes] = []
         self.gaps: list[GapFound] = []
 
     def update(self, record: StreamRecord) -> None:
@@ -74,6 +73,8 @@ class Sharing:
         """Take a message of another node: it goes on if it is fresh, and is kept in its order."""
         message, counters = wrapped.message, self._context.counters
         counters["copies"] += 1
+        if self._is_own(message):
+            return  # from the log, where it stands, and is announced in its turn
         try:
             self._check(message)
             fresh = self._intake.is_fresh(message)
@@ -85,7 +86,7 @@ class Sharing:
             counters[error.code] += 1
             fresh = False
         if fresh:
-            self._outbox.append(_broadcast(message, wrapped.message_text))
+            self._outbox.append(broadcast_of(message, wrapped.message_text))
         elif isinstance(wrapped, BroadcastMessage):
             return
         now = self._context.streams.clock.monotonic()
@@ -102,7 +103,7 @@ class Sharing:
                 self._context.counters[error.code] += 1
                 continue
             if fresh:
-                self._outbox.append(_broadcast(message, text))
+                self._outbox.append(broadcast_of(message, text))
                 self._keeper.took(message)
                 events = self._intake.add(message, now)
                 rest = [
@@ -127,24 +128,33 @@ class Sharing:
         Returns those that have too much to take already, and were left out.
         """
         self._keeper.flush()
-        texts, self._outbox = self._outbox, []
-        if not texts:
+        if not self._outbox:
             return ()
+        texts, self._outbox = self._outbox, []
         left_out: list[Neighbour] = []
-        frames: dict[object, list[bytes]] = {}
+        dialect: Dialect | None = None
+        encoded: list[bytes] = []
         for one in self._neighbourhood.linked.values():
             if one.origin is source:
                 continue
             if one.congested:
                 left_out.append(one)
                 continue
-            encoded = frames.get(one.dialect)
-            if encoded is None:
-                encoded = [one.dialect.encode(Wrapper(payload=text)) for text in texts]
-                frames[one.dialect] = encoded
+            if one.dialect != dialect:  # they mostly are the same
+                dialect = one.dialect
+                encoded = dialect.encode_broadcasts(texts)
             self._neighbourhood.send(one.route, encoded)
             self._context.counters["sent"] += len(encoded)
         return left_out
+
+    def _is_own(self, message: StreamMessage) -> bool:
+        """Whether this node carries it, for an entry of the log that there is now."""
+        name = message.id
+        return (
+            name.publisher_id == self._context.settings.identity
+            and name.chain_id == CHAIN
+            and name.timestamp == self._record.created_at
+        )
 
     def _check(self, message: StreamMessage) -> None:
         """Check what another node says.
@@ -183,10 +193,3 @@ class Sharing:
                         "gap_skipped",
                         extra={"stream": self._record.name, "publisher": event.publisher_id[:64]},
                     )
-
-
-def _broadcast(message: StreamMessage, text: bytes | None) -> str:
-    """The control message that carries a message; its exact text where there is one."""
-    if text is not None:
-        return f'[2,0,"",{text.decode()}]'
-    return control_text(BroadcastMessage(message=message, request_id=""))

@@ -2,8 +2,11 @@
 
 A node that joins takes open slots of others; where there are not enough it is put between two
 neighbours of a random link, which splits it in two. So every node has `degree` neighbours, as far
-as there are so many, and the graph stays in one piece. What leaves opens slots, which later
-joins and repairs fill. Chance is given: the same calls with the same chance make the same graph.
+as there are so many, and the graph stays in one piece. Many nodes that join together are put in one
+after the other, in random order: if they were linked to each other first, they would form a cluster
+of those that are as far from the tracker, and hardly linked to all others. What leaves opens slots,
+which later joins and repairs fill. Chance is given: the same calls with the same chance make the
+same graph.
 
 Source: the rules of streamr-network 22.1.0, OverlayTopology; that it stays in one piece is ours.
 """
@@ -27,7 +30,8 @@ class Topology:
         self._random = random
         # Insertion order, not hashes, decides what chance picks from.
         self._links: dict[str, dict[str, None]] = {}
-        self._unsure = False  # whether the graph may be in several pieces
+        # Whether those that have links may be in several pieces.
+        self._unsure = False
         self._changed: dict[str, None] = {}
 
     def __len__(self) -> int:
@@ -61,18 +65,25 @@ class Topology:
         self._links.pop(node, None)
         self._changed.pop(node, None)
 
-    def form(self, node: str) -> Sequence[str]:
-        """Bring a node to its neighbours; return whose have changed since the last call.
+    def form(self, *nodes: str) -> Sequence[str]:
+        """Bring nodes to their neighbours; return whose have changed since the last call.
 
-        In time linear in the nodes.
+        In time linear in all nodes, for each of these.
         """
-        self._cut(node)
-        self._fill(node)
-        while len(self._links[node]) + 2 <= min(self._degree, len(self._links) - 1):
-            if not self._split(node):
-                break
+        alone = [node for node in nodes if not self._links[node]]
+        self._random.shuffle(alone)
+        for node in alone:
+            del self._links[node]
+        for node in dict.fromkeys((*(node for node in nodes if node in self._links), *alone)):
+            self._links.setdefault(node, {})
+            self._cut(node)
+            self._fill(node)
+            while len(self._links[node]) + 2 <= min(self._degree, len(self._links) - 1):
+                if not self._insert(node, node):
+                    break
+            self._pair(node)
         if self._unsure and self._degree > 1:
-            self._join_pieces(node)
+            self._join_pieces(nodes[-1])
         changed, self._changed = self._changed, {}
         return [name for name in changed if name in self._links]
 
@@ -96,26 +107,44 @@ class Topology:
         for other in self._random.sample(open_ones, min(missing, len(open_ones))):
             self._link(node, other)
 
-    def _split(self, node: str) -> bool:
-        """Put a node between the ends of a random link; whether there was one."""
-        links = self._links[node]
-        ends = [name for name in self._links if name != node and name not in links]
-        self._random.shuffle(ends)
-        for one in ends:
-            others = [name for name in self._links[one] if name != node and name not in links]
+    def _pair(self, node: str) -> None:
+        """Give a node its last neighbour where who has an open slot is its neighbour already."""
+        if len(self._links[node]) + 1 != self._degree:
+            return
+        others = [name for name in self._links[node] if len(self._links[name]) < self._degree]
+        if others:
+            self._insert(node, self._random.choice(others))
+
+    def _insert(self, near: str, far: str) -> bool:
+        """Put a node, or two that are linked, between the ends of a random link, if there is one.
+
+        Args:
+            near: the node.
+            far: the same, or its neighbour.
+        """
+        at_near, at_far = self._links[near], self._links[far]
+        ends = [name for name in self._links if name != near and name not in at_near]
+        while ends:  # in random order; the first mostly has such a link
+            at = self._random.randrange(len(ends))
+            one, ends[at] = ends[at], ends[-1]
+            ends.pop()
+            others = [name for name in self._links[one] if name != far and name not in at_far]
             if others:
                 other = self._random.choice(others)
                 unsure = self._unsure
                 self._unlink(one, other)
-                self._link(one, node)
-                self._link(node, other)
-                self._unsure = unsure  # the two are in one piece still, by way of the node
+                self._link(one, near)
+                self._link(far, other)
+                self._unsure = unsure  # the ends are in one piece still, by way of the nodes
                 return True
         return False
 
     def _join_pieces(self, node: str) -> None:
-        """Make the graph one piece again: cross a link of each other piece with one of this."""
-        left = dict.fromkeys(self._links)
+        """Make the graph one piece again: cross a link of each other piece with one of this.
+
+        Who has no links is left alone: it gets some when it is formed.
+        """
+        left = dict.fromkeys(name for name, its in self._links.items() if its)
         home = self._piece(node)
         while left := {name: None for name in left if name not in home}:
             other = self._piece(next(iter(left)))
@@ -159,6 +188,8 @@ class Topology:
 
     def _link(self, one: str, other: str) -> None:
         if other not in self._links[one]:
+            if not self._links[one] and not self._links[other]:
+                self._unsure = True  # a pair by itself, as where nodes tell of links made before
             self._links[one][other] = self._links[other][one] = None
             self._changed[one] = self._changed[other] = None
 

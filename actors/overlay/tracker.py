@@ -10,7 +10,7 @@ Source: streamr-network 22.1.0, Tracker; docs/protocols/streamr.md.
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -18,7 +18,7 @@ from typing import Final
 
 from rillnode.actors.access import NODE_PRINCIPAL, Access
 from rillnode.actors.delivery import Delivery, Origin
-from rillnode.actors.overlay.context import claim_of
+from rillnode.actors.overlay.context import claim_of, verbs_of
 from rillnode.actors.overlay.dialect import Dialect, decode
 from rillnode.actors.overlay.generations import GENERATIONS
 from rillnode.actors.overlay.graphs import OWN, Graphs
@@ -51,8 +51,19 @@ logger = logging.getLogger("rillnode.actors.overlay.tracker")
 
 ADDRESS: Final = b"tracker"
 
+QUIET_SECONDS: Final = 0.1
+GATHERED_SECONDS_MAX: Final = 1.0
+"""How long statuses are gathered before nodes are told of neighbours: until no more come, but not
+longer than this. Where many nodes join at once, links are made that stay, and not for each of
+them some that the next one splits."""
+
 _UNCOUNTED: Final = frozenset(one.name for one in GENERATIONS.values() if not one.counted)
 """Nodes that cannot tell which instructions they have heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Perhaps time to tell nodes of their neighbours."""
 
 
 @dataclass(slots=True)
@@ -103,6 +114,8 @@ class TrackerActor(Worker):
         self._own: Route = (local(ADDRESS),)
         self._nodes: dict[str, _Node] = {}
         self._overlays: dict[str, Graphs] = {}
+        self._gathered: dict[str, dict[str, None]] = {}  # who has said something, by stream key
+        self._gathered_since = self._gathered_last = 0.0
         self.counters: Counter[str] = Counter()
 
     def handle(self, message: object, sender: Cell | None) -> None:
@@ -115,6 +128,8 @@ class TrackerActor(Worker):
                 for name, node in list(self._nodes.items()):
                     if node.origin is origin:
                         self._leave(name)
+            case _Form():
+                self._form()
             case _:
                 pass
 
@@ -191,36 +206,76 @@ class TrackerActor(Worker):
         node.streams[key] = None
         neighbours = dict.fromkeys((*said.inbound_nodes, *said.outbound_nodes))
         overlay.update(name, node.kinds, list(neighbours))
-        self._instruct(key, overlay, name)
+        self._gather(key, name)
 
     def _put(self, name: str, node: _Node, key: str, overlay: Graphs) -> None:
         """Put a storage node into an overlay that it has not asked for."""
         node.streams[key] = None
         overlay.counters.setdefault(name, 0)
         overlay.update(name, node.kinds, [other for _, other in overlay.neighbours(name)])
-        self._instruct(key, overlay, name)
+        self._gather(key, name)
 
-    def _instruct(self, key: str, overlay: Graphs, name: str) -> None:
-        """Form a node's links, and tell everybody whose links have changed."""
+    def _gather(self, key: str, name: str) -> None:
+        """Form a node's links soon, together with those of others."""
+        self._gathered_last = self.system.timing.monotonic()
+        if not self._gathered:
+            self._gathered_since = self._gathered_last
+            self.wake_after(QUIET_SECONDS, _Form())
+        self._gathered.setdefault(key, {})[name] = None
+
+    def _form(self) -> None:
+        """Form the links of those that were gathered, unless more may come soon."""
+        now = self.system.timing.monotonic()
+        until = min(
+            self._gathered_last + QUIET_SECONDS, self._gathered_since + GATHERED_SECONDS_MAX
+        )
+        if now < until:
+            self.wake_after(until - now, _Form())
+            return
+        gathered, self._gathered = self._gathered, {}
+        for key, names in gathered.items():
+            there = [name for name in names if key in self._streams_of(name)]
+            together = {
+                name: node.kinds for name in there if OWN in (node := self._nodes[name]).kinds
+            }
+            # Which end of a link is to dial follows, between released nodes, from who is told: one
+            # is formed and told after the other.
+            for name in there:
+                if name not in together:
+                    self._form_links(key, {name: self._nodes[name].kinds})
+            if together:
+                self._form_links(key, together)
+
+    def _streams_of(self, name: str) -> Mapping[str, None]:
+        node = self._nodes.get(name)
+        return {} if node is None else node.streams
+
+    def _form_links(self, key: str, nodes: Mapping[str, Iterable[str]]) -> None:
+        """Form the links of nodes, and tell everybody whose links have changed."""
+        overlay = self._overlays[key]
+        for name in overlay.form(nodes):
+            node = self._nodes.get(name)
+            if node is not None and (name in nodes or not self._awaits(node, name, overlay)):
+                self._instruct(key, name)
+
+    def _instruct(self, key: str, name: str) -> None:
+        """Tell a node of its neighbours."""
+        node, overlay = self._nodes[name], self._overlays[key]
         stream_id, partition = parse_stream_key(key)
-        for changed in overlay.form(name, self._nodes[name].kinds):
-            node = self._nodes.get(changed)
-            if node is None or (changed != name and self._awaits(node, changed, overlay)):
-                continue
-            overlay.known[changed] = overlay.names(changed)
-            counter = overlay.counters[changed] = overlay.counters.get(changed, 0) + 1
-            instruction = Instruction(
-                stream_id=stream_id,
-                stream_partition=partition,
-                node_addresses=tuple(
-                    self._nodes[other].reached(kind)
-                    for kind, other in overlay.neighbours(changed)
-                    if other in self._nodes
-                ),
-                counter=counter,
-            )
-            self._send(node.origin, node.route, node.dialect, instruction)
-            self.counters["instructions"] += 1
+        overlay.known[name] = overlay.names(name)
+        counter = overlay.counters[name] = overlay.counters.get(name, 0) + 1
+        instruction = Instruction(
+            stream_id=stream_id,
+            stream_partition=partition,
+            node_addresses=tuple(
+                self._nodes[other].reached(kind)
+                for kind, other in overlay.neighbours(name)
+                if other in self._nodes
+            ),
+            counter=counter,
+        )
+        self._send(node.origin, node.route, node.dialect, instruction)
+        self.counters["instructions"] += 1
 
     def _awaits(self, node: _Node, name: str, overlay: Graphs) -> bool:
         """Whether a node will be dialled by all who are new to it, and so need not be told.
@@ -275,7 +330,7 @@ class TrackerActor(Worker):
             stream_id, _ = parse_stream_key(key)
         except CodecError:
             return False
-        return bool(self._access.verbs(origin.principal, stream_id) & {"push", "subscribe"})
+        return bool(verbs_of(self._access, origin, stream_id) & {"push", "subscribe"})
 
     def _send(
         self,

@@ -64,6 +64,10 @@ class PeerContext:
     Attributes:
         open: the connections that there are.
         malformed: messages that could not be decoded, by transport and error code.
+        connection_actor: makes the actor of a link out of this, the link, what its address begins
+            with, and whether it is strict; None: ConnectionActor.
+        peer_actor: makes the actor of a configured peer out of this, its settings and status;
+            None: PeerActor.
     """
 
     system: AsyncioSystemBase
@@ -73,6 +77,8 @@ class PeerContext:
     entropy: Entropy
     open: Cells = field(default_factory=Cells)
     malformed: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    connection_actor: "Callable[[PeerContext, Link, bytes, bool], Worker] | None" = None
+    peer_actor: Callable[..., Worker] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +97,6 @@ class Recheck:
     lost: Callable[[str], bool]
 
 
-class _Flush:
-    """Everything that this turn's workers had for the link has come."""
-
-
-_FLUSH: Final = _Flush()
-
-
 @dataclass(frozen=True, slots=True)
 class _Continue:
     """Time to look again whether something can be handed on."""
@@ -109,9 +108,8 @@ class ConnectionEvents(LinkActorEvents[Link]):
     __slots__ = ()
 
     def __init__(self, context: PeerContext, *, prefix: bytes, strict: bool = False) -> None:
-        super().__init__(
-            context.system, lambda link: partial(ConnectionActor, context, link, prefix, strict)
-        )
+        actor = context.connection_actor or ConnectionActor
+        super().__init__(context.system, lambda link: partial(actor, context, link, prefix, strict))
 
 
 class ConnectionActor(Worker):
@@ -138,7 +136,7 @@ class ConnectionActor(Worker):
             fitting = SLICE_ANSWERS_BYTES_MAX // info.message_bytes_max
             self._slice_frames = min(SLICE_FRAMES, fitting)
         self._frames: deque[bytes] = deque()
-        self._busy = False
+        self._origin.awaited = False
         self._timer: TimerHandle | None = None
         self._store_held = False
         self._draining = False
@@ -163,11 +161,9 @@ class ConnectionActor(Worker):
         match message:
             case Delivery():
                 self._send(message)
-            case _Flush():
-                self._flush()
             case Received(frames=frames):
                 self._frames.extend(frames)
-                if not self._busy:
+                if not self._origin.unhandled and self._timer is None:
                     self._dispatch()
                 elif self._timer is None:
                     self._wait(UNHANDLED_SECONDS)
@@ -180,7 +176,7 @@ class ConnectionActor(Worker):
             case Drain():
                 self._draining = True
                 self._link.pause_reading()
-            case Recheck(lost=lost) if lost(self._origin.principal):
+            case Recheck(lost=lost) if any(map(lost, self._principals)):
                 self._link.close("the grants of its principal were changed")
             case Recheck():
                 for cell in self._origin.attached:
@@ -197,17 +193,26 @@ class ConnectionActor(Worker):
         self._context.open.discard(self.address)
         for cell in tuple(self._origin.attached):
             self.system.exit(cell)
-        self._flush()
+        self.finish()
         self._link.close("connection ended")
+
+    @property
+    def _principals(self) -> tuple[str, ...]:
+        """Whom grants for this link may name."""
+        claim = self._link.info.claim
+        proved = self._origin.principal
+        return (proved,) if claim is None else (proved, claim.principal)
 
     # Inwards ---------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        self._busy = False
+        self._origin.awaited = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._dispatch()
+        if not self._frames and not self._draining:
+            self._link.resume_reading()
 
     def _dispatch(self) -> None:
         """Hand on one slice; the next follows when its workers have handled it.
@@ -215,8 +220,6 @@ class ConnectionActor(Worker):
         What they reserve for their answers is known then, and may hold the connection.
         """
         if not self._frames:
-            if not self._draining:
-                self._link.resume_reading()
             return
         if self._held():
             self._wait(HOLD_SECONDS)
@@ -236,19 +239,18 @@ class ConnectionActor(Worker):
             self._frames.clear()
             self._context.malformed[self._link.info.transport, error.code] += 1
             logger.info("bad_message", extra={"code": error.code, "offset": error.offset})
-            self._flush()
+            self.finish()
             self._link.close(str(error))
         self._context.router.route(self._origin, messages, tracked=True)
-        self._busy = bool(self._origin.unhandled)
         if self._frames:
-            if self._busy:
+            if self._origin.unhandled:
                 self._wait(UNHANDLED_SECONDS)
             else:
                 self.system.post(self.address, HANDLED)
 
     def _wait(self, seconds: float) -> None:
         """Read and hand on nothing until the workers are done, or so long."""
-        self._busy = True
+        self._origin.awaited = True
         self._link.pause_reading()
         self._timer = self.wake_after(seconds, _Continue())
 
@@ -279,7 +281,7 @@ class ConnectionActor(Worker):
         encode_with_header = self._wire.encode_with_header
         frames = self._outgoing
         if not frames:
-            self.system.post(self.address, _FLUSH)
+            self.finish_later()
         for message in delivery.messages:
             onward_route, return_route, payload = message
             onward, back, header = self._header
@@ -307,7 +309,8 @@ class ConnectionActor(Worker):
         text = f"The message has {size:,} bytes with its routes, the next link takes {limit:,}"
         router.undeliverable("too_large", Delivery(origin, [message]), "message.size", text)
 
-    def _flush(self) -> None:
+    def finish(self) -> None:
+        """Send all that has come for the link as one write."""
         frames, self._outgoing = self._outgoing, []
         self._outgoing_bytes = 0
         self._link.send(frames)

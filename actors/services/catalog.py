@@ -6,12 +6,13 @@ The first address is the one of nodes since 2022-04, the second what older ones 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import chain
-from typing import Final, Literal, get_args
+from typing import Final
 
 from rillnode.actors.ports import Entropy
 from rillnode.actors.services.answering import AnsweringActor, echo
 from rillnode.actors.services.context import ServiceContext
 from rillnode.actors.services.forwarding import FORWARDING, TRACING, AliasService
+from rillnode.actors.services.names import SERVICE_NAMES, ServiceName
 from rillnode.actors.services.pub_sub import PubSubService
 from rillnode.actors.services.static_forwarding import StaticForwardingService
 from rillnode.actors.streams import bidirectional, index_service, service
@@ -22,18 +23,6 @@ from rillnode.actors.worker import Worker
 from rillnode.codecs.ockam import discovery
 from rillnode.codecs.ockam.hub import uppercase
 from rillnode.codecs.ockam.routing import local
-
-ServiceName = Literal[
-    "echo",
-    "uppercase",
-    "forwarding",
-    "static_forwarding",
-    "pub_sub",
-    "tracing",
-    "discovery",
-    "stream_subscribe",
-]
-SERVICE_NAMES: Final[tuple[ServiceName, ...]] = get_args(ServiceName)
 
 _STREAM_SERVICES: Final = (
     ("stream", service.ADDRESSES),

@@ -17,6 +17,7 @@ class Capability(Enum):
     """What not every LogStore promises.
 
     Attributes:
+        CHECKPOINT: it copies itself while it is in use (`checkpoint.Checkpointing`).
         POWER_CUT: what is confirmed would survive the loss of power of all its disks at once.
         SHARED: several stores may be open on the same logs at one time, on several machines. What
             one has appended stands before what another appends later, and is seen by the others in
@@ -25,6 +26,7 @@ class Capability(Enum):
             is a saved index that would go back, or that another store has saved meanwhile.
     """
 
+    CHECKPOINT = "checkpoint"
     POWER_CUT = "power cut"
     SHARED = "shared"
 

@@ -20,6 +20,7 @@ from rillnode.actors.storage import (
     WriteOperation,
     written_bytes,
 )
+from rillnode.actors.storage.completion import closed_error
 from rillnode.actors.storage.memory_tables import MemoryTables
 from rillnode.codecs.errors import StoreError
 
@@ -78,7 +79,7 @@ class MemoryLogStore:
         self._group: list[WriteOperation] = []
         self._survivors: list[WriteOperation] = []
         self._failed = False
-        self._refusal: StoreError | None = _closed_error()
+        self._refusal: StoreError | None = closed_error()
         self._health = StoreHealth(writable=False, reason="the store is not open")
         self._scheduled = False
         self._timer: TimerHandle | None = None
@@ -87,7 +88,7 @@ class MemoryLogStore:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """It promises that what is confirmed survives a power cut."""
+        """What it promises beyond the others."""
         return frozenset({Capability.POWER_CUT})
 
     @property
@@ -98,6 +99,8 @@ class MemoryLogStore:
     @property
     def pending_bytes(self) -> int:
         """Bytes submitted and not yet completed."""
+        if not self._group and not self._writes:  # asked for each read of a link
+            return 0
         return sum(map(written_bytes, (*self._group, *self._writes)))
 
     def open(self) -> None:
@@ -140,6 +143,10 @@ class MemoryLogStore:
         self._reads.append(operation)
         self._schedule()
         return False
+
+    def look(self, operation: ReadOperation) -> None:
+        """Answer a read now, for who only watches: nothing is completed, counted or called."""
+        self._durable.answer(operation)
 
     def flush(self) -> None:
         """Do now all that waits: a repair, the group under way, groups and reads."""
@@ -243,7 +250,7 @@ class MemoryLogStore:
         self._life += 1
         self._scheduled = self._failed = False
         self._cancel_timer()
-        self._refusal = _closed_error()
+        self._refusal = closed_error()
         self._health = StoreHealth(writable=False, reason=reason)
 
     def _cancel_timer(self) -> None:
@@ -254,7 +261,3 @@ class MemoryLogStore:
     def _set_health(self, health: StoreHealth) -> None:
         self._health = health
         self._on_health(health)
-
-
-def _closed_error() -> StoreError:
-    return StoreError("store.closed", "the store is not open")

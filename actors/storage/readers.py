@@ -8,9 +8,9 @@ from threading import Thread
 from typing import Final
 
 from rillnode.actors.storage import Complete, Read, ReadOperation
+from rillnode.actors.storage.completion import deliver
 from rillnode.actors.storage.reads import answer
 from rillnode.actors.storage.view import DurableView
-from rillnode.actors.storage.writer import deliver
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")

@@ -76,8 +76,8 @@ class RocksLogStore:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """It promises that what is confirmed survives a power cut."""
-        return frozenset({Capability.POWER_CUT})
+        """What it promises beyond the others."""
+        return frozenset({Capability.CHECKPOINT, Capability.POWER_CUT})
 
     @property
     def health(self) -> StoreHealth:

@@ -13,13 +13,13 @@ from typing import Final
 from rillnode.actors.storage import (
     Complete,
     OnHealth,
-    Operation,
     StoreHealth,
     WriteOperation,
     written_bytes,
 )
 from rillnode.actors.storage.checkpoint import Checkpoint
 from rillnode.actors.storage.commit import GroupCommit
+from rillnode.actors.storage.completion import closed_error, deliver
 from rillnode.actors.storage.tables import Tables, Tuning, full_error, is_full
 from rillnode.actors.storage.tail import TailCache
 from rillnode.actors.storage.view import DurableView
@@ -246,19 +246,6 @@ class Writer:
 
 def _bytes_of(operation: _Write) -> int:
     return 0 if isinstance(operation, Checkpoint) else written_bytes(operation)
-
-
-def deliver(complete: Complete, operations: Sequence[Operation]) -> None:
-    """Hand completed operations over; a node that is gone must not end the store's threads."""
-    try:
-        complete(operations)
-    except Exception:
-        logger.exception("completion_failed")
-
-
-def closed_error() -> StoreError:
-    """The answer to what comes before `open` and after `close`."""
-    return StoreError("store.closed", "the store is not open")
 
 
 def _has_room(directory: Path) -> bool:

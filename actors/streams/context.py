@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from rillnode.actors.access import Access
@@ -11,6 +12,7 @@ from rillnode.actors.router import Router
 from rillnode.actors.storage import LogStore, StreamRecord
 from rillnode.actors.streams.subscribers import Subscribers
 from rillnode.actors.system import AsyncioSystemBase
+from rillnode.actors.worker import Worker
 
 ADDRESS_PREFIX = b"ST_S_"
 """Released nodes have named stream workers so since 2021-11."""
@@ -43,6 +45,8 @@ class StreamContext:
             them, out of when they were received and their number.
         appended: what became durable since the start.
         subscribers: how many follow each log.
+        stream_actor: makes the actor of a partition out of this, its address, name and number;
+            None: StreamActor.
     """
 
     system: AsyncioSystemBase
@@ -55,6 +59,7 @@ class StreamContext:
     pushed_keys: PushedKeys = no_keys
     appended: Appended = field(default_factory=Appended)
     subscribers: Subscribers = field(default_factory=Subscribers)
+    stream_actor: "Callable[[StreamContext, bytes, str, int], Worker] | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ class StreamRemoved:
     record: StreamRecord
 
 
+@lru_cache(1_024)
 def stream_address(name: str, partition: int) -> bytes:
     """Make a partition's address: prefix, partition, name with unusual characters quoted.
 

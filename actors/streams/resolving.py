@@ -29,7 +29,8 @@ def stream_resolver(context: StreamContext, parent: Cell) -> Resolve:
         parsed = parse_stream_address(address)
         if parsed is None:
             return None
-        return context.system.spawn(partial(StreamActor, context, address, *parsed), parent=parent)
+        actor = context.stream_actor or StreamActor
+        return context.system.spawn(partial(actor, context, address, *parsed), parent=parent)
 
     return resolve
 
@@ -56,8 +57,9 @@ def stream_cell(context: StreamContext, name: str, partition: int) -> Cell:
     cell = context.router.lookup(address)
     if cell is None:
         parent = context.router.lookup(ADDRESSES[0])
+        actor = context.stream_actor or StreamActor
         cell = context.system.spawn(
-            partial(StreamActor, context, address, name, partition), parent=parent
+            partial(actor, context, address, name, partition), parent=parent
         )
         context.router.register(address, cell)
     return cell

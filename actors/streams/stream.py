@@ -9,7 +9,7 @@ durable. Entries are never deduplicated by request id: a publisher that sends tw
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -83,6 +83,7 @@ class StreamActor(Worker):
     on_failure = "restart"
     idle_seconds = 60.0
 
+    subscription_actor: Callable[..., SubscriptionActor] = SubscriptionActor
     _appends: Appends
 
     def __init__(
@@ -104,9 +105,8 @@ class StreamActor(Worker):
 
     def may_passivate(self) -> bool:
         """Stay while a subscription or a submitted operation needs this instance."""
-        if self._finding or self._subscriptions or self._in_flight:
-            return False
-        return self._log == UNKNOWN or not self._appends.in_flight
+        waits = self._finding or self._subscriptions or self._in_flight
+        return not (waits or self._appends.in_flight)
 
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take requests from links and completed operations from the store."""
@@ -213,7 +213,10 @@ class StreamActor(Worker):
 
     def _expire(self, missed: int) -> None:
         """End an actor without a stream, once nothing has come for it for a while."""
-        if self._log == UNKNOWN and not self._finding and missed == self._missed:
+        if self._in_flight or self._appends.in_flight:
+            # Another node has removed the stream; what was submitted before is still answered.
+            self._leave_later(0)
+        elif self._log == UNKNOWN and not self._finding and missed == self._missed:
             self._context.router.unregister(self._own_address)
             # What is on its way already comes before this message, and is still answered.
             self.system.post(self.address, _Leave())
@@ -363,7 +366,7 @@ class StreamActor(Worker):
             self._context.router.reply(origin, self._own_address, [answer])
             return
         context, log, own = self._context, self._log, self.address
-        actor = partial(SubscriptionActor, context, log, own, origin, return_route, request)
+        actor = partial(self.subscription_actor, context, log, own, origin, return_route, request)
         cell = self.system.spawn(actor, parent=own)
         self._subscriptions += (cell,)
         origin.attached.add(cell)

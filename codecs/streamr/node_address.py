@@ -119,3 +119,8 @@ class ReleasedPeer(NamedTuple):
     generation: str
     tracker: bool = False
     storage: bool = False
+
+    @property
+    def principal(self) -> str:
+        """What grants name it by."""
+        return f"streamr:{self.name}"

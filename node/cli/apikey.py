@@ -5,7 +5,6 @@ import os
 from base64 import urlsafe_b64encode
 from typing import Final
 
-from rillnode.actors.streamr.sessions import API_KEY, hash_of
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, UsageError, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
@@ -34,6 +33,9 @@ def new(args: argparse.Namespace, terminal: Terminal) -> int:
     if not NAME.fullmatch(args.name):
         text = "NAME has 1 to 64 letters, digits, dots, dashes and underscores"
         raise UsageError(args.command, text)
+    # What sessions are made of takes long to import, and every command would wait for it.
+    from rillnode.actors.streamr.sessions import API_KEY, hash_of
+
     key = urlsafe_b64encode(os.urandom(_KEY_BYTES)).decode().rstrip("=")
     terminal.record(
         {"name": args.name, "key": key, "hash": hash_of(key), "principal": API_KEY + args.name}

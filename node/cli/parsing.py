@@ -82,6 +82,18 @@ class Parser(argparse.ArgumentParser):
             action, f"invalid choice: {value!r}; {hint}choices: {', '.join(choices)}"
         )
 
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        """As it is, but what is left over is refused by the command that it was given to."""
+        parsed, left = super().parse_known_args(args, namespace)
+        if left:
+            known = [option for action in self._actions for option in action.option_strings]
+            meant = get_close_matches(left[0].partition("=")[0], known, n=1)
+            hint = f"; did you mean {meant[0]}?" if meant else ""
+            self.error(f"unrecognized arguments: {' '.join(left)}{hint}")
+        return parsed, left
+
     def error(self, message: str) -> NoReturn:
         """Refuse the command line."""
         raise UsageError(self.prog, message)

@@ -71,12 +71,15 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     loaded = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     sink, config = _tables(loaded, args.name)
     from rillnode.node.pipeline.derived import Derived
+    from rillnode.node.pipeline.object_store import check_stores
 
     stop = threading.Event()
     with _session(sink, loaded.data_dir) as (session, drain_file):
+        for text in check_stores(config.locations):
+            terminal.message(text)
         derived = Derived(session, config, drain_file)
         if args.once:
-            derived.run_once()
+            derived.run_once(terminal.message)
             derived.finish()
             terminal.message(f"silver and gold have what {config.bronze_dir} has")
             return Exit.OK

@@ -12,6 +12,7 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb, whole_number
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.config import ListenAddress, parse_address
 
 if TYPE_CHECKING:
     from rillnode.node.simulation.model import Propagation
@@ -35,6 +36,7 @@ def add(commands: Commands) -> None:
             "rillnode sim run configs/sim-power-cut.toml --seed 7",
             "rillnode sim run configs/sim-churn.toml --seeds 0..99",
             "rillnode sim run configs/sim-partition.toml --seed 7 --html report.html",
+            "rillnode sim run configs/sim-partition.toml --http 127.0.0.1:8090 --speed 1",
         ],
     )  # fmt: skip
     parser.add_argument("scenario", metavar="SCENARIO.toml", type=Path, help="what is simulated")
@@ -52,6 +54,18 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--no-shrink", action="store_true", help="do not shorten the list of faults"
     )
+    parser.add_argument(
+        "--http",
+        type=listen_address,
+        metavar="HOST:PORT",
+        help="serve the status page of the simulated nodes, until Ctrl-C; port 0 takes a free one",
+    )
+    parser.add_argument(
+        "--speed",
+        type=speed_number,
+        metavar="N",
+        help="with --http: virtual seconds that pass in a second at most; default: no limit",
+    )
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -60,18 +74,64 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     scenario = load_scenario(args.scenario)
     chosen: Sequence[int] = args.seeds or (args.seed,)
-    if scenario.mode == "model" or scenario.overlay:
+    if scenario.spreads:
+        if args.http is not None:
+            text = (
+                "--http shows nodes and their clients: a scenario of how messages spread has none"
+            )
+            raise ConfigError("sim.http", text)
         return _run_spreading(scenario, chosen, args, terminal)
+    if args.http is not None:
+        return _run_served(scenario, args, terminal)
     # Only now a whole node is imported, which other verbs and model mode do without.
-    from rillnode.node.simulation.figures import document, summary
+    from rillnode.node.simulation.figures import document
 
     documents: list[dict[str, Any]] = []
+    shown: Result | None = None
     for seed in _progress(chosen, terminal):
         with _quiet_nodes(args.verbose):
             result = _run_one(scenario, seed, args)
         documents.append(document(scenario, args.scenario, result))
-        if args.html is not None and (seed == chosen[0] or result.violations):
-            _write_report(args.html, scenario, result, documents[-1])
+        if shown is None or result.violations:
+            shown = result
+    return _tell(scenario, documents, shown, args, terminal)
+
+
+def _run_served(scenario: "Scenario", args: argparse.Namespace, terminal: Terminal) -> int:
+    """Run one seed with its page, which stays until interrupted; faults are not shortened then."""
+    from rillnode.node.simulation.figures import document
+    from rillnode.node.simulation.run import Run
+    from rillnode.node.simulation.serving import served
+
+    if args.seeds is not None:
+        raise ConfigError("sim.http", "--http shows one run: take --seed instead of --seeds")
+    run = Run(scenario, args.seed, only=args.faults)
+    with served(run, args.http, args.speed) as page:
+        terminal.message(f"Watch it at {page.url}")
+        with _quiet_nodes(args.verbose):
+            result = page.run()
+        documents = [document(scenario, args.scenario, result)]
+        code = _tell(scenario, documents, result, args, terminal)
+        terminal.flush()
+        terminal.message("The run is over; the page stays until Ctrl-C")
+        page.stay()
+    return code
+
+
+def _tell(
+    scenario: "Scenario",
+    documents: Sequence[dict[str, Any]],
+    shown: "Result | None",
+    args: argparse.Namespace,
+    terminal: Terminal,
+) -> int:
+    """Write what came of all runs; `shown` is the one that the report draws."""
+    from rillnode.node.simulation.figures import summary
+
+    if args.html is not None and shown is not None:
+        from rillnode.node.simulation.report import html_report
+
+        _write(args.html, html_report(scenario, shown, documents))
     _write_csv(args.csv, documents)
     terminal.record(documents[0] if args.seeds is None else summary(scenario, documents))
     failed = [one for one in documents if one["violations"]]
@@ -107,7 +167,7 @@ def _run_spreading(
     if args.html is not None and first is not None:
         from rillnode.node.simulation.model_report import model_report
 
-        _write(args.html, model_report(first, documents))
+        _write(args.html, model_report(first, documents, problems))
     _write_csv(args.csv, documents)
     if documents:
         terminal.record(documents[0] if args.seeds is None else model_summary(documents))
@@ -147,14 +207,6 @@ def _progress(chosen: Sequence[int], terminal: Terminal) -> Iterator[int]:
 
     console = Console(file=terminal.err, _environ=terminal.environ)
     yield from track(chosen, "seeds", console=console, transient=True)
-
-
-def _write_report(
-    path: Path, scenario: "Scenario", result: "Result", document: dict[str, Any]
-) -> None:
-    from rillnode.node.simulation.report import html_report
-
-    _write(path, html_report(scenario, result, document))
 
 
 def _write_csv(path: Path | None, documents: Sequence[dict[str, Any]]) -> None:
@@ -207,3 +259,22 @@ def fault_numbers(text: str) -> tuple[int, ...]:
     if text == "none":
         return ()
     return tuple(whole_number(part) for part in text.split(","))
+
+
+def listen_address(text: str) -> ListenAddress:
+    """An argument that is an address to listen on."""
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def speed_number(text: str) -> float:
+    """An argument that is a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, not {text!r}")
+    return value

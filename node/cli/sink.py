@@ -112,15 +112,13 @@ def compact(args: argparse.Namespace, terminal: Terminal) -> int:
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     sink = choose_sink(config, args.name)
     # Only this verb needs what the `spark` extra installs.
+    from rillnode.node.pipeline.delta_log import open_table
+    from rillnode.node.pipeline.files import absolute
     from rillnode.node.pipeline.maintenance import compact as compact_table
 
     for table in (sink.table_dir, sink.silver_dir):
-        if table is None:
-            continue
-        if table.path is None:
-            terminal.message(f"{table}: only tables in directories are merged")
-        elif (table.path / "_delta_log").is_dir():
-            for done in compact_table(str(table.path.absolute())):
+        if table is not None and open_table(absolute(table)) is not None:
+            for done in compact_table(absolute(table)):
                 terminal.message(f"{table}: {done}")
     return Exit.OK
 

@@ -32,6 +32,10 @@ async def status(args: argparse.Namespace, terminal: Terminal) -> int:
 def _for_people(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with what is kept by name as rows, and actors by their class's short name."""
     shown = dict(document)
+    shown["store"] = dict(shown["store"])
+    if (sharing := shown["store"].pop("sharing", None)) is not None:
+        shown["store"] |= {key: value for key, value in sharing.items() if key != "nodes"}
+        shown["nodes"] = sharing["nodes"]
     for key in ("listeners", "peers", "sinks", "actors"):
         shown[key] = [
             {"name": str(name).rpartition(".")[2] if key == "actors" else name, **_row(key, values)}

@@ -1,49 +1,17 @@
 """A blocking face of the client, for notebooks and scripts: the same verbs, own loop."""
 
-import asyncio
-import threading
-from collections.abc import Coroutine, Generator, Iterable, Sequence
-from concurrent.futures import CancelledError as FutureCancelledError
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.ockam.routing import Route
 from rillnode.node.client.client import Client, SavedIndex, connect
+from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer
 from rillnode.node.client.stream import Stream, StreamInfo
-
-T = TypeVar("T")
-
-
-class LoopThread:
-    """An event loop that runs in a daemon thread, for calls from threads without one."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="rillnode-client", daemon=True
-        )
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for its result; an interrupt cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except (KeyboardInterrupt, FutureCancelledError):
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        """End the loop and its thread."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(timeout=5)
-        if not self._loop.is_running():
-            self._loop.close()
 
 
 class BlockingStream:
@@ -115,8 +83,7 @@ class BlockingClient:
 
     def close(self) -> None:
         """Wait for what is unconfirmed, and end the link."""
-        self._loop.run(self._client.close())
-        self._loop.stop()
+        self._loop.stop(self._client.close())
 
     def stream(self, name: str | None = None, *, partitions: int = 1) -> BlockingStream:
         """Open a stream, or create it."""

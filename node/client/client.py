@@ -192,10 +192,16 @@ class Client:
         """Let a sink's job run, or pause after its batch.
 
         Raises:
-            RequestError: there is no such sink, or this client may not administer the node.
+            RequestError: `sink.unknown`, there is none, or this client may not administer it.
         """
         request = native.SinkControlRequest(self._session.next_id(), run)
-        response = await self._session.request(f"spark_sink/{name}".encode(), request)
+        try:
+            response = await self._session.request(f"spark_sink/{name}".encode(), request)
+        except RequestError as error:
+            if error.code != "address.unknown":
+                raise
+            text = f"the node has no sink {name!r}, or it is not yours to run"
+            raise RequestError("sink.unknown", text) from None
         if not isinstance(response, native.DoneResponse):
             raise _unexpected()
 

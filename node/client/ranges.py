@@ -6,6 +6,7 @@ It has the grants of its own key: `pull` to read, `push` and, for new streams, `
 import os
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -14,15 +15,13 @@ from rillnode.codecs import native
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.codecs.keys import Identity
-from rillnode.node.client.blocking import LoopThread
-from rillnode.node.client.client import noise_connect
+from rillnode.node.client.blocking_session import INDEXES, STREAMS, BlockingSession
 from rillnode.node.client.producer import Producer
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import describe
 from rillnode.node.keyfiles import read_key
-from rillnode.node.pipeline.offsets import Range
+from rillnode.node.pipeline.offsets import Range, behind
 
-REQUEST_SECONDS: Final = 120.0
 KEY_VARIABLE: Final = "RILLNODE_KEY"
 
 
@@ -58,11 +57,8 @@ class StreamsOptions(Protocol):
 class StreamsClient:
     """A blocking connection to a node's streams; satisfies `RangeClient` and `PushClient`."""
 
-    def __init__(
-        self, session: Session, loop: LoopThread, patterns: Sequence[str], consumer: str
-    ) -> None:
+    def __init__(self, session: BlockingSession, patterns: Sequence[str], consumer: str) -> None:
         self._session = session
-        self._loop = loop
         self._patterns = patterns
         self._consumer = consumer
         self._addresses: dict[str, list[bytes]] = {}
@@ -74,11 +70,11 @@ class StreamsClient:
         self._created = {}
         prefix, after = literal_prefix(self._patterns), ""
         while True:
-            response = self._ask(
-                b"stream", native.ListRequest(self._session.next_id(), prefix, after)
+            response = self._session.ask(
+                STREAMS,
+                partial(_list_after, prefix, after),
+                native.ListResponse,
             )
-            if not isinstance(response, native.ListResponse):
-                raise _unexpected()
             for info in response.streams:
                 if not any(fnmatchcase(info.name, pattern) for pattern in self._patterns):
                     continue
@@ -97,15 +93,20 @@ class StreamsClient:
     def read(self, part: Range, bytes_max: int) -> tuple[int, list[Block]]:
         """First index kept, and whole blocks that cover the range from its start on."""
         count = part.until - part.start
-        response = self._ask(
+        response = self._session.ask(
             self._address(part.stream, part.partition),
-            native.ReadRequest(self._session.next_id(), part.start, count, bytes_max),
+            lambda number: native.ReadRequest(number, part.start, count, bytes_max),
+            native.BlocksResponse,
         )
-        if not isinstance(response, native.BlocksResponse):
-            raise _unexpected()
-        # Asked after the read: a stream that is the one that is meant now was it then.
-        if part.created_at and self._describe(part.stream).created_at != part.created_at:
-            return part.until, []
+        if part.created_at:
+            # Asked after the read: a stream that is the one that is meant now was it then.
+            created_at = self._describe(part.stream).created_at
+            if created_at > part.created_at:
+                return part.until, []
+            if created_at < part.created_at:
+                raise behind(part)
+        if response.next_index <= part.start:
+            raise behind(part)
         blocks = [block for block in native.blocks_of(response) if block.first_index < part.until]
         return response.first_index, blocks
 
@@ -114,12 +115,8 @@ class StreamsClient:
         if not self._consumer:
             return
         for (stream, partition), index in positions.items():
-            self._ask(
-                b"stream_index",
-                native.SaveIndexRequest(
-                    self._session.next_id(), self._consumer, stream, partition, index
-                ),
-            )
+            place = native.SavedIndex(stream, partition, self._consumer, index)
+            self._session.ask(INDEXES, partial(_save, place), native.SavedIndexResponse)
 
     def consumers(self) -> dict[str, dict[tuple[str, int], int]]:
         """Nobody asks an application that is not the node's own for other consumers."""
@@ -130,26 +127,25 @@ class StreamsClient:
 
     def open(self, stream: str, partitions: int) -> None:
         """Make sure that a stream has so many partitions at least; create it where it is not."""
-        response = self._ask(
-            b"stream", native.OpenRequest(self._session.next_id(), stream, partitions)
+        response = self._session.ask(
+            STREAMS,
+            lambda number: native.OpenRequest(number, stream, partitions),
+            native.StreamResponse,
         )
-        if not isinstance(response, native.StreamResponse):
-            raise _unexpected()
         self._addresses[stream] = [part.address for part in response.stream.partitions]
 
     def push(self, stream: str, partition: int, items: Sequence[bytes]) -> None:
         """Push entries, in order; they are durable when this returns."""
         address = self._address(stream, partition)
 
-        async def push_all() -> None:
-            await Producer(self._session, address).push_all(items)
+        async def push_all(session: Session) -> None:
+            await Producer(session, address).push_all(items)
 
-        self._loop.run(push_all())
+        self._session.run(push_all)
 
     def close(self) -> None:
         """End the link."""
-        self._loop.run(self._session.close(timeout_seconds=5))
-        self._loop.stop()
+        self._session.close()
 
     def _address(self, stream: str, partition: int) -> bytes:
         addresses = self._addresses.get(stream, [])
@@ -164,10 +160,7 @@ class StreamsClient:
         return addresses[partition]
 
     def _describe(self, stream: str) -> native.StreamInfo:
-        return self._loop.run(describe(self._session, stream))
-
-    def _ask(self, address: bytes, request: native.Request) -> native.Response:
-        return self._loop.run(self._session.request(address, request, seconds=REQUEST_SECONDS))
+        return self._session.run(lambda session: describe(session, stream))
 
 
 def streams_client(options: StreamsOptions) -> StreamsClient:
@@ -178,14 +171,8 @@ def streams_client(options: StreamsOptions) -> StreamsClient:
         ConfigError: the address or the key cannot be used.
     """
     identity = _identity(options.key_file)
-    session = Session(noise_connect(options.url, identity, options.node_identity), reconnect=False)
-    loop = LoopThread()
-    try:
-        loop.run(session.open())
-    except BaseException:
-        loop.stop()
-        raise
-    return StreamsClient(session, loop, options.patterns, options.consumer)
+    session = BlockingSession.open(options.url, identity, options.node_identity)
+    return StreamsClient(session, options.patterns, options.consumer)
 
 
 def _identity(key_file: str) -> Identity:
@@ -201,5 +188,11 @@ def _identity(key_file: str) -> Identity:
     return Identity.from_hex(key.strip())
 
 
-def _unexpected() -> RequestError:
-    return RequestError("client.answer", "the node gave another kind of answer")
+def _list_after(prefix: str, after: str, number: int) -> native.ListRequest:
+    return native.ListRequest(number, prefix, after)
+
+
+def _save(place: native.SavedIndex, number: int) -> native.SaveIndexRequest:
+    return native.SaveIndexRequest(
+        number, place.client_id, place.stream, place.partition, place.index
+    )

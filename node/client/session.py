@@ -70,6 +70,9 @@ class Session:
 
     Attributes:
         messages: messages to any worker, beside the requests that the node itself answers.
+        unasked: answers to what nobody waits for: no more than `unanswered`, from a node that
+            answers each request once.
+        unanswered: requests that were given up.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Session:
         self._decoder = WireDecoder()
         self._ids = 0
         self._pending: dict[int, _Pending] = {}
+        self.unasked = self.unanswered = 0
         self._subscribers: dict[int, Subscriber] = {}
         self._headers: dict[Route, bytes] = {}
         # Nobody who is sent messages can guess it, and so answer in the node's place.
@@ -170,7 +174,7 @@ class Session:
             text = f"the node has not answered in {seconds:.0f} s"
             raise TransportError("request.timeout", text) from None
         finally:
-            self._forget(request.request_id)
+            self.unanswered += self._forget(request.request_id) is not None
 
     def subscribe(self, subscription_id: int, subscriber: Subscriber) -> None:
         """Start a subscription; it goes on over lost links until `unsubscribe`."""
@@ -253,6 +257,7 @@ class Session:
             return
         pending = self._forget(request_id)
         if pending is None:
+            self.unasked += not isinstance(response, native.BlocksResponse)
             return
         if isinstance(response, native.Failure):
             pending.on_response(failure_of(response))

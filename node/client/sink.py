@@ -1,21 +1,17 @@
 """The client that a Spark job uses: it talks to its sink actor, and reads others' saved indexes."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block
-from rillnode.codecs.errors import RequestError
-from rillnode.node.client.blocking import LoopThread
-from rillnode.node.client.client import noise_connect
-from rillnode.node.client.session import Session
+from rillnode.node.client.blocking_session import INDEXES, BlockingSession
 from rillnode.node.keyfiles import read_key
-from rillnode.node.pipeline.offsets import Range
-
-REQUEST_SECONDS: Final = 120.0
+from rillnode.node.pipeline.offsets import Range, behind
 
 
 class SinkOptions(Protocol):
@@ -45,17 +41,14 @@ class SinkOptions(Protocol):
 class SinkClient:
     """A blocking connection to one sink; satisfies `RangeClient`."""
 
-    def __init__(self, session: Session, loop: LoopThread, sink: str) -> None:
+    def __init__(self, session: BlockingSession, sink: str) -> None:
         self._session = session
-        self._loop = loop
         self._address = f"spark_sink/{sink}".encode()
         self._created: dict[str, int] = {}
 
     def ends(self) -> dict[tuple[str, int], tuple[int, int]]:
         """First index kept and next index of each (stream, partition)."""
-        response = self._ask(native.SinkEndsRequest(self._session.next_id()))
-        if not isinstance(response, native.SinkEndsResponse):
-            raise _unexpected()
+        response = self._session.ask(self._address, native.SinkEndsRequest, native.SinkEndsResponse)
         self._created = {end.stream: end.created_at for end in response.ends}
         return {
             (end.stream, end.partition): (end.first_index, end.next_index) for end in response.ends
@@ -67,31 +60,33 @@ class SinkClient:
 
     def read(self, part: Range, bytes_max: int) -> tuple[int, list[Block]]:
         """First index kept, and whole blocks that cover the range from its start on."""
-        response = self._ask(
-            native.SinkReadRequest(
-                self._session.next_id(),
+        response = self._session.ask(
+            self._address,
+            lambda number: native.SinkReadRequest(
+                number,
                 part.stream,
                 part.partition,
                 part.start,
                 part.until,
                 bytes_max,
                 part.created_at,
-            )
+            ),
+            native.BlocksResponse,
         )
-        if not isinstance(response, native.BlocksResponse):
-            raise _unexpected()
+        if response.next_index <= part.start:
+            raise behind(part)
         return response.first_index, native.blocks_of(response)
 
     def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Save committed positions; they are durable when this returns."""
-        self._ask(
-            native.SinkCommitRequest(
-                self._session.next_id(),
-                [
-                    native.SinkPosition(stream, partition, index)
-                    for (stream, partition), index in positions.items()
-                ],
-            )
+        saved = [
+            native.SinkPosition(stream, partition, index)
+            for (stream, partition), index in positions.items()
+        ]
+        self._session.ask(
+            self._address,
+            lambda number: native.SinkCommitRequest(number, saved),
+            native.DoneResponse,
         )
 
     def consumers(self) -> dict[str, dict[tuple[str, int], int]]:
@@ -102,12 +97,11 @@ class SinkClient:
         found: dict[str, dict[tuple[str, int], int]] = {}
         last: native.SavedIndex | None = native.SavedIndex("", 0, "", 0)
         while last is not None:
-            request = native.ListIndexesRequest(
-                self._session.next_id(), "", last.stream, last.partition, last.client_id
+            response = self._session.ask(
+                INDEXES,
+                partial(_list_after, last),
+                native.ListIndexesResponse,
             )
-            response = self._ask(request, b"stream_index")
-            if not isinstance(response, native.ListIndexesResponse):
-                raise _unexpected()
             for item in response.indexes:
                 found.setdefault(item.client_id, {})[item.stream, item.partition] = item.index
             last = response.last
@@ -116,17 +110,15 @@ class SinkClient:
     def report(self, progress: Mapping[str, object]) -> None:
         """Show the job's progress."""
         document = msgspec.json.encode(progress)
-        self._ask(native.SinkReportRequest(self._session.next_id(), document))
+        self._session.ask(
+            self._address,
+            lambda number: native.SinkReportRequest(number, document),
+            native.DoneResponse,
+        )
 
     def close(self) -> None:
         """End the link."""
-        self._loop.run(self._session.close(timeout_seconds=5))
-        self._loop.stop()
-
-    def _ask(self, request: native.Request, address: bytes | None = None) -> native.Response:
-        return self._loop.run(
-            self._session.request(address or self._address, request, seconds=REQUEST_SECONDS)
-        )
+        self._session.close()
 
 
 def sink_client(options: SinkOptions) -> SinkClient:
@@ -137,15 +129,9 @@ def sink_client(options: SinkOptions) -> SinkClient:
         ConfigError: the address or the key file cannot be used.
     """
     identity = read_key(Path(options.key_file))
-    session = Session(noise_connect(options.url, identity, options.node_identity), reconnect=False)
-    loop = LoopThread()
-    try:
-        loop.run(session.open())
-    except BaseException:
-        loop.stop()
-        raise
-    return SinkClient(session, loop, options.sink)
+    session = BlockingSession.open(options.url, identity, options.node_identity)
+    return SinkClient(session, options.sink)
 
 
-def _unexpected() -> RequestError:
-    return RequestError("client.answer", "the node gave another kind of answer")
+def _list_after(last: native.SavedIndex, number: int) -> native.ListIndexesRequest:
+    return native.ListIndexesRequest(number, "", last.stream, last.partition, last.client_id)

@@ -29,6 +29,7 @@ from rillnode.node.config.tables import (
     OckamListener,
     StreamrListener,
 )
+from rillnode.node.config.telemetry_tables import TelemetryTable
 
 __all__ = [
     "ApiKeyTable",
@@ -56,6 +57,7 @@ __all__ = [
     "StoreTable",
     "StreamTable",
     "StreamrListener",
+    "TelemetryTable",
     "WebListener",
     "check_config",
     "load",

@@ -32,6 +32,13 @@ KeysHex = Annotated[
 Memory = Annotated[
     str, Meta(pattern=r"^[1-9][0-9]*[mg]$", title='a number and "m" or "g", such as "1g"')
 ]
+SparkMaster = Annotated[
+    str,
+    Meta(
+        pattern=r"^(local(-cluster)?(\[[0-9*][0-9*, ]*\])?|yarn|[a-z0-9]+://\S+)$",
+        title='a master of Spark\'s, such as "local[2]", "spark://cluster:7077" or "yarn"',
+    ),
+]
 Seconds = Annotated[float, Meta(gt=0)]
 SecondsOrNever = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]

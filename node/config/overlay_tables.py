@@ -56,7 +56,7 @@ class StreamrNetworkListener(WebListener, frozen=True, forbid_unknown_fields=Tru
 
     Off unless the table is present. Released nodes find the tracker of this node at the listener's
     URL, and its part in shared streams below `/node`. They prove nothing: to grants they are
-    `anonymous`.
+    `anonymous`, and `streamr:` with the id that they say they have.
 
     Attributes:
         connections_max: WebSockets open at one time.

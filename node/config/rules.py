@@ -27,6 +27,8 @@ _PRINCIPAL_TEXT: Final = (
     "expected noise:HEX, ockam:HEX or nextgraph:HEX (64 hexadecimal digits in lower case), "
     "eth:0xHEX (40), apikey:NAME, anonymous, * for everybody or noise:* for all of one kind"
 )
+_GRANTED: Final = re.compile(rf"{_PRINCIPAL.pattern}|streamr:[A-Za-z0-9._:@#-]{{0,256}}\*?")
+_GRANTED_TEXT: Final = f"{_PRINCIPAL_TEXT}, or streamr:ID for a released Streamr node"
 _TABLE_URL: Final = re.compile(r"s3://[^\s/@?#]+(?:/[^\s@?#]*)?")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -159,8 +161,8 @@ def _api_keys(config: Config) -> Iterator[Problem]:
 def _grants(config: Config) -> Iterator[Problem]:
     for at, grant in enumerate(config.grants):
         path: KeyPath = ("grant", at)
-        if not _PRINCIPAL.fullmatch(grant.who):
-            yield Problem((*path, "who"), "config.value", f"{grant.who!r}: {_PRINCIPAL_TEXT}")
+        if not _GRANTED.fullmatch(grant.who):
+            yield Problem((*path, "who"), "config.value", f"{grant.who!r}: {_GRANTED_TEXT}")
         yield from _pattern((*path, "streams"), grant.streams)
         if len(set(grant.may)) < len(grant.may):
             yield Problem((*path, "may"), "config.conflict", "names a verb twice")
@@ -250,6 +252,9 @@ def _sinks(config: Config) -> Iterator[Problem]:
         yield from _name((*path, "name"), sink.name)
         for position, pattern in enumerate(sink.streams):
             yield from _pattern((*path, "streams", position), pattern)
+        if sink.external and sink.key_file is None:
+            text = "missing: the node knows a job that somebody else starts by its key"
+            yield Problem((*path, "key_file"), "config.missing", text)
         other = checkpoints.setdefault(str(sink.checkpoint_path), sink)
         if other is not sink and other.name != sink.name:
             yield Problem(

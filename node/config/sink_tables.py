@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from rillnode.node.config.kinds import Count, Memory, Name, Seconds, TableLocation
+from rillnode.node.config.kinds import Count, Memory, Name, Seconds, SparkMaster, TableLocation
 
 
 class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -29,6 +29,8 @@ class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         hold_bytes_max: Bytes that trimming keeps back for the sink; beyond, entries are trimmed
             and a gap row is recorded.
         key_file: Key of the job on a cluster. Default: a short-lived key that the node makes.
+        external: Whether somebody else starts the job, with `key_file`. The node answers it, and
+            keeps for it what it has not committed.
     """
 
     name: Annotated[Name, Meta(examples=["bronze"])]
@@ -41,12 +43,13 @@ class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     silver_dir: Annotated[TableLocation | None, Meta(examples=["data/silver"])] = None
     gold_dir: Annotated[TableLocation | None, Meta(examples=["data/gold"])] = None
     duplicate_seconds: Seconds = 600.0
-    master: Name = "local[2]"
+    master: SparkMaster = "local[2]"
     driver_memory: Memory = "1g"
     trigger_seconds: Seconds = 5.0
     batch_rows_max: Count = 100_000
     hold_bytes_max: Count = 5_000_000_000
     key_file: Annotated[Path | None, Meta(examples=["data/bronze.key"])] = None
+    external: bool = False
 
     @property
     def checkpoint_path(self) -> Path:

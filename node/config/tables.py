@@ -42,6 +42,7 @@ from rillnode.node.config.sink_tables import SinkTables
 from rillnode.node.config.store_tables import StoreTable
 from rillnode.node.config.stream_tables import QuotaTable, StreamTable
 from rillnode.node.config.streamr_tables import ApiKeyTable
+from rillnode.node.config.telemetry_tables import TelemetryTable
 
 
 def default_data_dir() -> Path:
@@ -226,8 +227,9 @@ class GrantTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     Attributes:
         who: A principal: `noise:` or `ockam:` and 64 hexadecimal digits, `eth:0x` and 40,
-            `nextgraph:` and 64, `apikey:` and a name, or `anonymous`. `noise:*` stands for all of
-            one kind, `*` for everybody.
+            `nextgraph:` and 64, `apikey:` and a name, `streamr:` and the id of a released Streamr
+            node, which proves nothing, or `anonymous`. `noise:*` stands for all of one kind, `*`
+            for everybody.
         streams: A pattern of stream names: `*` stands for any characters, `?` for one.
         may: What is allowed; `admin` includes all others.
     """
@@ -267,6 +269,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     nextgraph: NextgraphListener | None = None
     http: HttpListener = HttpListener()
     metrics: MetricsTable = MetricsTable()
+    telemetry: TelemetryTable = TelemetryTable()
     grants: tuple[GrantTable, ...] = field(name="grant", default=())
     quotas: tuple[QuotaTable, ...] = field(name="quota", default=())
     streams: tuple[StreamTable, ...] = field(name="stream", default=())

@@ -1,5 +1,6 @@
 """What all answers of the `http` listener have in common."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -38,3 +39,32 @@ def refused(refusal: Refusal) -> web.Response:
     if refusal.status == 401:
         answer.headers["WWW-Authenticate"] = "Bearer"
     return answer
+
+
+@web.middleware
+async def answered(
+    request: web.Request,
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> web.StreamResponse:
+    """Answer refusals, unknown paths and methods as all else: in JSON, with what to do."""
+    try:
+        return await handler(request)
+    except Refusal as refusal:
+        return refused(refusal)
+    except web.HTTPNotFound:
+        return refused(Refusal(404, "http.path", "Nothing is here: /v1 lists what there is"))
+    except web.HTTPMethodNotAllowed as error:
+        text = f"Send {' or '.join(sorted(error.allowed_methods))}"
+        answer = refused(Refusal(405, "http.method", text))
+        answer.headers["Allow"] = error.headers["Allow"]
+        return answer
+
+
+def number(request: web.Request, name: str, default: int) -> int:
+    """A number of the query, of at most 18 digits."""
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise Refusal(400, "http.number", f"{name} is a number")
+    return int(text)

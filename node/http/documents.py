@@ -58,7 +58,7 @@ class Documents:
 
     async def overview(self) -> dict[str, Any]:
         """Who the node is, how it is, and what it does per second."""
-        node = self._node
+        node, sharing = self._node, self._node.sharing
         return {
             "name": node.config.name,
             "identity": node.identity,
@@ -71,6 +71,7 @@ class Documents:
             "now": self._history.latest,
             "totals": asdict(node.totals()),
             "undelivered": dict(node.router.undelivered),
+            "nodes": [asdict(one) for one in sharing.nodes] if sharing else [],
         }
 
     async def history(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from rillnode.node.client.client import Client
 from rillnode.node.config import HttpListener
-from rillnode.node.http.answers import HEADERS, Refusal, json_answer, refused
+from rillnode.node.http.answers import HEADERS, Refusal, answered, json_answer, number
 from rillnode.node.http.documents import Documents
 from rillnode.node.http.entries import entry_row
 from rillnode.node.http.events import Events
@@ -106,7 +106,7 @@ class StatusSite:
 
     def app(self) -> web.Application:
         """The application, to be served by any aiohttp runner."""
-        app = web.Application(middlewares=[_answered], client_max_size=BODY_BYTES_MAX)
+        app = web.Application(middlewares=[answered], client_max_size=BODY_BYTES_MAX)
         app.cleanup_ctx.append(self._running)
         app.on_shutdown.append(self._end)
         add_health(app, self._node)
@@ -169,11 +169,11 @@ class StatusSite:
 
     async def _entries(self, request: web.Request) -> web.Response:
         self._gate.check(request)
-        limit = _number(request, "limit", ENTRIES_MAX)
+        limit = number(request, "limit", ENTRIES_MAX)
         entries = await self._streams.entries(
             request.match_info["name"],
-            partition=_number(request, "partition", 0),
-            index=_number(request, "index", 0) if "index" in request.query else None,
+            partition=number(request, "partition", 0),
+            index=number(request, "index", 0) if "index" in request.query else None,
             limit=min(limit, ENTRIES_MAX),
         )
         return json_answer({"entries": [entry_row(entry) for entry in entries]})
@@ -216,24 +216,6 @@ def _answering(make: Callable[[], Awaitable[Any]]) -> Callable[..., Awaitable[we
     return answer
 
 
-@web.middleware
-async def _answered(
-    request: web.Request,
-    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
-) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except Refusal as refusal:
-        return refused(refusal)
-    except web.HTTPNotFound:
-        return refused(Refusal(404, "http.path", "Nothing is here: /v1 lists what there is"))
-    except web.HTTPMethodNotAllowed as error:
-        text = f"Send {' or '.join(sorted(error.allowed_methods))}"
-        answer = refused(Refusal(405, "http.method", text))
-        answer.headers["Allow"] = error.headers["Allow"]
-        return answer
-
-
 async def _asked(request: web.Request) -> dict[str, str]:
     """What a request's body asks for."""
     try:
@@ -246,13 +228,3 @@ async def _asked(request: web.Request) -> dict[str, str]:
         raise Refusal(413, "http.too_large", text) from None
     except TimeoutError:
         raise Refusal(408, "http.slow", "The body did not come in time") from None
-
-
-def _number(request: web.Request, name: str, default: int) -> int:
-    """A number of the query, of at most 18 digits."""
-    text = request.query.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise Refusal(400, "http.number", f"{name} is a number")
-    return int(text)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rillnode.actors.outside import Outside, Reply
@@ -64,10 +64,17 @@ class Streams:
     Args:
         node: whose they are.
         streams_max: how many are listed.
+        monotonic: the time by which rates are told, in seconds.
     """
 
-    def __init__(self, node: Observation, streams_max: int) -> None:
+    def __init__(
+        self,
+        node: Observation,
+        streams_max: int,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._node = node
+        self._monotonic = monotonic
         self._streams_max = streams_max
         self._lock = asyncio.Lock()
         self._listed: Listed | None = None
@@ -81,7 +88,7 @@ class Streams:
             Refusal: the node does not read its store now.
         """
         async with self._lock:
-            now = time.monotonic()
+            now = self._monotonic()
             if self._listed is None or now - self._listed.at >= FRESH_SECONDS:
                 fresh = await self._list(now)
                 self._measure(self._listed, fresh)
@@ -109,7 +116,7 @@ class Streams:
         record, extents = await self._find(name)
         indexes = (await self._read(ListIndexes(stream=name, limit=INDEXES_MAX))).indexes
         consumers = _consumers(indexes, [(record, extents)])
-        subscribers = self._node.subscribers
+        subscribers, sharing = self._node.subscribers, self._node.sharing
         return {
             **self._row(record, extents, consumers),
             "created_at": record.created_at,
@@ -124,9 +131,11 @@ class Streams:
                     "first_index": extent.first_index,
                     "next_index": extent.next_index,
                     "data_bytes": extent.data_bytes,
-                    "subscribers": subscribers.of(log_id(record.id, partition)),
+                    "subscribers": subscribers.of(log),
+                    "written_by": sharing and sharing.owner_of(log).name,
                 }
                 for partition, extent in enumerate(extents)
+                for log in [log_id(record.id, partition)]
             ],
             "positions": [
                 {
@@ -223,10 +232,12 @@ class Streams:
     def _row(
         self, record: StreamRecord, extents: Sequence[LogExtent], consumers: Sequence[Consumer]
     ) -> dict[str, Any]:
-        logs = logs_of(record.id, record.partitions)
+        logs, sharing = logs_of(record.id, record.partitions), self._node.sharing
+        writers = {sharing.owner_of(log).name for log in logs} if sharing else set[str]()
         return {
             "name": record.name,
             "owner": record.owner,
+            "written_by": sorted(writers),
             "partitions": record.partitions,
             "entries": sum(one.next_index - one.first_index for one in extents),
             "next_index": sum(one.next_index for one in extents),

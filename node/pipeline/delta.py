@@ -187,8 +187,10 @@ def _holds(table: DeltaTable, app_id: str, batch_id: int) -> bool:
 def committing(location: str) -> AbstractContextManager[None]:
     """Keep a second committer off a local table.
 
-    delta-rs does not notice when two processes commit the same batch at the same time, as a job
-    and what is left of one that was killed may do.
+    A job and what is left of one that was killed may commit the same batch at the same time. Of
+    two such transactions Delta lets the second one fail, which is all there is in an object store;
+    with the lock it finds that the batch is done. Where no transaction says which batch it is, as
+    for the consumers' lag, only the lock keeps rows from being there twice.
     """
     return locked_directory(location, "_commit.lock", seconds=COMMIT_SECONDS_MAX)
 

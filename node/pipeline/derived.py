@@ -8,7 +8,7 @@ after growing pauses.
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -115,8 +115,11 @@ class Derived:
                 self._gold.append(_Gold(query, Part(f"gold/{table.name}"), 0.0))
             self._lag = LagNotes(f"{gold_dir.rstrip('/')}/{LAG.name}")
 
-    def run_once(self) -> None:
+    def run_once(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Take in what bronze has now, and return.
+
+        Args:
+            say: is told of every table that is done.
 
         Raises:
             RillnodeError: a table is another, or was changed.
@@ -124,9 +127,12 @@ class Derived:
         """
         self._own()
         self._start_silver({"availableNow": True}).awaitTermination()
+        silver = self._silver_log.open()
+        say(f"silver has {0 if silver is None else silver.count():,} rows")
         for gold in self._gold:
             while gold.query.step():
                 continue
+            say(f"{gold.part.name} is made of them")
 
     def start(self) -> None:
         """Begin to run; `step` keeps it running."""

@@ -30,6 +30,7 @@ from rillnode.node.pipeline.job_log import FAILURE_PREFIX, quiet_stderr
 from rillnode.node.pipeline.job_stop import DRAIN_SECONDS, stop_on_signals, watch_stdin
 from rillnode.node.pipeline.lag import LAG_SECONDS
 from rillnode.node.pipeline.maintenance import Maintenance
+from rillnode.node.pipeline.object_store import check_stores
 from rillnode.node.pipeline.progress import Batch, Table, read_progress, report_of
 from rillnode.node.pipeline.ranges import ask
 from rillnode.node.pipeline.session import open_session
@@ -77,6 +78,8 @@ def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> Non
     work_dir = Path(config.work_dir).absolute()
     drain_file = work_dir / "drain"
     drain_file.unlink(missing_ok=True)
+    for text in check_stores(config.locations):
+        print(text, file=sys.stderr, flush=True)
     session = open_session(
         f"rillnode {config.sink}",
         master=config.master,

@@ -36,15 +36,22 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     batch_rows_max: Positive = 100_000
     compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
 
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """Where the tables lie."""
+        return tuple(filter(None, (self.silver_dir, self.gold_dir)))
+
 
 class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A job's configuration; file names are absolute or relative to where the job starts.
 
     Attributes:
         sink: name of the node's sink.
-        url: the node's Noise listener, `noise://host:port`, or `file:///directory` with what a
-            sink into files has written.
-        node_identity: the node's Ed25519 identity, hex; not for files.
+        url: the node's Noise listener, `noise://host:port`, or those of several nodes that have
+            the sink, separated by commas; or `file:///directory` with what a sink into files has
+            written.
+        node_identity: the node's Ed25519 identity, hex; of several nodes all, separated by commas;
+            not for files.
         key_file: path of the job's own key; not for files.
         table_dir: directory or URI of the Delta table.
         checkpoint_dir: directory or URI of Spark's checkpoint; a new one is a new query.
@@ -77,6 +84,11 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     derived: DerivedConfig | None = None
     client: str = ""
     settings: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """Where all tables lie."""
+        return (self.table_dir, *(self.derived.locations if self.derived is not None else ()))
 
     @property
     def client_options(self) -> ClientOptions:

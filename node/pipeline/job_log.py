@@ -37,25 +37,34 @@ def quiet_stderr() -> Generator[None]:
 
 
 def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines that say something; a traceback is held back until it is known whose it is."""
+    """The lines that say something; tracebacks are held back until it is known whose they are.
+
+    Workers that end together print theirs among each other's lines.
+    """
     held: list[bytes] = []
+    unfinished = 0
     for line in lines:
-        if held:
+        if line.startswith(_TRACEBACK):
+            held.append(line)
+            unfinished += 1
+        elif not unfinished:
+            if not line.startswith(_INCUBATOR):
+                yield line
+        else:
             held.append(line)
             if line.startswith(b" "):
                 continue
+            unfinished -= 1
             if not (line.startswith(b"BrokenPipeError") and _is_workers(held)):
                 yield from held
-            held = []
-        elif line.startswith(_TRACEBACK):
-            held.append(line)
-        elif not line.startswith(_INCUBATOR):
-            yield line
+                held, unfinished = [], 0
+            elif not unfinished:
+                held = []
     yield from held
 
 
 def _is_workers(traceback: list[bytes]) -> bool:
-    return any(b"pyspark/daemon.py" in line or b"daemon.py" in line for line in traceback)
+    return any(b"daemon.py" in line for line in traceback)
 
 
 def _copy(reader: int, terminal: int) -> None:

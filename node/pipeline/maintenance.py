@@ -1,8 +1,13 @@
 """Keeps a table in few large files: a micro-batch every few seconds makes thousands a day.
 
 Consecutive small files are merged into one, in one transaction that changes no data. It does not
-conflict with the query's own commits, which only add. The merged files stay for some days for who
-reads an older version of the table; then they are removed, and with them what failed tasks left.
+conflict with the query's own commits, which only add. Two merges at the same time do: Delta does
+not notice by itself that both replace the same files, and the table would then hold their rows
+twice, so each says in its transaction that it is a merge, and of two the later one fails. Nothing
+but this package may compact a table while a job does.
+
+The merged files stay for some days for who reads an older version of the table; then they are
+removed, and with them what failed tasks left.
 """
 
 import time
@@ -11,37 +16,33 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from rillnode.codecs.errors import StoreError
 from rillnode.node.pipeline.delta import add_actions, sync_log
-from rillnode.node.pipeline.files import local_path, locked
-from rillnode.node.pipeline.parquet import filesystem, write_files
+from rillnode.node.pipeline.parquet import filesystem, remove_files, write_files
 from rillnode.node.pipeline.schema_upgrade import conform
 
 TARGET_BYTES: Final = 134_217_728
 FILES_MAX: Final = 256
 KEEP_HOURS: Final = 168
 _READ_ROWS: Final = 8_192
-_COMPACT_SECONDS: Final = 60.0
+_ATTEMPTS: Final = 10
+_MERGES: Final = "rillnode.merges"
+"""Whose transactions merges are: no two of them can be made of the same version."""
 
 
 def compact(location: str) -> Iterator[str]:
     """Merge a table's small files now; yields what was done, for the log.
 
     Raises:
-        StoreError: `file.locked`, a job is doing so.
         TableNotFoundError: there is no table.
     """
     table = DeltaTable(location)
     work = Maintenance(location, commits=1)
-    directory = local_path(location)
-    if directory is None:
-        return
-    with locked(directory / "_maintenance.lock", seconds=_COMPACT_SECONDS):
-        for files in plan_merges(live_files(table)):
-            yield work.merge(table, files)
+    for files in plan_merges(live_files(table)):
+        yield work.merge(table, files)
 
 
 class LiveFile(NamedTuple):
@@ -55,10 +56,6 @@ class LiveFile(NamedTuple):
 class Maintenance:
     """Merges files after every so many commits, in steps short enough for the job's main loop.
 
-    Only local tables are maintained. delta-rs does not notice when two processes replace the same
-    files at the same time, and the table then holds their rows twice; a lock file keeps the jobs
-    of several sinks apart, and nothing else may compact the table while a job does.
-
     Args:
         location: the table's directory or URI.
         commits: number of commits between two rounds; 0 for no maintenance.
@@ -66,14 +63,13 @@ class Maintenance:
 
     def __init__(self, location: str, commits: int) -> None:
         self._location = location
-        self._directory = local_path(location)
         self._commits = commits
         self._done_at: int | None = None
         self._planned: list[list[LiveFile]] | None = None
 
     def step(self, table: DeltaTable) -> str | None:
         """Do the next piece of work, if any is due; returns what was done, for the log."""
-        if self._directory is None or not self._commits:
+        if not self._commits:
             return None
         if self._done_at is None:
             self._done_at = table.version()
@@ -81,34 +77,48 @@ class Maintenance:
             if table.version() - self._done_at < self._commits:
                 return None
             self._planned = plan_merges(live_files(table))
-        try:
-            with locked(self._directory / "_maintenance.lock", seconds=0):
-                table.update_incremental()
-                if self._planned:
-                    return self.merge(table, self._planned.pop(0))
-                return self._finish(table)
-        except StoreError:
-            return None
+        if self._planned:
+            return self.merge(table, self._planned.pop(0))
+        return self._finish(table)
 
     def merge(self, table: DeltaTable, files: list[LiveFile]) -> str:
-        """Merge some of the table's files into one; the maintenance lock must be held."""
+        """Merge some of the table's files into one, unless another process has just merged some."""
+        table.update_incremental()
         if not set(files) <= set(live_files(table)):
-            return f"nothing is left to merge of {len(files)} files"
+            return _taken(files)
         schema = pa.schema(table.schema().to_arrow())
         merged = list(write_files(self._location, _read(self._location, files, schema)))
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(file.path, data_change=False, deletion_timestamp=_now_ms())
             for file in files
         ]
+        for _ in range(_ATTEMPTS):
+            if self._replaces(table, actions + add_actions(merged, data_change=False)):
+                return f"merged {len(files)} files of the table into {len(merged)}"
+            if not set(files) <= set(live_files(table)):
+                break
+        remove_files(self._location, [file.name for file in merged])
+        return _taken(files)
+
+    def _replaces(self, table: DeltaTable, actions: list[AddAction | RemoveAction]) -> bool:
+        """Commit a merge; whether no other one has come before it."""
         before = table.version()
-        table.create_write_transaction(
-            actions + add_actions(merged, data_change=False), "append", table.schema()
-        )
+        properties = CommitProperties(app_transactions=[Transaction(_MERGES, before)])
+        try:
+            table.create_write_transaction(
+                actions, "append", table.schema(), commit_properties=properties
+            )
+        except CommitFailedError:
+            table.update_incremental()
+            if table.version() == before:
+                raise
+            return False
         table.update_incremental()
         sync_log(self._location, before, table.version())
-        return f"merged {len(files)} files of the table into {len(merged)}"
+        return True
 
     def _finish(self, table: DeltaTable) -> str:
+        table.update_incremental()
         removed = table.vacuum(retention_hours=KEEP_HOURS, dry_run=False, full=True)
         self._planned, self._done_at = None, table.version()
         return f"removed {len(removed)} files that the table no longer uses"
@@ -145,6 +155,10 @@ def _read(location: str, files: list[LiveFile], schema: pa.Schema) -> Iterator[p
         with pq.ParquetFile(f"{root}/{file.path}", filesystem=system) as parquet:
             for rows in parquet.iter_batches(batch_size=_READ_ROWS):
                 yield conform(rows, schema)
+
+
+def _taken(files: list[LiveFile]) -> str:
+    return f"nothing is left to merge of {len(files)} files"
 
 
 def _now_ms() -> int:

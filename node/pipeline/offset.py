@@ -73,6 +73,12 @@ class Offset(NamedTuple):
         """The positions in all but some streams."""
         return {key: index for key, index in self.positions.items() if key[0] not in streams}
 
+    def is_past(self, ends: Ends, created: Created) -> bool:
+        """Whether it names what these ends do not reach: who gave them is behind others."""
+        older = any(created.get(name, at) < at for name, at in self.created.items())
+        same = self.still(created).items()
+        return older or any(key in ends and ends[key][1] < index for key, index in same)
+
     def still(self, created: Created) -> Positions:
         """The positions in streams that are the offset's still."""
         return self.without(self.made_anew(created))

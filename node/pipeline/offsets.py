@@ -102,7 +102,7 @@ def resolve_bound(bound: Bound, ends: Ends, option: str) -> Positions:
         raise ConfigError(
             "spark.option",
             f"option `{option}` names stream {stream!r} partition {partition}, "
-            "which the sink does not have",
+            "which is not there, or not for this key",
         )
     left_out = EARLIEST if option == "startingOffsets" else LATEST
     positions: Positions = {}
@@ -147,6 +147,22 @@ def ranges_between(start: Mapping[Key, int], end: Mapping[Key, int], ends: Ends)
     return ranges
 
 
+def check_streams(patterns: Iterable[str], ends: Ends) -> None:
+    """Refuse to read nothing where a stream is named that is not there.
+
+    A query may wait for streams to come, and a pattern may match none; a batch read of a name
+    would only hide a misspelt one.
+
+    Raises:
+        RequestError: `stream.unknown`.
+    """
+    present = {stream for stream, _ in ends}
+    for name in patterns:
+        if name not in present and not any(sign in name for sign in "*?["):
+            text = f"there is no stream {name!r}, or this key may not pull it"
+            raise RequestError("stream.unknown", text)
+
+
 def check_ends(start: Mapping[Key, int], ends: Ends) -> None:
     """Refuse to go on in a partition that is shorter than what was already read of it.
 
@@ -171,6 +187,16 @@ def data_loss(lost: Range) -> RequestError:
         f"stream {lost.stream!r} partition {lost.partition}: entries {lost.start} to "
         f"{lost.until - 1} were trimmed before they were read. With failOnDataLoss=false the job "
         "goes on behind them and writes a row of kind 'gap'",
+    )
+
+
+def behind(part: Range) -> RequestError:
+    """The answer of a node that does not know of a range which another one has told of."""
+    return RequestError(
+        "client.behind",
+        f"the node does not have entry {part.start} of stream {part.stream!r} partition "
+        f"{part.partition} yet: ask again, or another node",
+        retryable=True,
     )
 
 

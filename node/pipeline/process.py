@@ -50,7 +50,7 @@ def launcher(config: Config, identity: str, address: str, sinks: Sinks) -> JobLa
     Raises:
         ConfigError: there are Spark sinks, and no Spark.
     """
-    if config.sink.spark:
+    if any(not table.external for table in config.sink.spark):
         require_spark()
     tables = {table.name: table for table in config.sink.all}
     directory = config.data_dir / "sinks"

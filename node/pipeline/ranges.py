@@ -2,7 +2,8 @@
 
 Spark runs our code in several processes: one that plans batches and one per task slot. Each keeps
 its connection from batch to batch, because a handshake per task would cost more than a small
-batch's data.
+batch's data. Where several nodes serve the same streams, the first one given is asked, and the
+next ones while it does not answer.
 """
 
 import atexit
@@ -11,19 +12,21 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final, Protocol, TypeVar, cast
 
 import msgspec
 
 from rillnode.codecs.entries import Block
-from rillnode.codecs.errors import ConfigError, TransportError
+from rillnode.codecs.errors import ConfigError, RequestError, TransportError
 from rillnode.node.pipeline.offsets import Range
 
 SINK_CLIENT: Final = "rillnode.node.client.sink:sink_client"
 STREAMS_CLIENT: Final = "rillnode.node.client.ranges:streams_client"
 FILES_CLIENT: Final = "rillnode.node.pipeline.range_files:files_client"
 RETRY_SECONDS: Final = 60.0
+SHUNNED_SECONDS: Final = 30.0
+"""A node that did not answer is asked last for so long."""
 _FILE_SCHEME: Final = "file:"
 
 _Answer = TypeVar("_Answer")
@@ -49,6 +52,10 @@ class RangeClient(Protocol):
         The first block may begin before the range, the last may reach past it; about `bytes_max`
         bytes, at least one block. Empty only if the whole range was trimmed; what a stream had
         that is not the one meant, because it was removed since, counts as trimmed.
+
+        Raises:
+            RequestError: `client.behind`, retryable: the node does not know of the range yet, which
+                another one has told of.
         """
         ...
 
@@ -89,9 +96,11 @@ class ClientOptions:
     """How to reach a node, and what of it: a sink, or streams.
 
     Attributes:
-        url: `noise://host:port`; `file:///directory` for what a sink has written to files, which
-            takes neither an identity nor a key.
-        node_identity: the node's Ed25519 identity, hex.
+        url: `noise://host:port`, or those of several nodes of the same streams, separated by
+            commas; `file:///directory` for what a sink has written to files, which takes neither
+            an identity nor a key.
+        node_identity: the node's Ed25519 identity, hex; those of several nodes, in any order, are
+            separated by commas.
         key_file: path of the reader's own key, on every machine that runs tasks; "": the key itself
             is in the variable RILLNODE_KEY of each process's environment. Never the key itself:
             Spark shows options in plans.
@@ -133,7 +142,7 @@ class ClientOptions:
                 "and neither RILLNODE_KEY_FILE nor RILLNODE_KEY is in the environment"
             )
         for name in ("url",) if from_files else ("url", "node_identity"):
-            if not options.get(name):
+            if not _listed(options.get(name) or ""):
                 raise _wrong(f"option `{name}` of format rillnode is missing")
         found = cls(
             url=url,
@@ -147,6 +156,19 @@ class ClientOptions:
         if streams and not found.patterns:
             raise _wrong(f"option `streams` names no stream: {streams!r}")
         return found
+
+    @property
+    def nodes(self) -> tuple["ClientOptions", ...]:
+        """The same for each node alone, in the order given."""
+        if self.url.startswith(_FILE_SCHEME):
+            return (self,)
+        return tuple(replace(self, url=url) for url in _listed(self.url))
+
+    def beginning_at(self, number: int) -> "ClientOptions":
+        """The same with another node first: tasks with consecutive numbers ask all in turn."""
+        urls = [node.url for node in self.nodes]
+        first = number % len(urls)
+        return replace(self, url=",".join(urls[first:] + urls[:first]))
 
     @property
     def factory(self) -> str:
@@ -180,31 +202,48 @@ def _wrong(text: str) -> ConfigError:
     return ConfigError("spark.option", text)
 
 
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
 _lock = threading.Lock()
 _clients: dict[tuple[int, ClientOptions], RangeClient] = {}
+_shunned: dict[ClientOptions, float] = {}
 
 
 def ask(options: ClientOptions, question: Callable[[RangeClient], _Answer]) -> _Answer:
-    """Ask the node over this process's connection for these options, made at the first call.
+    """Ask a node over this process's connection for these options, made at the first call.
 
-    A lost connection is made again for up to `RETRY_SECONDS`, so that a node may be restarted
-    under a running job. That is safe, because every question may be asked twice.
+    What fails and may succeed later is tried at the other nodes at once, and again for up to
+    `RETRY_SECONDS`, so that nodes may be restarted under a running job. That is safe, because every
+    question may be asked twice.
 
     Raises:
         ConfigError: `client` names nothing that can be imported.
-        TransportError: the node cannot be reached, or refuses us.
-        RequestError: the node refuses the question.
+        TransportError: no node can be reached, or one refuses us.
+        RequestError: a node refuses the question.
     """
     deadline = time.monotonic() + RETRY_SECONDS
     pause = 0.1
     while True:
-        try:
-            return _ask_once(options, question)
-        except TransportError as error:
-            if not error.retryable or time.monotonic() + pause > deadline:
-                raise
-            time.sleep(pause)
-            pause = min(2 * pause, 5.0)
+        failure: TransportError | RequestError | None = None
+        # In the order given, but for those that did not answer lately.
+        for node in sorted(options.nodes, key=_is_shunned):
+            try:
+                return _ask_once(node, question)
+            except (TransportError, RequestError) as error:
+                if not error.retryable:
+                    raise
+                _shunned[node] = time.monotonic() + SHUNNED_SECONDS
+                failure = error
+        if failure is not None and time.monotonic() + pause > deadline:
+            raise failure
+        time.sleep(pause)
+        pause = min(2 * pause, 5.0)
+
+
+def _is_shunned(node: ClientOptions) -> bool:
+    return time.monotonic() < _shunned.get(node, 0.0)
 
 
 def ask_push(options: ClientOptions, question: Callable[[PushClient], _Answer]) -> _Answer:

@@ -53,7 +53,7 @@ def replay(
     )
     with own_checkpoint(config.checkpoint_dir, seconds=0):
         derived = Derived(session, fresh, drain_file)
-        derived.run_once()
+        derived.run_once(say)
         derived.finish()
         if gold is not None and (gold / LAG.name).exists():
             # The lag was told by the job that landed bronze; nothing can tell it again.

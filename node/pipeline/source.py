@@ -44,7 +44,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.node.pipeline.offset import Created, Offset, made_anew, of_streams, ranges_of
 from rillnode.node.pipeline.offsets import (
     Bound,
@@ -53,6 +53,7 @@ from rillnode.node.pipeline.offsets import (
     Positions,
     Range,
     check_ends,
+    check_streams,
     data_loss,
     limit_positions,
     parse_bound,
@@ -109,9 +110,14 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class RangesPartition(InputPartition):
-    """One task's work."""
+    """One task's work.
+
+    Attributes:
+        number: of the task; which node it asks first follows from it.
+    """
 
     ranges: tuple[Range, ...]
+    number: int = 0
 
 
 class RillnodeSource(DataSource):
@@ -159,6 +165,7 @@ class RangeReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The tasks of the read; the ends of the streams are those of now."""
         ends, created = _look(self._options)
+        check_streams(self._options.client.patterns, ends)
         start = _start(self._options, ends)
         if self._options.ending_ms is not None:
             end = positions_at(block_prober(self._options.client), ends, self._options.ending_ms)
@@ -214,7 +221,7 @@ class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 `failOnDataLoss` is set.
         """
         before = Offset.from_json(start, _CHECKPOINT)
-        ends, created = _look(self._options)
+        ends, created = _look(self._options, before)
         anew = before.made_anew(created)
         begin = before.without(anew)
         known = {**before.created, **created}
@@ -244,7 +251,7 @@ class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of one micro-batch."""
         begin = Offset.from_json(start, _CHECKPOINT)
         until = Offset.from_json(end, _CHECKPOINT)
-        ranges = ranges_of(begin, until, *_look(self._options))
+        ranges = ranges_of(begin, until, *_look(self._options, until))
         return _tasks(self._options, ranges, until.created)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -270,8 +277,21 @@ def save(options: ClientOptions, offset: Offset) -> None:
     ask(options, lambda client: client.commit(offset.still(_extents(client)[1])))
 
 
-def _look(options: SourceOptions) -> tuple[Ends, Created]:
-    return ask(options.client, _extents)
+def _look(options: SourceOptions, known: Offset | None = None) -> tuple[Ends, Created]:
+    """The ends of all partitions; of several nodes, those of one that has heard of `known`."""
+    several = len(options.client.nodes) > 1
+
+    def question(client: RangeClient) -> tuple[Ends, Created]:
+        ends, created = _extents(client)
+        if several and known is not None and known.is_past(ends, created):
+            raise RequestError(
+                "client.behind",
+                "the node has not heard of the last batch yet: ask again, or another node",
+                retryable=True,
+            )
+        return ends, created
+
+    return ask(options.client, question)
 
 
 def _extents(client: RangeClient) -> tuple[Ends, Created]:
@@ -289,12 +309,13 @@ def _start(options: SourceOptions, ends: Ends) -> Positions:
 
 def _tasks(options: SourceOptions, ranges: list[Range], created: Created) -> list[InputPartition]:
     tasks = split_ranges(of_streams(ranges, created), options.tasks_max)
-    return [RangesPartition(task) for task in tasks]
+    return [RangesPartition(task, number) for number, task in enumerate(tasks)]
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    ranges = cast("RangesPartition", partition).ranges
-    return read_ranges(options.client, ranges, fail_on_data_loss=options.fail_on_data_loss)
+    task = cast("RangesPartition", partition)
+    client = options.client.beginning_at(task.number)
+    return read_ranges(client, task.ranges, fail_on_data_loss=options.fail_on_data_loss)
 
 
 def _only_append(*, overwrite: bool) -> None:

@@ -15,10 +15,18 @@ from typing import Final
 from rillnode.actors.streams.subscription import CHUNK_BYTES
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.ockam.stream import (
+    CreateRequest,
+    PullRequest,
+    PullResponse,
+    decode_response,
+    encode_request,
+)
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
 from rillnode.node.client.subscription import CREDIT_BYTES
-from rillnode.node.simulation.history import History, Log, Push
+from rillnode.node.simulation.history import History, Log, Push, log_of
+from rillnode.node.simulation.scenario import ClientsTable
 from rillnode.node.simulation.world import Machine, World
 
 MARKER: Final = b"rill-simulated "
@@ -32,18 +40,25 @@ SLOW_SECONDS: Final = 1.0
 
 CALL_SECONDS: Final = 5.0
 
+LOOK_ENTRIES: Final = 3
+
 WINDOW_BYTES_MAX: Final = CREDIT_BYTES + CHUNK_BYTES + 65_536
 """What may wait for a subscriber: its credit, the chunk that exceeds it, and small messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What is the same for all clients of a run."""
+    """What is the same for all clients of a run.
+
+    Attributes:
+        stream: which all nodes share; empty: each node has its own.
+    """
 
     world: World
     history: History
     partitions: int
     seconds: float
+    stream: str = ""
 
 
 def payload_of(producer: str, number: int, size: int) -> bytes:
@@ -66,7 +81,6 @@ class Program:
         self.machine = machine
         self.node = node
         self.done = False
-        self.stopping = False
         self.name = machine.name
         self._lives = 0
         self._random = share.world.network.random(f"deeds of {machine.name}")
@@ -79,7 +93,12 @@ class Program:
     @property
     def stream_name(self) -> str:
         """The node's stream."""
-        return f"events-{self.node}"
+        return self.share.stream or self.log_name
+
+    @property
+    def log_name(self) -> str:
+        """What the history calls the node's log of it."""
+        return log_of(self.node)
 
     def start(self) -> "asyncio.Task[None]":
         """Begin, in the process that runs on the machine now."""
@@ -92,7 +111,7 @@ class Program:
 
     async def _run(self) -> None:
         history = self.share.history
-        while not self.stopping:
+        while True:
             client: Client | None = None
             try:
                 client = await self.share.world.client(self.machine, self.node)
@@ -111,12 +130,13 @@ class Producer(Program):
     """Pushes its entries, spread over the time, each again until it is confirmed."""
 
     def __init__(
-        self, share: Share, machine: Machine, node: str, *, entries: int, window: int, size: int
+        self, share: Share, machine: Machine, node: str, entries: int, clients: ClientsTable
     ) -> None:
         super().__init__(share, machine, node)
         self._entries = entries
-        self._size = size
-        self._window = window
+        self._size = clients.payload_bytes
+        self._window = clients.window
+        self._burst = clients.burst
         self._left = deque(range(entries))
 
     async def live(self, client: Client, stream: Stream) -> None:
@@ -129,10 +149,11 @@ class Producer(Program):
         tasks: list[asyncio.Task[None]] = []
         while self._left:
             number = self._left.popleft()
-            due = self.share.seconds * number / self._entries
-            await asyncio.sleep(max(0.0, due - loop.time()))
+            if number % self._burst == 0:
+                due = self.share.seconds * number / self._entries
+                await asyncio.sleep(max(0.0, due - loop.time()))
+                tasks = [task for task in tasks if not task.done() or task.exception()]
             await window.acquire()
-            tasks = [task for task in tasks if not task.done() or task.exception()]
             tasks.append(loop.create_task(self._push(stream, number, window)))
         await asyncio.gather(*tasks)
         self.done = True
@@ -143,7 +164,7 @@ class Producer(Program):
         payload = payload_of(self.life, number, self._size)
         push = history.pushes.get(payload)
         if push is None:
-            log = (self.stream_name, partition)
+            log = (self.log_name, partition)
             push = Push(self.life, number, log, history.now())
             history.pushed(payload, push)
         try:
@@ -195,14 +216,14 @@ class Follower(Program):
         """Note entries, which must be the next ones."""
         history = self.share.history
         for entry in batch:
-            log = (self.stream_name, entry.partition)
+            log = (self.log_name, entry.partition)
             expected = self.reached.get(entry.partition, 0)
-            if entry.index != expected and self.stream_name not in history.lost:
+            if entry.index != expected and self.log_name not in history.lost:
                 rule = "subscription-gap" if entry.index > expected else "subscription-duplicate"
                 text = f"{self.name} expected {expected} of {log[0]}/{log[1]}, got {entry.index}"
                 history.broken(rule, text)
             self.reached[entry.partition] = entry.index + 1
-            history.read(self.life, log, entry.index, bytes(entry.data))
+            history.read(self.life, log, entry.index, bytes(entry.data), entry.received_at)
 
     def _check_window(self, received: int) -> None:
         """A slow subscriber costs its window: no more may be on its way, or wait for it."""
@@ -230,11 +251,11 @@ class Consumer(Program):
 
     async def live(self, client: Client, stream: Stream) -> None:
         """Consume in short sessions."""
-        history, log = self.share.history, (self.stream_name, 0)
-        while not self.stopping:
+        history, log = self.share.history, (self.log_name, 0)
+        while True:
             saved = await client.get_index(self.name, self.stream_name) or 0
             history.note(self.name, "saved", str(saved))
-            if self.stream_name not in history.lost:
+            if self.log_name not in history.lost:
                 if saved < self._saved:
                     text = f"{self.name} of {log[0]}: {self._saved} was saved, then {saved}"
                     history.broken("saved-index-lost", text)
@@ -250,11 +271,11 @@ class Consumer(Program):
                 history.note(self.name, "session over")
 
     async def _session(self, stream: Stream, expected: int, wanted: int) -> None:
-        history, log = self.share.history, (self.stream_name, 0)
+        history, log = self.share.history, (self.log_name, 0)
         consuming = stream.consume(self.name, partitions=(0,), save_seconds=0.5)
         async with aclosing(consuming) as entries:
             async for entry in entries:
-                if entry.index != expected and self.stream_name not in history.lost:
+                if entry.index != expected and self.log_name not in history.lost:
                     text = f"{self.name} expected {expected} of {log[0]}/0, got {entry.index}"
                     history.broken("consumer-seam", text)
                 expected = entry.index + 1
@@ -271,9 +292,9 @@ class Reader(Program):
     async def live(self, client: Client, stream: Stream) -> None:
         """Pull now and then."""
         history, random = self.share.history, self._random
-        while not self.stopping:
+        while True:
             await asyncio.sleep(random.uniform(0.2, 1.5))
-            log = (self.stream_name, random.randrange(self.share.partitions))
+            log = (self.log_name, random.randrange(self.share.partitions))
             end = history.confirmed_end(log)
             index, limit = random.randrange(end + 5), random.randrange(1, 50)
             entries = await stream.pull(index, limit, partition=log[1])
@@ -316,6 +337,8 @@ def check_pulled(
 class RouteCaller(Program):
     """Sends messages along a route through a peer of its node, and expects what it has sent.
 
+    It looks, too, whether it is that peer which answers: a node knows its own log.
+
     Attributes:
         answered_at: when the last answer came.
     """
@@ -323,17 +346,20 @@ class RouteCaller(Program):
     def __init__(self, share: Share, machine: Machine, node: str, *, through: str) -> None:
         super().__init__(share, machine, node)
         self.answered_at = 0.0
-        self._route = "echo" if through == node else f"peer/{through};echo"
+        self._way = "" if through == node else f"peer/{through};"
+        self._far = through
 
     async def live(self, client: Client, stream: Stream) -> None:
         """Call now and then."""
         history, number = self.share.history, 0
-        while not self.stopping:
+        while True:
             await asyncio.sleep(self._random.uniform(0.5, 1.5))
             number += 1
             sent = payload_of(self.name, number, 64)
             try:
-                answer = await client.ask(self._route, sent, timeout_seconds=CALL_SECONDS)
+                route = f"{self._way}echo"
+                answer = await client.ask(route, sent, timeout_seconds=CALL_SECONDS)
+                await self._look(client, number)
             except RillnodeError as error:
                 history.note(self.name, "unanswered", error.code)
                 continue
@@ -341,3 +367,22 @@ class RouteCaller(Program):
             history.note(self.name, "answer", str(number))
             if answer.payload != sent:
                 history.broken("route-answer", f"{self.name} got another answer than it asked for")
+
+    async def _look(self, client: Client, number: int) -> None:
+        """Pull the beginning of the far node's log, by way of its own.
+
+        Raises:
+            RillnodeError: there is no answer, or another one.
+        """
+        history, log = self.share.history, (log_of(self._far), 0)
+        end = history.confirmed_end(log)
+        create = encode_request(CreateRequest(self.share.stream or log[0]))
+        pull = encode_request(PullRequest(number, 0, LOOK_ENTRIES))
+        seconds = CALL_SECONDS
+        created = await client.ask(f"{self._way}stream", create, timeout_seconds=seconds)
+        answer = await client.ask(created.return_route, pull, timeout_seconds=seconds)
+        match decode_response(answer.payload):
+            case PullResponse(messages=messages):
+                check_pulled(history, self.name, log, 0, LOOK_ENTRIES, end, messages)
+            case other:
+                raise RequestError("client.answer", f"the node gave another answer: {other}")

@@ -1,5 +1,6 @@
 """A host's disk: a store in memory that outlives the processes that open it, and its faults."""
 
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -72,6 +73,7 @@ class SimulatedStore(MemoryLogStore):
     Attributes:
         slow: how much longer than usual a sync takes.
         bad_reads: so many of the next reads find a block whose checksum is wrong.
+        on_submit: is called with each write when it is submitted.
     """
 
     def __init__(self, table: DiskTable, random: Random) -> None:
@@ -82,6 +84,7 @@ class SimulatedStore(MemoryLogStore):
         )
         self.slow = 1.0
         self.bad_reads = 0
+        self.on_submit: Callable[[WriteOperation], None] | None = None
         self._sync_seconds = table.sync_ms / 1_000
         self._random = random
 
@@ -106,6 +109,8 @@ class SimulatedStore(MemoryLogStore):
 
     def submit(self, operation: WriteOperation) -> None:
         """Queue a write; how long its group's sync takes is chance."""
+        if self.on_submit is not None:
+            self.on_submit(operation)
         if self._sync_seconds and isinstance(operation, Append):
             spread = self._random.lognormvariate(0.0, _SYNC_SIGMA)
             self.faults.sync_seconds = self._sync_seconds * spread * self.slow

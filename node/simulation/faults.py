@@ -26,7 +26,7 @@ from random import Random
 from typing import Final
 
 from rillnode.node.simulation.disk import SLOW_FACTOR
-from rillnode.node.simulation.history import History
+from rillnode.node.simulation.history import History, log_of
 from rillnode.node.simulation.scenario import FaultKind, FaultTable, Scenario
 from rillnode.node.simulation.world import Machine, NodeMachine, World
 
@@ -68,7 +68,11 @@ class Fault:
 
 
 def draw_faults(
-    scenario: Scenario, seed: object, nodes: Sequence[str], clients: Sequence[tuple[str, str]]
+    scenario: Scenario,
+    seed: object,
+    nodes: Sequence[str],
+    clients: Sequence[tuple[str, str]],
+    links: Sequence[tuple[str, str]] = (),
 ) -> list[Fault]:
     """Draw a run's faults.
 
@@ -77,6 +81,7 @@ def draw_faults(
         seed: of the run.
         nodes: names of all nodes.
         clients: names of all clients, each with that of its node.
+        links: pairs of nodes that talk to each other.
     """
     wanted: list[tuple[FaultKind, FaultTable | None]] = [
         (table.kind, table) for table in scenario.fault for _ in range(table.count)
@@ -90,7 +95,8 @@ def draw_faults(
         random = Random(f"{seed} fault {number}")
         at, seconds = random.uniform(0, scenario.seconds), random.uniform(0.1, SECONDS_MAX)
         struck = table.nodes if table is not None else ()
-        near = [one for one in clients if not struck or one[1] in struck] or clients
+        talking = clients if kind == "kill_client" else [*clients, *links]
+        near = [one for one in talking if not struck or one[1] in struck] or talking
         client, node = random.choice(near) if near else (random.choice(nodes),) * 2
         host, other = random.choice(nodes), random.choice(nodes)
         strength = random.random()
@@ -101,7 +107,7 @@ def draw_faults(
         if kind == "kill_client":
             host = client
         elif kind in _BETWEEN:
-            # Where something is said: between a client and its node, or the other way round.
+            # Where something is said: between a client or node and a node, or the other way round.
             host, other = (client, node) if strength < 0.5 else (node, client)
         found.append(Fault(number, kind, at, seconds, host, other, strength))
     return found
@@ -118,6 +124,11 @@ class Injector:
         self._history = history
         self._restart = restart
         self._active: dict[Fault, Undo] = {}
+
+    @property
+    def active(self) -> list[Fault]:
+        """Those that last now."""
+        return list(self._active)
 
     def begin(self, fault: Fault) -> None:
         """Let a fault happen; nothing happens where its host is dead already."""
@@ -150,14 +161,14 @@ class Injector:
                 machine.end(power=True)
                 if fault.kind == "lost_disk" and isinstance(machine, NodeMachine):
                     machine.disk.replace()
-                    self._history.lost[f"events-{machine.name}"] = None
+                    self._history.lost[log_of(machine.name)] = None
                 return lambda: self._restart(machine)
             case "pause":
                 loop = machine.loop
                 loop.pause()
                 return loop.resume
             case "clock_jump":
-                before = machine.clock.ahead_ms
+                before, self._history.clocks_wrong = machine.clock.ahead_ms, True
                 machine.clock.ahead_ms += int((2 * fault.strength - 1) * CLOCK_MS_MAX)
                 return lambda: setattr(machine.clock, "ahead_ms", before)
             case "partition" | "one_way" | "clog":

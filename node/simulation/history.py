@@ -8,17 +8,26 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
+from rillnode.node.simulation.clock import EPOCH_MS
 from rillnode.node.simulation.pipes import Pipe
 
 EVENTS_KEPT_MAX: Final = 20_000
 """Events kept for the report; all are hashed."""
 
+DEEDS_HASHED: Final = 256
+"""Events that are hashed together."""
+
 VIOLATIONS_KEPT_MAX: Final = 100
 
 Log = tuple[str, int]
 """A stream's name and a partition."""
+
+
+def log_of(node: str) -> str:
+    """What the log of a node's stream is called: nodes that share a stream have each their own."""
+    return f"events-{node}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +45,7 @@ class Violation:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """Something that happened, for the time line."""
 
     at: float
@@ -80,6 +88,8 @@ class History:
         lost: streams whose disk was lost: nothing is promised of them.
         first_seen: when each entry reached each follower, by payload and follower.
         bytes_received: by host.
+        shared: whether all nodes' logs hold each other's entries.
+        clocks_wrong: whether a clock was ever set wrongly.
     """
 
     now: Callable[[], float]
@@ -88,12 +98,15 @@ class History:
     lost: dict[str, None] = field(default_factory=dict[str, None])
     first_seen: dict[bytes, dict[str, float]] = field(default_factory=dict[bytes, dict[str, float]])
     bytes_received: Counter[str] = field(default_factory=Counter[str])
+    shared: bool = False
+    clocks_wrong: bool = False
     violations: list[Violation] = field(default_factory=list[Violation])
     events: list[Event] = field(default_factory=list[Event])
     events_count: int = 0
 
     def __post_init__(self) -> None:
         self._hash = blake2b(digest_size=16)
+        self._deeds: list[str] = []
         self._ends: dict[Log, int] = {}
 
     # Deeds are hashed under these words; to change one changes every trace hash.
@@ -102,13 +115,24 @@ class History:
         """Note an event."""
         at = self.now()
         self.events_count += 1
-        self._hash.update(f"{at:.9f} {who} {what} {text}\n".encode())
+        self._deed(f"{at:.9f} {who} {what} {text}\n")
         if len(self.events) < EVENTS_KEPT_MAX:
             self.events.append(Event(at, who, what, text))
+
+    def _deed(self, line: str) -> None:
+        """Have a line hashed, together with others: that is cheaper."""
+        self._deeds.append(line)
+        if len(self._deeds) >= DEEDS_HASHED:
+            self._hash_deeds()
+
+    def _hash_deeds(self) -> None:
+        self._hash.update("".join(self._deeds).encode())
+        self._deeds.clear()
 
     @property
     def trace_hash(self) -> str:
         """Stands for all events so far, and their order."""
+        self._hash_deeds()
         return self._hash.hexdigest()
 
     def broken(self, rule: str, text: str) -> None:
@@ -150,12 +174,21 @@ class History:
                 f"{log[0]}/{log[1]} {index}: {who} saw {_short(payload)}, "
                 f"where {_short(known)} was before",
             )
-        if payload not in self.pushes:
+        push = self.pushes.get(payload)
+        if push is None:
             self.broken("unknown-entry", f"{log[0]}/{log[1]} {index}: {_short(payload)}")
+        elif push.log[1] != log[1] or not (self.shared or push.log[0] == log[0]):
+            text = f"{log[0]}/{log[1]} {index}: {_short(payload)} was pushed to"
+            self.broken("wrong-log", f"{text} {push.log[0]}/{push.log[1]}")
 
-    def read(self, who: str, log: Log, index: int, payload: bytes) -> None:
-        """A follower got an entry."""
+    def read(self, who: str, log: Log, index: int, payload: bytes, received_at: int) -> None:
+        """A follower got an entry, which says when it arrived, in milliseconds since 1970."""
         self.saw(who, log, index, payload)
+        push = self.pushes.get(payload)
+        since, now = self.now() if push is None else push.pushed_at, self.now()
+        if not (self.clocks_wrong or since - 0.001 <= (received_at - EPOCH_MS) / 1_000 <= now):
+            text = f"{log[0]}/{log[1]} {index}: pushed at {since:.3f}, seen at {now:.3f}"
+            self.broken("received-at", f"{text}, said to have arrived at {received_at}")
         self.first_seen.setdefault(payload, {}).setdefault(who, self.now())
 
     # The network -----------------------------------------------------------------------------
@@ -168,7 +201,7 @@ class History:
         self.bytes_received[pipe.target] += len(data)
         self.events_count += 1
         at = self.now()
-        self._hash.update(f"{at:.9f} {pipe.source}>{pipe.target} {len(data)}\n".encode())
+        self._deed(f"{at:.9f} {pipe.source}>{pipe.target} {len(data)}\n")
 
 
 def _short(payload: bytes) -> str:

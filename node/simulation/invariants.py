@@ -6,6 +6,7 @@ history (an index never means two entries) and on the wire (`wire.py`). Here is 
 each node's whole logs, read after the last fault.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from rillnode.node.simulation.history import History, Log, Push
@@ -28,10 +29,22 @@ RULES: Mapping[str, str] = {
     "saved-index-ahead": "a saved position is never past what was processed",
     "window-exceeded": "a slow subscriber costs its window and no more",
     "route-answer": "what comes back along a route is what was sent",
+    "wrong-log": "an entry stands in the log that it was pushed to, and in no other",
+    "received-at": "an entry says when it arrived, by a clock that is right",
+    "answered-twice": "a request is answered once",
+    "grant-ignored": "what is not granted is refused, and not shown",
+    "trimmed": "what was trimmed does not come back, and what was not stays",
+    "removed-served": "what was removed does not come back",
+    "impostor": "nobody is taken for another",
     "plain-data": "no byte of data is on a wire in clear",
     "nonce-reuse": "no key and nonce seal two records",
     "no-progress": "when all faults are over, every client gets everything in time",
     "unhandled-error": "no callback and no actor fails",
+    "overlay-lost": "what one node of an overlay has, all have",
+    "overlay-duplicate": "each node of an overlay has an entry as often as the node that took it",
+    "overlay-order": "entries that one node has taken stand in the same order at all",
+    "overlay-spread": "when all is quiet, an entry that is new is everywhere soon",
+    "overlay-copies": "when all is quiet, no node sends an entry to where it came from, or twice",
 }
 """Each rule's name, and what it demands."""
 
@@ -89,21 +102,17 @@ def _check_copies(history: History, logs: LogContents, dials: Mapping[str, int])
         if other is not push:
             text = f"{push.producer} {push.number} and {other.producer} {other.number}"
             history.broken("copies-merged", f"{text} were both confirmed at {push.index}")
-    copies: dict[bytes, int] = {}
     for log, entries in logs.items():
-        if log[0] not in history.lost:
-            for _, payload in entries:
-                copies[payload] = copies.get(payload, 0) + 1
-    for payload, count in copies.items():
-        source = history.pushes.get(payload)
-        if source is None:
+        if log[0] in history.lost:
             continue
-        sent = source.attempts + dials.get(source.producer.partition(".")[0], 1) - 1
-        if count > sent:
-            text = (
-                f"{source.producer} {source.number} stands {count} times, sent at most {sent} times"
-            )
-            history.broken("too-many-copies", text)
+        for payload, count in Counter(payload for _, payload in entries).items():
+            source = history.pushes.get(payload)
+            if source is None:
+                continue
+            sent = source.attempts + dials.get(source.producer.partition(".")[0], 1) - 1
+            if count > sent:
+                text = f"{source.producer} {source.number} stands {count} times in {log[0]}"
+                history.broken("too-many-copies", f"{text}, sent at most {sent} times")
 
 
 def _check_order(history: History) -> None:

@@ -35,6 +35,10 @@ class Latency(Protocol):
         """The delay of a message from one node to another, one way; without jitter."""
         ...
 
+    def seconds_to(self, source: int, targets: Sequence[int], /) -> Sequence[float]:
+        """The delay to each of several nodes."""
+        ...
+
 
 class City(NamedTuple):
     """A city; degrees north and east."""
@@ -76,6 +80,10 @@ class ConstantLatency:
         """The delay."""
         return self._seconds
 
+    def seconds_to(self, source: int, targets: Sequence[int], /) -> Sequence[float]:
+        """The delay, for each."""
+        return [self._seconds] * len(targets)
+
 
 class LognormalLatency:
     """A delay for each pair, the same in both directions, drawn when it is asked for first."""
@@ -100,6 +108,10 @@ class LognormalLatency:
             found = self._known[pair] = chance.lognormvariate(self._mu, self._sigma)
         return found
 
+    def seconds_to(self, source: int, targets: Sequence[int], /) -> Sequence[float]:
+        """Each pair's delay."""
+        return [self.seconds(source, target) for target in targets]
+
 
 class PlacedLatency:
     """Each node is at a place; a matrix says how far places are.
@@ -121,6 +133,12 @@ class PlacedLatency:
         """The delay between the nodes' places; nodes past the last begin with the first again."""
         where = self._where
         return self.rows[where[source % len(where)]][where[target % len(where)]]
+
+    def seconds_to(self, source: int, targets: Sequence[int], /) -> Sequence[float]:
+        """The delay from one node's place to those of others."""
+        where, count = self._where, len(self._where)
+        row = self.rows[where[source % count]]
+        return [row[where[target % count]] for target in targets]
 
 
 @lru_cache(maxsize=4)

@@ -89,8 +89,10 @@ class Scheduler:
 
     Attributes:
         now: seconds since the run began.
-        handled: callbacks run so far.
+        handled: callbacks run so far, between two calls of `run_until`.
         ready: runs a call after those that are ready already.
+        on_jump: called with the time that is next, before time jumps there; it may look at
+            everything and must change nothing.
     """
 
     def __init__(self) -> None:
@@ -100,6 +102,7 @@ class Scheduler:
         self.ready = self._ready.append
         self._timers: list[tuple[float, int, Call]] = []
         self._order = count()
+        self.on_jump: Callable[[float], object] | None = None
 
     def at(self, call: Call) -> None:
         """Run a call at its time, which may be past."""
@@ -111,11 +114,12 @@ class Scheduler:
         Raises:
             SimulationStuck: that never comes.
         """
-        ready, alive = self._ready, Life.RUNNING
+        ready, alive, is_done = self._ready, Life.RUNNING, done.done
         running: ProcessLoop | None = None
-        last = self.handled + EVENTS_MAX
+        handled = self.handled
+        last = handled + EVENTS_MAX
         try:
-            while not done.done():
+            while not is_done():
                 if not ready:
                     self._advance()
                     continue
@@ -129,7 +133,7 @@ class Scheduler:
                 if loop is not running:
                     running = loop
                     asyncio._set_running_loop(loop)
-                self.handled += 1
+                handled += 1
                 try:
                     call.context.run(call.callback, *call.args)
                 except (SystemExit, KeyboardInterrupt):
@@ -137,9 +141,10 @@ class Scheduler:
                 except BaseException as error:
                     message = f"Exception in callback {call.callback!r}"
                     loop.call_exception_handler({"message": message, "exception": error})
-                if self.handled > last:
+                if handled > last:
                     raise SimulationStuck(f"more than {EVENTS_MAX:,} callbacks")
         finally:
+            self.handled = handled
             asyncio._set_running_loop(None)
 
     def _advance(self) -> None:
@@ -149,6 +154,8 @@ class Scheduler:
             heapq.heappop(timers)
         if not timers:
             raise SimulationStuck("nothing is left to happen")
+        if self.on_jump is not None:
+            self.on_jump(timers[0][0])
         now = self.now = max(self.now, timers[0][0])
         while timers and timers[0][0] <= now:
             ready.append(heapq.heappop(timers)[2])

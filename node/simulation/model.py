@@ -11,16 +11,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from math import inf
+from itertools import chain
+from math import inf, sqrt
 from random import Random
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from rillnode.node.simulation.graph import Neighbours, random_regular
 from rillnode.node.simulation.latency import Latency, make_latency
+from rillnode.node.simulation.loop import deterministic_interpreter
 from rillnode.node.simulation.scenario import Scenario
+from rillnode.node.simulation.theory import growth_of
 
 SLICES_PER_LINK: Final = 16
 """How many slices of time the mean delay is cut into."""
@@ -30,9 +33,14 @@ SLICE_MS_MIN: Final = 1e-6
 Links = Sequence[Sequence[tuple[int, float]]]
 """Of each node, its neighbours and the milliseconds until they have handled what it sends."""
 
+_Flat = Sequence[Sequence[Any]]
+"""The same with neighbours and milliseconds in turn: of a large overlay most of the time goes into
+waiting for memory, and this is one object for each node."""
+
 STUDY_NODES_MIN: Final = 32
-STUDY_NODES_MAX: Final = 4_096
+STUDY_DOUBLINGS: Final = 7
 STUDY_OVERLAYS_MIN: Final = 4
+STUDY_ARRIVALS: Final = 6_400
 STUDY_MESSAGES: Final = 10
 """The sizes that are compared in a report: few enough that it takes a second or two."""
 
@@ -47,6 +55,9 @@ class Propagation:
         hops: first copies by the number of hops that they took.
         copies: copies sent in all.
         neighbours: the overlay.
+        fastest_ms: of real nodes, what delays along the fastest ways through their overlay come to,
+            for each arrival: the least that arrivals can take.
+        bytes_sent: of real nodes, what each has sent, the forming of the overlay included.
     """
 
     scenario: Scenario
@@ -57,6 +68,8 @@ class Propagation:
     last_ms: list[float] = field(default_factory=list[float])
     hops: Counter[int] = field(default_factory=Counter[int])
     copies: int = 0
+    fastest_ms: "array[float]" = field(default_factory=lambda: array("d"))
+    bytes_sent: Mapping[str, int] = field(default_factory=dict[str, int])
     trace_hash: str = ""
     wall_seconds: float = 0.0
 
@@ -67,18 +80,23 @@ def propagate(scenario: Scenario, seed: int) -> Propagation:
     Raises:
         ConfigError: a file of the latency model cannot be used.
     """
+    with deterministic_interpreter():  # there is no garbage, and looking for it takes long
+        return _propagate(scenario, seed)
+
+
+def _propagate(scenario: Scenario, seed: int) -> Propagation:
     started = time.perf_counter()
     latency = make_latency(scenario.latency, scenario.nodes, Random(f"{seed} places"))
     neighbours = random_regular(scenario.nodes, scenario.degree, Random(f"{seed} overlay"))
     found = Propagation(scenario, seed, latency.places, neighbours)
     links = _delays(neighbours, latency, scenario.processing_ms)
-    ends = sum(map(len, links))
-    mean_ms = sum(delay for row in links for _, delay in row) / ends
+    ends = sum(map(len, links)) // 2
+    mean_ms = sum(sum(row[1::2]) for row in links) / ends
     slice_ms = max(mean_ms / SLICES_PER_LINK, SLICE_MS_MIN)
     sources, trace = Random(f"{seed} sources"), blake2b(digest_size=16)
     for _ in range(scenario.messages):
         source = sources.randrange(scenario.nodes)
-        arrivals, hops = flood(links, source, slice_ms)
+        arrivals, hops = _flood(links, source, slice_ms)
         # Over each link in each direction, but for where each node got its first copy from.
         found.copies += ends - (scenario.nodes - 1)
         trace.update(source.to_bytes(4, "big") + arrivals.tobytes())
@@ -105,6 +123,14 @@ def flood(links: Links, source: int, slice_ms: float) -> "tuple[array[float], li
         source: where the message begins, at 0.
         slice_ms: best where it is a small part of a delay; above 0.
     """
+    return _flood(_flat(links), source, slice_ms)
+
+
+def _flat(links: Links) -> _Flat:
+    return [tuple(chain.from_iterable(row)) for row in links]
+
+
+def _flood(links: _Flat, source: int, slice_ms: float) -> "tuple[array[float], list[int]]":
     arrivals = [inf] * len(links)
     hops = [0] * len(links)
     arrivals[source] = 0.0
@@ -116,7 +142,8 @@ def flood(links: Links, source: int, slice_ms: float) -> "tuple[array[float], li
             if int(at * per_ms) < number:
                 continue  # a faster copy came in an earlier slice
             further = hops[node] + 1
-            for other, delay in links[node]:
+            in_turn = iter(links[node])
+            for other, delay in zip(in_turn, in_turn, strict=False):
                 when = at + delay
                 if when < arrivals[other]:
                     arrivals[other] = when
@@ -128,29 +155,34 @@ def flood(links: Links, source: int, slice_ms: float) -> "tuple[array[float], li
     return array("d", arrivals), hops
 
 
-def _delays(neighbours: Neighbours, latency: Latency, processing_ms: float) -> Links:
-    seconds = latency.seconds
-    return [
-        [(other, 1_000 * seconds(node, other) + processing_ms) for other in row]
-        for node, row in enumerate(neighbours)
-    ]
+def _delays(neighbours: Neighbours, latency: Latency, processing_ms: float) -> _Flat:
+    # Equal delays are one object: a large overlay's fit into the processor's cache then.
+    known: dict[float, float] = {}
+    links: list[tuple[int | float, ...]] = []
+    for node, row in enumerate(neighbours):
+        delays = [1_000 * one + processing_ms for one in latency.seconds_to(node, row)]
+        shared = map(known.setdefault, delays, delays)
+        links.append(tuple(chain.from_iterable(zip(row, shared, strict=True))))
+    return links
 
 
 def means_by_nodes(scenario: Scenario, seed: int) -> dict[int, float]:
-    """The mean time to a node, in milliseconds, in smaller overlays than a scenario's.
+    """The model's mean time to a node, in milliseconds, in overlays of several sizes.
 
-    Sizes are powers of two, below that of the scenario; a size's mean is one over several overlays.
+    Sizes are powers of two below that of the scenario, and that of a scenario of real nodes; a
+    size's mean is one over several overlays.
     """
+    sizes = [STUDY_NODES_MIN << power for power in range(STUDY_DOUBLINGS)]
+    sizes = [nodes for nodes in sizes if 2 * scenario.degree < nodes < scenario.nodes]
+    if scenario.mode == "protocol" and scenario.degree < scenario.nodes:
+        sizes.append(scenario.nodes)
     found: dict[int, float] = {}
-    nodes = STUDY_NODES_MIN
-    while nodes < min(scenario.nodes, STUDY_NODES_MAX):
-        if nodes > 2 * scenario.degree:
-            messages = min(scenario.messages, STUDY_MESSAGES)
-            one = replace(scenario, nodes=nodes, messages=messages)
-            overlays = max(STUDY_OVERLAYS_MIN, STUDY_NODES_MAX // nodes)
-            means = (fmean(propagate(one, seed + number).arrivals_ms) for number in range(overlays))
-            found[nodes] = fmean(means)
-        nodes *= 2
+    for nodes in sizes:
+        messages = min(scenario.messages, STUDY_MESSAGES)
+        one = replace(scenario, nodes=nodes, messages=messages)
+        overlays = max(STUDY_OVERLAYS_MIN, STUDY_ARRIVALS // nodes)
+        means = (fmean(propagate(one, seed + number).arrivals_ms) for number in range(overlays))
+        found[nodes] = fmean(means)
     return found
 
 
@@ -162,6 +194,10 @@ def model_document(found: Propagation) -> dict[str, Any]:
     scenario = found.scenario
     ordered = sorted(found.arrivals_ms)
     count = sum(found.hops.values())
+    of_real_nodes: dict[str, Any] = {}
+    if found.fastest_ms:
+        of_real_nodes["fastest_mean_ms"] = round(fmean(found.fastest_ms), 3)
+        of_real_nodes["bytes_sent"] = dict(found.bytes_sent)
     return {
         "name": scenario.name,
         "mode": scenario.mode,
@@ -176,6 +212,7 @@ def model_document(found: Propagation) -> dict[str, Any]:
             "p99_ms": round(_percentile(ordered, 99), 3),
             "last_node_ms": round(fmean(found.last_ms), 3),
         },
+        "theory_mean_ms": _theory_mean_ms(scenario),
         "hops": {
             "mean": round(sum(hops * number for hops, number in found.hops.items()) / count, 3),
             "max": max(found.hops),
@@ -184,14 +221,25 @@ def model_document(found: Propagation) -> dict[str, Any]:
         "copies": found.copies,
         "copies_per_message": found.copies / scenario.messages,
         "copies_per_second": round(found.copies / found.wall_seconds),
+        **of_real_nodes,
         "wall_seconds": round(found.wall_seconds, 6),
         "trace_hash": found.trace_hash,
     }
 
 
 def model_summary(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Many seeds of one scenario: means of their figures."""
+    """Many seeds of one scenario: means of their figures.
+
+    `standard_error_ms` is that of the mean time to a node: how far the mean over so many overlays
+    is likely to be from the mean over all.
+    """
     first = documents[0]
+    means = [one["propagation"]["mean_ms"] for one in documents]
+    error = round(stdev(means) / sqrt(len(means)), 3) if len(means) > 1 else None
+    of_real_nodes: dict[str, Any] = {}
+    if "fastest_mean_ms" in first:
+        fastest = round(fmean(one["fastest_mean_ms"] for one in documents), 3)
+        of_real_nodes["fastest_mean_ms"] = fastest
     return {
         **{key: first[key] for key in ("name", "mode", "nodes", "degree", "messages")},
         "seeds": len(documents),
@@ -199,18 +247,27 @@ def model_summary(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             key: round(fmean(one["propagation"][key] for one in documents), 3)
             for key in first["propagation"]
         },
+        "standard_error_ms": error,
+        "theory_mean_ms": first["theory_mean_ms"],
         "hops": {
             "mean": round(fmean(one["hops"]["mean"] for one in documents), 3),
             "max": max(one["hops"]["max"] for one in documents),
         },
         "copies_per_message": fmean(one["copies_per_message"] for one in documents),
         "copies_per_second": round(fmean(one["copies_per_second"] for one in documents)),
+        **of_real_nodes,
         "wall_seconds": round(sum(one["wall_seconds"] for one in documents), 6),
         "trace_hash": blake2b(
             "".join(one["trace_hash"] for one in documents).encode(), digest_size=16
         ).hexdigest(),
         "runs": [{"seed": one["seed"], **one["propagation"]} for one in documents],
     }
+
+
+def _theory_mean_ms(scenario: Scenario) -> float | None:
+    """The mean time to a node in a large overlay; None where theory has no figure."""
+    growth, nodes = growth_of(scenario), scenario.nodes
+    return None if growth is None or nodes < growth.nodes_min else round(growth.mean_ms(nodes), 3)
 
 
 def _percentile(ordered: Sequence[float], percent: int) -> float:

@@ -1,46 +1,39 @@
-"""The report of a propagation study: one HTML page that needs nothing else."""
+"""The report of how messages spread, by the model or through real nodes: one HTML page."""
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
-from math import log, log2
+from math import log
 from typing import Any
 
-from rillnode.node.simulation import plots
+from rillnode.node.simulation import pictures, plots
 from rillnode.node.simulation.model import Propagation, means_by_nodes, model_summary
-from rillnode.node.simulation.report import page, scenario_text, section, table
+from rillnode.node.simulation.page import page, paragraph, scenario_section, section, table
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.theory import growth_of
 
 
-def model_report(found: Propagation, documents: Sequence[Mapping[str, Any]]) -> str:
+def model_report(
+    found: Propagation, documents: Sequence[Mapping[str, Any]], problems: Sequence[str] = ()
+) -> str:
     """The page about one seed or many.
 
     Args:
         found: what the first seed gave; it is drawn.
         documents: what `model_document` has made of each seed; figures are means over them.
+        problems: what went wrong, of all seeds.
     """
     scenario, figures = found.scenario, model_summary(documents)
-    expected = scenario.nodes * (scenario.degree - 1) + 1
-    about = (
-        f"{scenario.messages:,} messages flooded a random overlay of {scenario.nodes:,} nodes with "
-        f"{scenario.degree} neighbours each. Every node handed on the first copy that reached it, "
-        f"after {scenario.processing_ms:g} ms; nothing queued. In theory a message takes "
-        f"N(d-1)+1 = {expected:,} copies; here it took {figures['copies_per_message']:,.0f}. "
-        f"Figures are means over {len(documents):,} overlays; the plots of messages, hops and "
-        f"links show that of seed {found.seed}, which decided everything in it: every run with "
-        f"this seed has the trace hash "
-    )
-    rows = [
-        *((name, f"{value:,}") for name, value in figures["propagation"].items()),
-        ("hops, mean", f"{figures['hops']['mean']:,}"),
-        ("hops, most", f"{figures['hops']['max']:,}"),
-        ("copies per second of this computer", f"{figures['copies_per_second']:,}"),
-    ]
     hops = {str(count): float(found.hops[count]) for count in sorted(found.hops)}
     parts = [
-        f"<h1>{escape(scenario.name)}</h1>",
-        f"<p>{escape(about)}<code>{found.trace_hash}</code>.</p>",
-        section("Figures", table(rows)),
+        *(paragraph(text) for text in _about(scenario, len(documents))),
+        f"<p>Plots of messages, hops and links show the overlay of seed {found.seed}. The seed "
+        "decided everything in it: every run with it has the trace hash "
+        f"<code>{escape(found.trace_hash)}</code>.</p>",
+        section("What went wrong", *(paragraph(one, kind="broken") for one in problems))
+        if problems
+        else "",
+        section("Figures", table(_figures(scenario, figures))),
         plots.lines(
             "When messages reached nodes",
             {
@@ -50,40 +43,102 @@ def model_report(found: Propagation, documents: Sequence[Mapping[str, Any]]) -> 
             across="milliseconds since publishing",
             up="part of the arrivals",
         ),
-        _calibration(scenario, found.seed, figures["propagation"]["mean_ms"]),
-        plots.bars("Hops that first copies took", hops, up="copies"),
-        plots.topology("The overlay", found.neighbours, found.places),
-        section("Scenario", f"<pre>{escape(scenario_text(scenario))}</pre>"),
+        _calibration(scenario, found.seed, figures),
+        plots.bars("Hops that first copies took", hops, up="copies", across="hops"),
+        plots.bars("Bytes that each node sent", _of_nodes(found.bytes_sent), up="bytes"),
+        pictures.topology("The overlay", found.neighbours, found.places),
+        scenario_section(scenario),
     ]
     return page(scenario.name, parts)
 
 
-def _calibration(scenario: Scenario, seed: int, mean_ms: float) -> str:
-    """The simulated mean of overlays of several sizes, beside what theory says of them."""
-    simulated = {**means_by_nodes(scenario, seed), scenario.nodes: mean_ms}
-    growth = growth_of(scenario)
-    series = {"simulated": [(log2(nodes), mean) for nodes, mean in simulated.items()]}
-    if growth is None:
-        said = "Theory has no figures for such delays and overlays."
-        rows = [(f"{nodes:,} nodes", f"{mean:,.1f} ms") for nodes, mean in simulated.items()]
-    else:
-        said = (
-            f"What theory says of such delays and overlays, from about {scenario.degree**3:,} "
-            f"nodes on: each doubling of the nodes adds {growth.growth_ms * log(2):.1f} ms."
+def _about(scenario: Scenario, seeds: int) -> list[str]:
+    what = (
+        f"{scenario.messages:,} messages, each from a node drawn at random, spread through an "
+        f"overlay of {scenario.nodes:,} nodes with {scenario.degree} neighbours each. "
+    )
+    if scenario.mode == "model":
+        how = (
+            "Every node handed on the first copy that reached it to all but the one it came from, "
+            f"after {scenario.processing_ms:g} ms; there was no protocol, and nothing queued. The "
+            "overlay is a random regular graph."
         )
-        series["theory"] = [(log2(nodes), growth.mean_ms(nodes)) for nodes in simulated]
-        rows = [
-            (
-                f"{nodes:,} nodes",
-                f"{mean:,.1f} ms; theory {growth.mean_ms(nodes):,.1f} ms; "
-                f"{mean / growth.mean_ms(nodes) - 1:+.1%}",
-            )
-            for nodes, mean in simulated.items()
-        ]
+    else:
+        how = (
+            "The nodes ran the code that nodes run everywhere, on a virtual clock and network; a "
+            "tracker formed the overlay. Time runs from when a message is durable where it was "
+            "published, until a node hands it to its log; each hop costs "
+            f"{scenario.processing_ms:g} ms of processing."
+        )
+    many = f"Figures are means over {seeds:,} overlays." if seeds > 1 else "One overlay was made."
+    return [what + how, many]
+
+
+def _figures(scenario: Scenario, figures: Mapping[str, Any]) -> list[tuple[str, str]]:
+    times, expected = figures["propagation"], scenario.nodes * (scenario.degree - 1) + 1
+    error = figures["standard_error_ms"]
+    likely = "" if error is None else f", standard error {error:,.1f} ms"
+    rows = [
+        ("mean time to a node", f"{times['mean_ms']:,.1f} ms{likely}"),
+        ("median", f"{times['p50_ms']:,.1f} ms"),
+        ("90th percentile", f"{times['p90_ms']:,.1f} ms"),
+        ("99th percentile", f"{times['p99_ms']:,.1f} ms"),
+        ("the last node, mean", f"{times['last_node_ms']:,.1f} ms"),
+        ("hops, mean", f"{figures['hops']['mean']:,.2f}"),
+        ("hops, most", f"{figures['hops']['max']:,}"),
+        (
+            "copies for each message",
+            f"{figures['copies_per_message']:,.0f}; nodes x (degree - 1) + 1 = {expected:,}",
+        ),
+        ("copies per second of this computer", f"{figures['copies_per_second']:,}"),
+    ]
+    if "fastest_mean_ms" in figures:
+        fastest = figures["fastest_mean_ms"]
+        more = times["mean_ms"] / fastest - 1 if fastest else 0.0
+        least = f"{fastest:,.1f} ms; messages took {more:.1%} more"
+        rows.insert(1, ("the least these overlays allow", least))
+    return rows
+
+
+def _calibration(scenario: Scenario, seed: int, figures: Mapping[str, Any]) -> str:
+    """The means of overlays of several sizes, beside what theory says of them."""
+    model, growth = means_by_nodes(scenario, seed), growth_of(scenario)
+    mean_ms, real = figures["propagation"]["mean_ms"], scenario.mode == "protocol"
+    if not real:
+        model[scenario.nodes] = mean_ms
+    series = {"model": list(model.items())}
+    if real:
+        series["real nodes"] = [(scenario.nodes, mean_ms)]
+    said = "Theory has no figures for such delays and overlays."
+    if growth is not None:
+        said = (
+            f"Theory is of large overlays; here that is from about {growth.nodes_min:,} nodes on. "
+            f"It says that each doubling of the nodes adds {growth.growth_ms * log(2):.1f} ms."
+        )
+        large = [nodes for nodes in model if nodes >= growth.nodes_min]
+        if large:
+            series["theory"] = [(nodes, growth.mean_ms(nodes)) for nodes in large]
+    heads = ("nodes", "model", *(("real nodes",) if real else ()), "theory")
+    rows: list[list[str]] = []
+    for nodes, modelled in model.items():
+        row = [f"{nodes:,}", f"{modelled:,.1f} ms"]
+        if real:
+            row.append(f"{mean_ms:,.1f} ms" if nodes == scenario.nodes else "")
+        theory = dict(series.get("theory", ())).get(nodes)
+        row.append("" if theory is None else f"{theory:,.1f} ms")
+        rows.append(row)
     drawn = plots.lines(
         "Mean time to a node against the number of nodes",
-        series if len(simulated) > 1 else {},
-        across="nodes, as a power of two",
+        series,
+        across="nodes",
         up="milliseconds",
+        doubling=True,
     )
-    return section("Simulation and theory", f"<p>{escape(said)}</p>{table(rows)}{drawn}")
+    note = f"{said} One overlay's mean differs from another's by about a tenth: use many seeds."
+    return section("Simulation and theory", paragraph(note), table(rows, heads), drawn)
+
+
+def _of_nodes(values: Mapping[str, int]) -> dict[str, float]:
+    """Those of nodes, in their order; others are the tracker's."""
+    nodes = [name for name in values if re.fullmatch("n[0-9]+", name)]
+    return {name: float(values[name]) for name in sorted(nodes, key=lambda name: int(name[1:]))}

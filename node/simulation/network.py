@@ -196,6 +196,23 @@ class Network:
         """Carry nothing more."""
         self._loop.close()
 
+    # What there is to see --------------------------------------------------------------------
+
+    def connections(self) -> Counter[tuple[str, str]]:
+        """Connections that are there now, by who has dialled whom."""
+        found = Counter[tuple[str, str]]()
+        for host in self.hosts.values():
+            for transport in host.loop.sockets:
+                assert isinstance(transport, StreamTransport)
+                way = transport.way
+                if way.dialling:
+                    found[way.source, way.target] += 1
+        return found
+
+    def cut(self) -> list[tuple[str, str]]:
+        """Ways on which nothing gets through, though both ends are up."""
+        return list(self._blocks)
+
     # Faults ----------------------------------------------------------------------------------
 
     def block(self, ways: Iterable[tuple[str, str]]) -> None:

@@ -53,7 +53,7 @@ class OckamUser(Program):
     async def live(self, client: Client, stream: Stream) -> None:
         """Use the stream's partition 0 for as long as there are faults, then only read."""
         self.done = True  # what a life before this one has pushed is its own affair
-        log = (self.stream_name, 0)
+        log = (self.log_name, 0)
         _, route = await self._ask(
             client, "stream", CreateRequest(self.stream_name), CreateResponse
         )
@@ -61,10 +61,10 @@ class OckamUser(Program):
             client, "stream_index", GetIndexRequest(self.name, self.stream_name), IndexResponse
         )
         index = found.index or 0
-        if index > self._reached and self.stream_name not in self.share.history.lost:
+        if index > self._reached and self.log_name not in self.share.history.lost:
             text = f"{self.name} of {log[0]}: {index} after {self._reached} entries"
             self.share.history.broken("saved-index-ahead", text)
-        while not self.stopping:
+        while True:
             await asyncio.sleep(self._random.uniform(0.3, 1.0))
             if self.machine.loop.time() < self.share.seconds:
                 await self._push(client, route, log)
@@ -79,7 +79,7 @@ class OckamUser(Program):
         push = Push(producer, number, log, history.now())
         history.pushed(payload, push)
         self.done = False
-        while not self.stopping:
+        while True:
             push.attempts += 1
             request = PushRequest(next(self._requests), payload)
             confirm, _ = await self._ask(client, route, request, PushConfirm)

@@ -157,6 +157,11 @@ class StreamTransport(asyncio.Transport):
         self._factory: Callable[[], asyncio.BaseProtocol]
         loop.sockets[self] = None
 
+    @property
+    def way(self) -> Pipe:
+        """What its writes go into."""
+        return self._out
+
     # Opening ---------------------------------------------------------------------------------
 
     def open(self, factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.BaseProtocol:

@@ -1,43 +1,36 @@
-"""The report of a run: one HTML page that needs nothing else."""
+"""The report of runs that are held to rules: one HTML page about one of them."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any, Final, cast
+from typing import Any, Final
 
-import msgspec
-
-from rillnode.node.simulation import plots
+from rillnode.node.simulation import pictures, plots
 from rillnode.node.simulation.invariants import RULES
+from rillnode.node.simulation.page import page, paragraph, scenario_section, section, table
 from rillnode.node.simulation.run import Result
 from rillnode.node.simulation.scenario import Scenario
 
-_PAGE: Final = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><style>
-:root {{ color-scheme: light dark }}
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto }}
-table {{ border-collapse: collapse; margin: 1rem 0 }}
-td, th {{ text-align: left; padding: .15rem .8rem .15rem 0; vertical-align: top }}
-figure {{ margin: 1.5rem 0 }} figcaption {{ font-weight: 600 }}
-svg {{ width: 100%; font: 11px system-ui, sans-serif }}
-code {{ font-size: 13px }} .broken {{ color: #c0392b }} .kept {{ color: #2e8b57 }}
-</style></head><body>
-{body}</body></html>
-"""
+_HOSTS: Final = (
+    "Hosts are called by what runs there: n nodes; p producers, f followers, s slow readers, "
+    "c consumers, r readers, a callers, o users of Ockam's protocols and e examiners, which try "
+    "what they may not, each the client of the node that its number, counted around, names. The "
+    "checker reads all logs at the end."
+)
 
 
-def html_report(scenario: Scenario, result: Result, document: Mapping[str, Any]) -> str:
-    """The page about one run; `document` is what `figures.document` has made of it."""
+def html_report(scenario: Scenario, result: Result, documents: Sequence[Mapping[str, Any]]) -> str:
+    """The page about one run, which was alone or one of several.
+
+    Args:
+        scenario: what was simulated.
+        result: what the run gave that is shown.
+        documents: what `figures.document` has made of every run.
+    """
+    document = next(one for one in documents if one["seed"] == result.seed)
     broken = {violation.rule for violation in result.violations}
-    verdict = (
-        '<p class="broken">Rules were broken.</p>'
-        if broken
-        else '<p class="kept">All rules were kept.</p>'
-    )
     parts = [
-        f"<h1>{escape(scenario.name)}</h1>",
         f"<p>{_about(scenario, result)}</p>",
-        verdict,
+        _verdict(documents),
         _violations(document),
         section("Figures", table(_figures(document))),
         plots.lines(
@@ -49,32 +42,38 @@ def html_report(scenario: Scenario, result: Result, document: Mapping[str, Any])
             across="milliseconds since the push",
             up="part of the entries",
         ),
+        section("Hosts", paragraph(_HOSTS)),
         _faults(result),
-        plots.matrix("Entries that each follower got from each producer", result.matrix),
-        plots.bars(
-            "Bytes that each host sent",
-            {name: float(count) for name, count in result.bytes_sent.items()},
-            up="bytes",
+        pictures.matrix(
+            "Entries that each follower (across) got from each producer",
+            _by_name({name: _by_name(row) for name, row in result.matrix.items()}),
         ),
-        section("Rules", table([(_mark(rule, broken), text) for rule, text in RULES.items()])),
-        section("Scenario", f"<pre>{escape(scenario_text(scenario))}</pre>"),
+        plots.bars("Bytes that each host sent", _by_name(result.bytes_sent), up="bytes"),
+        section("Rules", table(_rules(scenario, broken))),
+        scenario_section(scenario),
     ]
     return page(scenario.name, parts)
-
-
-def page(title: str, parts: Sequence[str]) -> str:
-    """A whole page; parts that are empty are left out."""
-    return _PAGE.format(title=escape(title), body="\n".join(part for part in parts if part))
 
 
 def _about(scenario: Scenario, result: Result) -> str:
     return (
         f"{scenario.nodes} nodes and their clients ran the code that nodes and clients run "
-        f"everywhere, on a virtual clock and "
-        f"network, for {result.virtual_seconds:.1f} virtual seconds, which took "
-        f"{result.wall_seconds:.2f} seconds. Seed {result.seed} decided everything: every run with "
-        f"it has the trace hash <code>{result.trace_hash}</code>."
+        f"everywhere, on a virtual clock and network, for {result.virtual_seconds:.1f} virtual "
+        f"seconds, which took {result.wall_seconds:.2f} seconds. Seed {result.seed} decided "
+        f"everything: every run with it has the trace hash <code>{result.trace_hash}</code>."
     )
+
+
+def _verdict(documents: Sequence[Mapping[str, Any]]) -> str:
+    failed = [one for one in documents if one["violations"]]
+    if len(documents) == 1:
+        said = "Rules were broken." if failed else "All rules were kept."
+        return paragraph(said, kind="broken" if failed else "kept")
+    runs = f"{len(documents):,} seeds were run, from {documents[0]['seed']} on."
+    if not failed:
+        return paragraph(f"{runs} All rules were kept in each.", kind="kept")
+    said = paragraph(f"{runs} Rules were broken by {len(failed):,}.", kind="broken")
+    return said + table([(f"seed {one['seed']}", one["repeat"]) for one in failed])
 
 
 def _violations(document: Mapping[str, Any]) -> str:
@@ -84,44 +83,70 @@ def _violations(document: Mapping[str, Any]) -> str:
         (f"{one['at']:.3f} s", f"{one['rule']}: {one['text']}") for one in document["violations"]
     ]
     again = f"<p>Repeat it: <code>{escape(document['repeat'])}</code></p>"
-    return section("What was broken", again + table(rows))
+    return section("What was broken", again, table(rows))
 
 
 def _faults(result: Result) -> str:
+    if not result.faults:
+        return ""
     spans = [
         (fault.host, fault.kind, fault.at, fault.at + fault.seconds) for fault in result.faults
     ]
     seconds = max([result.virtual_seconds, *(end for _, _, _, end in spans)])
-    return plots.time_line("Faults", sorted(spans), seconds=seconds)
+    order = list(_by_name({host: 0 for host, *_ in spans}))
+    spans.sort(key=lambda span: order.index(span[0]))
+    listed = table([tuple(text.split(": ", 1)) for text in map(str, result.faults)])
+    return pictures.time_line("Faults", spans, seconds=seconds) + (
+        f"<details><summary>The list of faults, by number</summary>{listed}</details>"
+    )
 
 
 def _figures(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
-    for key, value in document.items():
-        if isinstance(value, dict):
-            inner = cast(Mapping[str, float], value)
-            rows.append((key, ", ".join(f"{name} {one:,}" for name, one in inner.items())))
-        elif not isinstance(value, list):
-            rows.append((key, "-" if value is None else str(value)))
-    return rows
+    healed = document["healed_seconds"]
+    rows = [
+        ("entries pushed", f"{document['pushed']:,}"),
+        ("entries confirmed", f"{document['confirmed']:,}"),
+        ("entries that followers got", f"{document['delivered']:,}"),
+        (
+            "after the last fault, all clients had everything",
+            "never" if healed is None else f"within {healed:g} s",
+        ),
+    ]
+    for key, what in (("confirm", "from push to confirm"), ("delivery", "from push to follower")):
+        rows += [
+            (f"{what}, {name}", _milliseconds(document[key][figure]))
+            for figure, name in (
+                ("mean_ms", "mean"),
+                ("p50_ms", "median"),
+                ("p99_ms", "99th percentile"),
+                ("max_ms", "most"),
+            )
+        ]
+    rows += [(f"segments {name}", f"{count:,}") for name, count in _network(document["network"])]
+    return [*rows, ("events", f"{document['events']:,}")]
 
 
-def _mark(rule: str, broken: set[str]) -> str:
-    return f"{'broken' if rule in broken else 'kept'}: {rule}"
+def _network(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return [("sent" if name == "segments" else name, count) for name, count in counts.items()]
 
 
-def section(title: str, inside: str) -> str:
-    """A part of a page under a heading."""
-    return f"<h2>{escape(title)}</h2>\n{inside}"
+def _milliseconds(value: float) -> str:
+    return f"{value:,.1f} ms" if value < 10_000 else f"{value / 1_000:,.1f} s"
 
 
-def table(rows: Sequence[tuple[str, str]]) -> str:
-    """A table of names and texts."""
-    lines = "".join(f"<tr><th>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in rows)
-    return f"<table>{lines}</table>"
+def _rules(scenario: Scenario, broken: set[str]) -> list[tuple[str, str, str]]:
+    return [
+        (rule, "broken" if rule in broken else "kept", text)
+        for rule, text in RULES.items()
+        if scenario.overlay or not rule.startswith("overlay-")
+    ]
 
 
-def scenario_text(scenario: Scenario) -> str:
-    """A scenario with all its defaults, as JSON."""
-    tree = msgspec.to_builtins(scenario, enc_hook=str)
-    return msgspec.json.format(msgspec.json.encode(tree), indent=2).decode()
+def _by_name(values: Mapping[str, Any]) -> dict[str, Any]:
+    """In the order of names, nodes first: n0, n1, ..., n10."""
+
+    def place(name: str) -> tuple[bool, str, int]:
+        letters = name.rstrip("0123456789")
+        return letters != "n", letters, int(name[len(letters) :] or 0)
+
+    return {name: values[name] for name in sorted(values, key=place)}

@@ -4,10 +4,11 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, islice
+from itertools import cycle, islice, permutations
 from random import Random
 from typing import Final
 
+from rillnode.node.client.stream import Stream
 from rillnode.node.simulation.clients import (
     Consumer,
     Follower,
@@ -17,21 +18,29 @@ from rillnode.node.simulation.clients import (
     RouteCaller,
     Share,
     SlowReader,
+    payload_of,
 )
+from rillnode.node.simulation.examiner import Examiner
 from rillnode.node.simulation.faults import Fault, Injector, draw_faults
-from rillnode.node.simulation.history import Event, History, Log, Violation
+from rillnode.node.simulation.history import Event, History, Log, Push, Violation, log_of
 from rillnode.node.simulation.invariants import check_logs
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.loop import SimulationStuck
 from rillnode.node.simulation.ockam_clients import OckamUser
 from rillnode.node.simulation.scenario import Scenario
+from rillnode.node.simulation.shared_stream import STREAM, SharedStream
 from rillnode.node.simulation.wire import WireAudit
-from rillnode.node.simulation.world import Machine, NodeMachine, World
+from rillnode.node.simulation.world import Machine, NodeMachine, World, examined_config
 
 LOOK_SECONDS: Final = 0.25
 """How often it is looked whether all clients have got what they must, in virtual time."""
 
+IDLE_SECONDS: Final = 130.0
+"""From the clients' end to the last reading: what is idle is passivated by then, and what new links
+bring up to date is over."""
+
 READ_ENTRIES: Final = 1_000
+LAST_BYTES: Final = 64
 
 
 @dataclass(slots=True)
@@ -74,19 +83,28 @@ class Run:
         scenario: what is simulated.
         seed: decides everything that the scenario leaves open.
         only: numbers of the faults that happen; None: all.
+
+    Attributes:
+        on_settled: called when all has happened, before the nodes are stopped.
     """
 
     def __init__(self, scenario: Scenario, seed: int, *, only: Sequence[int] | None = None) -> None:
         self.scenario = scenario
         self.seed = seed
-        hosts = scenario.nodes + sum(getattr(scenario.clients, kind) for kind in _KINDS)
+        clients = sum(getattr(scenario.clients, kind) for kind in _KINDS)
+        hosts = scenario.nodes + scenario.overlay + clients
         latency = make_latency(scenario.latency, hosts, Random(f"{seed} places"))
         self.world = World(seed, latency, network=scenario.network, disk=scenario.disk)
         self.world.network.processing_seconds = scenario.processing_ms / 1_000
         scheduler = self.world.scheduler
         self.history = History(lambda: scheduler.now)
         self.world.network.watchers += [WireAudit(self.history), self.history]
+        self.history.shared = scenario.overlay
         self.programs: dict[str, Program] = {}
+        self._shared = (
+            SharedStream(scenario, self.world, self.history) if scenario.overlay else None
+        )
+        self.on_settled: Callable[[], object] | None = None
         self._healed_at = 0.0
         self._add_nodes()
         self._add_clients()
@@ -95,6 +113,7 @@ class Run:
             seed,
             list(self.world.nodes),
             [(program.name, program.node) for program in self.programs.values()],
+            self._node_pairs(),
         )
         self.faults = [fault for fault in drawn if only is None or fault.number in only]
         self._injector = Injector(self.world, self.history, self._restart)
@@ -107,6 +126,9 @@ class Run:
             self.world.run(self._direct(result))
         except SimulationStuck as error:
             self.history.broken("no-progress", str(error))
+        for session in self.world.sessions:
+            if session.unasked > session.unanswered:
+                self.history.broken("answered-twice", f"{session.unasked} answers too many")
         for text in self.world.errors():
             self.history.broken("unhandled-error", text)
         self.world.close()
@@ -114,33 +136,45 @@ class Run:
         result.wall_seconds = time.perf_counter() - started
         return result
 
+    @property
+    def active_faults(self) -> list[Fault]:
+        """Faults that last now."""
+        return self._injector.active
+
     # Who there is ----------------------------------------------------------------------------
 
     def _add_nodes(self) -> None:
-        world, names = self.world, [f"n{number}" for number in range(self.scenario.nodes)]
-        for number, name in enumerate(names):
-            world.add_node(name, number)
+        world, names = self.world, self._names
+        if self._shared is None:
+            for number, name in enumerate(names):
+                world.add_node(name, number, examined_config(name))
+        else:
+            self._shared.add_nodes()
         if self.scenario.clients.callers:
             for name, following in zip(names, islice(cycle(names), 1, None), strict=False):
                 if name != following:
                     machine = world.nodes[name]
-                    machine.config = world.peer(machine.config, following)
+                    others = [peer.name for peer in machine.config.peers]
+                    machine.config = world.peer(machine.config, *others, following)
+
+    @property
+    def _names(self) -> list[str]:
+        """The nodes that have clients."""
+        return [f"n{number}" for number in range(self.scenario.nodes)]
+
+    def _node_pairs(self) -> list[tuple[str, str]]:
+        """Nodes that talk to each other whoever their clients are."""
+        return [] if self._shared is None else list(permutations(self.world.nodes, 2))
 
     def _add_clients(self) -> None:
         clients, scenario = self.scenario.clients, self.scenario
-        names = list(self.world.nodes)
-        share = Share(self.world, self.history, scenario.partitions, scenario.seconds)
+        names = self._names
+        stream = "" if self._shared is None else STREAM
+        share = Share(self.world, self.history, scenario.partitions, scenario.seconds, stream)
         shares = _spread(scenario.messages, clients.producers)
 
         def producer(machine: Machine, node: str, number: int) -> Program:
-            return Producer(
-                share,
-                machine,
-                node,
-                entries=shares[number],
-                window=clients.window,
-                size=clients.payload_bytes,
-            )
+            return Producer(share, machine, node, shares[number], clients)
 
         def caller(machine: Machine, node: str, number: int) -> Program:
             following = names[(names.index(node) + 1) % len(names)]
@@ -154,8 +188,9 @@ class Run:
             "readers": lambda machine, node, _: Reader(share, machine, node),
             "callers": caller,
             "ockam_users": lambda machine, node, _: OckamUser(share, machine, node),
+            "examiners": lambda machine, node, _: Examiner(share, machine, node),
         }
-        place = len(names)
+        place = len(self.world.nodes)
         for kind, prefix in _KINDS.items():
             for number in range(getattr(clients, kind)):
                 machine = self.world.add_machine(f"{prefix}{number}", place)
@@ -185,14 +220,22 @@ class Run:
             self._restart(machine)
         self._healed_at = world.scheduler.now
         self.history.note("checker", "healed")
-        if await self._reached():
+        missing = await self._reached()
+        if not missing:
             result.healed_seconds = world.scheduler.now - self._healed_at
-        else:
-            for text in self._missing():
-                self.history.broken("no-progress", text)
+        for text in missing:
+            self.history.broken("no-progress", text)
         for program in self.programs.values():
-            program.stopping = True
-        check_logs(self.history, await self._read_logs(), self.world.network.dials)
+            program.machine.end()
+        await asyncio.sleep(IDLE_SECONDS)
+        if self._shared is not None and not missing:
+            await self._shared.probe()
+        logs = await self._read_logs()
+        check_logs(self.history, logs, self.world.network.dials)
+        if self._shared is not None:
+            self._shared.check(logs)
+        if self.on_settled is not None:
+            self.on_settled()
         for machine in world.nodes.values():
             await self._end(machine)
 
@@ -210,19 +253,22 @@ class Run:
             act(fault)
         await asyncio.sleep(last - self.world.scheduler.now)
 
-    async def _reached(self) -> bool:
+    async def _reached(self) -> list[str]:
+        """Wait until everybody has what they must; what is missing when the time is over."""
         deadline = self.world.scheduler.now + self.scenario.heal_seconds
-        while self._missing():
-            if self.world.scheduler.now > deadline:
-                return False
+        while True:
+            missing = self._missing()
+            if not missing and self._shared is not None:
+                missing = await self._shared.missing()
+            if not missing or self.world.scheduler.now > deadline:
+                return missing
             await asyncio.sleep(LOOK_SECONDS)
-        return True
 
     def _missing(self) -> list[str]:
         """What clients have not got yet."""
         history, found = self.history, list[str]()
         for program in self.programs.values():
-            if program.stream_name in history.lost:
+            if program.log_name in history.lost:
                 continue
             if isinstance(program, Producer | OckamUser) and not program.done:
                 found.append(f"{program.name}: not everything is confirmed")
@@ -230,7 +276,7 @@ class Run:
                 found.append(f"{program.name}: no call along its route is answered")
             elif isinstance(program, Follower):
                 for partition in range(self.scenario.partitions):
-                    end = history.confirmed_end((program.stream_name, partition))
+                    end = history.confirmed_end((program.log_name, partition))
                     reached = program.reached.get(partition, 0)
                     if reached < end:
                         found.append(f"{program.name}: {reached} of {end} in partition {partition}")
@@ -238,15 +284,18 @@ class Run:
 
     async def _read_logs(self) -> dict[Log, list[tuple[int, bytes]]]:
         """Read every log whole, as a new client does."""
-        reader = self.world.add_machine("the-end", 0)
+        reader = self.world.add_machine("checker", 0)
         found: dict[Log, list[tuple[int, bytes]]] = {}
 
         async def read(node: str) -> None:
             client = await self.world.client(reader, node)
-            for info in await client.streams():
+            name = log_of(node) if self._shared is None else STREAM
+            for info in await client.streams(name):
                 stream = await client.stream(info.name)
                 for partition in range(stream.partitions):
-                    log = found.setdefault((info.name, partition), [])
+                    if self._shared is None:
+                        await self._push_last(stream, log_of(node), partition)
+                    log = found.setdefault((log_of(node), partition), [])
                     while entries := await stream.pull(len(log), READ_ENTRIES, partition=partition):
                         log += [(entry.index, bytes(entry.data)) for entry in entries]
             await client.close()
@@ -261,6 +310,13 @@ class Run:
         except TimeoutError:
             self.history.broken("no-progress", "the logs cannot be read at the end")
         return found
+
+    async def _push_last(self, stream: Stream, name: str, partition: int) -> None:
+        """Push one entry more, to a log that nobody has used for a while."""
+        history, log = self.history, (name, partition)
+        payload = payload_of(f"last of {name}", partition, LAST_BYTES)
+        history.pushed(payload, Push("the-end", partition, log, history.now(), attempts=1))
+        history.confirmed(payload, await stream.push(payload, partition=partition))
 
     async def _end(self, machine: NodeMachine) -> None:
         """Ask a node how its actors are, and stop it as an operator does."""
@@ -315,6 +371,7 @@ _KINDS: Final = {
     "readers": "r",
     "callers": "a",
     "ockam_users": "o",
+    "examiners": "e",
 }
 """Kinds of clients, and the first letter of their names."""
 

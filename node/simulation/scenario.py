@@ -7,7 +7,7 @@ messages over an overlay without any protocol, `protocol` runs real nodes and re
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -18,7 +18,13 @@ from rillnode.node.config.kinds import Count, Seconds
 
 Chance = Annotated[float, Meta(ge=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e9)]
-Whole = Annotated[int, Meta(ge=0)]
+Whole = Annotated[int, Meta(ge=0, le=10_000)]
+Some = Annotated[int, Meta(ge=1, le=10_000)]
+Messages = Annotated[int, Meta(ge=1, le=10_000_000)]
+Span = Annotated[float, Meta(gt=0, le=1e6)]
+
+TRACKER: Final = "tracker"
+"""The name of the node that forms an overlay."""
 
 MODEL_NODES_MAX: Final = 100_000
 MODEL_LINKS_MAX: Final = 5_000_000
@@ -81,7 +87,7 @@ class NetworkTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
     """
 
     jitter_ms: NotNegative = 0.0
-    loss: Chance = 0.0
+    loss: Annotated[float, Meta(ge=0, le=0.9)] = 0.0
     reorder: Chance = 0.0
     duplicate: Chance = 0.0
     bandwidth_mbit: NotNegative = 0.0
@@ -104,6 +110,7 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     Attributes:
         producers: Clients that push.
+        burst: Entries that a producer pushes at once, as far as its window allows.
         window: Entries that a producer leaves unconfirmed.
         payload_bytes: Size of an entry, 64 at least.
         followers: Clients that subscribe from the first entry, across every reconnection.
@@ -112,9 +119,12 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
         readers: Clients that pull ranges anywhere in the log.
         callers: Clients that send messages along routes through several nodes.
         ockam_users: Clients that push, pull and save indexes with Ockam's stream protocols.
+        examiners: Clients that try what they are not granted and to pass for others, and that
+            trim and remove streams.
     """
 
     producers: Whole = 2
+    burst: Count = 1
     window: Count = 8
     payload_bytes: Annotated[int, Meta(ge=64, le=1_000_000)] = 100
     followers: Whole = 2
@@ -123,6 +133,7 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
     readers: Whole = 1
     callers: Whole = 0
     ockam_users: Whole = 1
+    examiners: Whole = 1
 
 
 class FaultTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -139,9 +150,9 @@ class FaultTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     kind: FaultKind
     at_seconds: NotNegative | None = None
-    seconds: Seconds | None = None
+    seconds: Span | None = None
     nodes: tuple[str, ...] = ()
-    count: Count = 1
+    count: Some = 1
 
 
 class RandomFaults(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -179,7 +190,11 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
         nodes: How many nodes.
         degree: Neighbours of each node in the overlay.
         overlay: In protocol mode, that real nodes share one stream over an overlay which a tracker
-            forms, and nothing else happens: how messages spread is measured as in model mode.
+            forms. Without faults nothing else happens, and how messages spread is measured as in
+            model mode; with faults clients push and follow, and the rules are checked. Default:
+            whether `degree` is given.
+        storage_nodes: In an overlay with faults, how many nodes keep streams for others; the first
+            ones do.
         messages: How many messages are published in all.
         processing_ms: What a node needs for each message before it hands it on.
         seconds: How long faults happen; publishing is spread over this time.
@@ -199,10 +214,11 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
     nodes: Annotated[int, Meta(ge=1, le=MODEL_NODES_MAX)] = 3
     degree: Count = 4
     overlay: bool = False
-    messages: Count = 200
+    storage_nodes: Whole = 0
+    messages: Messages = 200
     processing_ms: NotNegative = 0.0
-    seconds: Seconds = 30.0
-    heal_seconds: Seconds = 120.0
+    seconds: Span = 30.0
+    heal_seconds: Span = 120.0
     partitions: Annotated[int, Meta(ge=1, le=64)] = 1
     latency: LatencyTable = LatencyTable()
     network: NetworkTable = NetworkTable()
@@ -210,6 +226,16 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
     clients: ClientsTable = ClientsTable()
     random_faults: RandomFaults = RandomFaults()
     fault: tuple[FaultTable, ...] = field(default=())
+
+    @property
+    def spreads(self) -> bool:
+        """Whether only the spreading of messages is measured."""
+        return self.mode == "model" or (self.overlay and not self.has_faults)
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether anything goes wrong."""
+        return bool(self.fault) or self.random_faults.count > 0
 
 
 _HOST: Final = re.compile(r"n(0|[1-9][0-9]{0,5})")
@@ -237,7 +263,9 @@ def parse_scenario(text: str, path: Path) -> Scenario:
         return path.parent / value
 
     try:
-        tree = {"name": path.stem, **tomllib.loads(text)}
+        tree: dict[str, Any] = {"name": path.stem, **tomllib.loads(text)}
+        if tree.get("mode") != "model" and "degree" in tree:
+            tree.setdefault("overlay", True)
         scenario = msgspec.convert(tree, Scenario, dec_hook=absolute)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError("scenario.syntax", f"{path}: not TOML: {error}") from None
@@ -252,6 +280,8 @@ def _problem(scenario: Scenario) -> str:
     """What the types do not say; nothing where all is well."""
     if scenario.latency.model == "csv" and scenario.latency.file is None:
         return "latency.file: missing; `csv` reads its matrix from there"
+    if scenario.spreads and scenario.nodes * scenario.messages > MODEL_ARRIVALS_MAX:
+        return f"messages: nodes times messages: expected at most {MODEL_ARRIVALS_MAX:,}"
     if scenario.mode == "model":
         if scenario.degree >= scenario.nodes:
             return f"degree: expected less than the {scenario.nodes} nodes"
@@ -259,18 +289,20 @@ def _problem(scenario: Scenario) -> str:
             return "degree: with one neighbour each, only two nodes reach each other"
         if scenario.nodes * scenario.degree > MODEL_LINKS_MAX:
             return f"degree: nodes times degree: expected at most {MODEL_LINKS_MAX:,}"
-        if scenario.nodes * scenario.messages > MODEL_ARRIVALS_MAX:
-            return f"messages: nodes times messages: expected at most {MODEL_ARRIVALS_MAX:,}"
         return ""
     if scenario.nodes > PROTOCOL_NODES_MAX:
         return f'nodes: mode = "protocol" runs at most {PROTOCOL_NODES_MAX}'
-    if scenario.overlay:
-        return _overlay_problem(scenario)
+    if scenario.overlay and (problem := _overlay_problem(scenario)):
+        return problem
+    if scenario.storage_nodes and (scenario.spreads or not scenario.overlay):
+        return "storage_nodes: only an overlay with faults has them"
     if scenario.random_faults.count and not scenario.random_faults.kinds:
         return "random_faults.kinds: expected at least one"
     for number, fault in enumerate(scenario.fault):
         for name in fault.nodes:
             match = _HOST.fullmatch(name)
+            if name == TRACKER and scenario.overlay:
+                continue
             if match is None or int(match[1]) >= scenario.nodes:
                 return f"fault[{number}].nodes: {name!r}: expected n0 to n{scenario.nodes - 1}"
     return ""
@@ -281,6 +313,6 @@ def _overlay_problem(scenario: Scenario) -> str:
         return f"degree: a tracker takes 2 to {OVERLAY_DEGREE_MAX}"
     if scenario.nodes < 2:
         return "nodes: an overlay has at least two"
-    if scenario.fault or scenario.random_faults.count:
-        return "overlay: faults are of scenarios without it"
+    if scenario.storage_nodes > scenario.nodes:
+        return f"storage_nodes: expected at most the {scenario.nodes} nodes"
     return ""

@@ -1,38 +1,45 @@
 """How messages spread through an overlay of real nodes: the counterpart of model mode.
 
 A tracker and so many nodes form their overlay; then messages are pushed at nodes drawn at random.
-When one has reached a node is the time at which that node appends it to its log. What follows from
-the graph alone, as the hops of first copies, is worked out on the overlay that was formed.
+A message sets out when it is durable where it was pushed, and has reached a node when that hands it
+to its log. What follows from the graph alone, as the hops of first copies, is worked out on the
+overlay that was formed.
 """
 
 import asyncio
 import time
+from array import array
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain
 from random import Random
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from rillnode.actors.storage import Append, WriteOperation
 from rillnode.node.config import Config, StreamTable
 from rillnode.node.config.overlay_tables import OverlayTable, TrackerTable
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.loop import SimulationStuck
 from rillnode.node.simulation.model import SLICE_MS_MIN, SLICES_PER_LINK, Propagation, flood
-from rillnode.node.simulation.scenario import Scenario
+from rillnode.node.simulation.scenario import TRACKER, Scenario
 from rillnode.node.simulation.world import NodeMachine, World, node_config
 
 STREAM: Final = "spread"
 KEY: Final = f"{STREAM}::0"
-TRACKER: Final = "tracker"
 
 FORM_SECONDS: Final = 600.0
 """Virtual seconds within which the overlay must have formed."""
 
 SETTLE_SECONDS: Final = 90.0
 """After that, before anything is pushed: what new links bring up to date is over by then."""
+
+LATE_SECONDS: Final = 1.0
+"""How much longer than links take, for a network that is slow or bad."""
 
 PAGE_ENTRIES: Final = 10_000
 
@@ -49,8 +56,6 @@ class Spreading:
         problems: what is missing, doubled or broken; nothing, where all is well.
         form_seconds: virtual seconds until the overlay had formed.
         cpu_seconds: processor time of `start`, `form` and `spread`.
-        fastest_ms: what the delays along the fastest ways through the formed overlay come to, for
-            each arrival: the least that arrivals can take.
     """
 
     def __init__(self, scenario: Scenario, seed: int, *, burst: int = 1) -> None:
@@ -60,7 +65,6 @@ class Spreading:
         self.form_seconds = 0.0
         self.cpu_seconds: dict[str, float] = {}
         self._burst = burst
-        self.fastest_ms: list[float] = []
         hosts = scenario.nodes + 1
         self._latency = make_latency(scenario.latency, hosts, Random(f"{seed} places"))
         self._world = World(seed, self._latency, network=scenario.network, disk=scenario.disk)
@@ -69,7 +73,9 @@ class Spreading:
         self._history = History(lambda: scheduler.now)
         self._world.network.watchers.append(self._history)
         self._nodes: list[NodeMachine] = []
-        self._received: list[dict[bytes, int]] = []
+        self._appended: list[array[float]] = []
+        self._set_out: dict[int, float] = {}
+        self._received: list[dict[bytes, float]] = []
         self._copies = 0
         self._wall_seconds = 0.0
 
@@ -101,7 +107,16 @@ class Spreading:
         for number in range(scenario.nodes):
             name = f"n{number}"
             config = world.peer(_member_config(name), TRACKER)
-            self._nodes.append(world.add_node(name, number, config))
+            machine = world.add_node(name, number, config)
+            self._nodes.append(machine)
+            appended = array("d")
+            self._appended.append(appended)
+            machine.disk.store.on_submit = partial(self._submitted, appended)
+
+    def _submitted(self, appended: "array[float]", operation: WriteOperation) -> None:
+        """Note when entries are handed to a node's log; each gets the next index."""
+        if isinstance(operation, Append):
+            appended.extend([1_000 * self._world.scheduler.now] * operation.count)
 
     # What happens ----------------------------------------------------------------------------
 
@@ -123,10 +138,11 @@ class Spreading:
                 await asyncio.sleep(pause)
             await asyncio.gather(*pushes)
             await self._reached()
+            await self._all_copies_came()
         self._wall_seconds = time.perf_counter() - started
         self._copies = self._copies_now() - before
-        for machine in self._nodes:
-            self._received.append(await world.on(machine, _read(machine)))
+        for machine, appended in zip(self._nodes, self._appended, strict=True):
+            self._received.append(await world.on(machine, _read(machine, appended)))
 
     @contextmanager
     def _timed(self, phase: str) -> Generator[None]:
@@ -165,6 +181,7 @@ class Spreading:
             await stream.push_many([b"%d" % number for number in numbers])
 
         await self._world.on(machine, push())
+        self._set_out.update(dict.fromkeys(numbers, 1_000 * self._world.scheduler.now))
 
     async def _reached(self) -> None:
         """Wait until every node has kept as much as it must."""
@@ -180,6 +197,19 @@ class Spreading:
                 await asyncio.sleep(0.25)
         if left:
             self.problems.append(f"{left[-1].name} has not got every message")
+
+    async def _all_copies_came(self) -> None:
+        """Wait until what is under way still, to nodes that have it already, has come too."""
+        world, pairs = self._world, enumerate(self._neighbours())
+        longest = max(
+            (self._latency.seconds(node, other) for node, row in pairs for other in row),
+            default=0.0,
+        )
+        deadline = world.scheduler.now + self.scenario.heal_seconds
+        copies = -1
+        while copies != self._copies_now() and world.scheduler.now < deadline:
+            copies = self._copies_now()
+            await asyncio.sleep(2 * longest + self.scenario.processing_ms / 1_000 + LATE_SECONDS)
 
     # The account -----------------------------------------------------------------------------
 
@@ -210,19 +240,18 @@ class Spreading:
         mean_ms = sum(one for row in links for _, one in row) / ends
         for number, source in enumerate(pushed_at):
             data = b"%d" % number
-            times = [received.get(data) for received in self._received]
-            begun = times[source] if times else None
+            begun = self._set_out.get(number)
             if begun is None:
                 continue
-            others = [
-                at - begun for nth, at in enumerate(times) if at is not None and nth != source
-            ]
-            found.arrivals_ms.extend(map(float, others))
-            found.last_ms.append(float(max(others, default=0)))
+            others = chain(self._received[:source], self._received[source + 1 :])
+            arrivals = [received[data] - begun for received in others if data in received]
+            found.arrivals_ms.extend(arrivals)
+            found.last_ms.append(max(arrivals, default=0.0))
             fastest, hops = flood(links, source, max(mean_ms / SLICES_PER_LINK, SLICE_MS_MIN))
             del fastest[source]
-            self.fastest_ms.extend(fastest)
+            found.fastest_ms.extend(fastest)
             found.hops.update(hops[:source] + hops[source + 1 :])
+        found.bytes_sent = dict(self._world.network.bytes_sent)
         for machine, received in zip(self._nodes, self._received, strict=False):
             if len(received) != self.scenario.messages:
                 self.problems.append(f"{machine.name} has {len(received)} messages")
@@ -237,10 +266,10 @@ def _member_config(name: str) -> Config:
     )
 
 
-async def _read(machine: NodeMachine) -> dict[bytes, int]:
+async def _read(machine: NodeMachine, appended: Sequence[float]) -> dict[bytes, float]:
     """When each message came to a node; one that came twice is told of by the count."""
     stream = await machine.node.stream(STREAM)
-    found: dict[bytes, int] = {}
+    found: dict[bytes, float] = {}
     doubled = Counter[bytes]()
     index = 0
     while entries := await stream.pull(index, PAGE_ENTRIES):
@@ -248,8 +277,8 @@ async def _read(machine: NodeMachine) -> dict[bytes, int]:
         for entry in entries:
             data = bytes(entry.data)
             doubled[data] += data in found
-            found[data] = entry.received_at
+            found[data] = appended[entry.index]
     for data, count in doubled.items():
         if count:
-            found[data + b" again"] = 0
+            found[data + b" again"] = 0.0
     return found

@@ -15,13 +15,14 @@ of several types).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import exp, log
 from random import Random
 from statistics import NormalDist, fmean, pstdev
 from typing import Final
 
 from rillnode.node.simulation.latency import PlacedLatency, make_latency
-from rillnode.node.simulation.scenario import Scenario
+from rillnode.node.simulation.scenario import LatencyTable, Scenario
 
 EULER_GAMMA: Final = 0.5772156649015329
 PLACES_MAX: Final = 100
@@ -33,6 +34,8 @@ SPREAD_MAX: Final = 1.5
 """Between which delays' standard deviation must be, in parts of their mean. With less, arrivals
 come in waves, hop by hop; with more, a few very fast links decide, which quantiles do not show."""
 DELAY_MS_MIN: Final = 1e-6
+NODES_PER_SQUARE_MIN: Final = 2
+"""Nodes that make an overlay large, for each square of the degree."""
 
 _ROUNDS: Final = 40
 _STEP: Final = 0.04
@@ -51,12 +54,13 @@ class Growth:
 
     Attributes:
         growth_ms: what each e-fold of nodes adds.
-        first_ms: what the line says of a single node, where it does not hold: simulations come
-            within 3 % of it from about degree^3 nodes on.
+        first_ms: what the line says of a single node, where it does not hold.
+        nodes_min: from which size on simulations come within about 3 % of it.
     """
 
     growth_ms: float
     first_ms: float
+    nodes_min: int
 
     def mean_ms(self, nodes: int) -> float:
         """The mean time to a node, over overlays, sources and nodes."""
@@ -65,8 +69,13 @@ class Growth:
 
 def growth_of(scenario: Scenario) -> Growth | None:
     """What theory says of a scenario; None where it says nothing of such delays or overlays."""
-    links = _links(scenario)
-    if links is None or scenario.degree < 3:
+    return _growth(scenario.latency, scenario.processing_ms, scenario.degree)
+
+
+@lru_cache(maxsize=16)
+def _growth(table: LatencyTable, processing_ms: float, degree: int) -> Growth | None:
+    links = _links(table, processing_ms)
+    if links is None or degree < 3:
         return None
     delays = [delay for row in links for delay, _ in row]
     mean = fmean(delays)
@@ -75,7 +84,7 @@ def growth_of(scenario: Scenario) -> Growth | None:
         or min(delays) < DELAY_MS_MIN
     ):
         return None
-    children = scenario.degree - 1
+    children = degree - 1
     rate = _rate(links, children, mean)
     weights = _spectrum(links, rate)[1]
     age = fmean(
@@ -85,13 +94,14 @@ def growth_of(scenario: Scenario) -> Growth | None:
     )
     # A tree of W has W e^(rate t) / (rate children age) nodes at t, by the renewal theorem; and the
     # mean W of an origin, which has one child more than others, is degree / children.
-    meetings = 1 / (rate * scenario.degree * age)
+    meetings = 1 / (rate * degree * age)
     logarithm = _mean_logarithm(links, rate, weights, children)
-    return Growth(1 / rate, -(log(meetings) + 2 * logarithm + EULER_GAMMA) / rate)
+    first_ms = -(log(meetings) + 2 * logarithm + EULER_GAMMA) / rate
+    return Growth(1 / rate, first_ms, NODES_PER_SQUARE_MIN * degree**2)
 
 
-def _links(scenario: Scenario) -> Links | None:
-    table, more = scenario.latency, scenario.processing_ms
+def _links(table: LatencyTable, more: float) -> Links | None:
+    """The links of a tree; `more` is what nodes need beside the delay, in ms."""
     if table.model == "lognormal" and table.mean_ms:
         delays = NormalDist(log(table.mean_ms) - table.sigma**2 / 2, table.sigma or 1e-9)
         parts = [(part + 0.5) / QUANTILES for part in range(QUANTILES)]

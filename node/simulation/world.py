@@ -8,13 +8,20 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from rillnode.actors.access import VERBS
+from rillnode.actors.access import VERBS, Verb
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise import NoiseLink
 from rillnode.codecs.noise_handshake import DH_BYTES
 from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session
-from rillnode.node.config import Config, GrantTable, HttpListener, NoiseListener, PeerTable
+from rillnode.node.config import (
+    Config,
+    GrantTable,
+    HttpListener,
+    NoiseListener,
+    PeerTable,
+    StreamTable,
+)
 from rillnode.node.runtime import Node
 from rillnode.node.simulation.clock import MachineClock
 from rillnode.node.simulation.disk import Disk
@@ -27,6 +34,10 @@ from rillnode.transports.tcp import dial
 T = TypeVar("T")
 
 NOISE_PORT: Final = 4_100
+
+READ_ONLY_STREAM: Final = "read-only"
+CLOSED_STREAM: Final = "closed"
+"""Streams of nodes that clients examine: which they may read, and which they may not know of."""
 
 
 class Machine:
@@ -119,6 +130,7 @@ class World:
         network: the hosts and what is between them.
         nodes: the machines with nodes, by name.
         machines: all machines, by name.
+        sessions: of all clients that there were.
     """
 
     def __init__(
@@ -136,6 +148,7 @@ class World:
         self.network.watchers.extend(watchers)
         self.machines: dict[str, Machine] = {}
         self.nodes: dict[str, NodeMachine] = {}
+        self.sessions: list[Session] = []
         self._disk = disk or DiskTable()
         self._loops: list[ProcessLoop] = []
         self._director = ProcessLoop(self.scheduler, "director")
@@ -179,16 +192,30 @@ class World:
         session = Session(
             self.connector(machine, node), reconnect=reconnect, entropy=machine.entropy
         )
+        self.sessions.append(session)
         await session.open()
         return Client(session)
 
-    def connector(self, machine: Machine, node: str) -> Callable[[LinkEvents], Awaitable[object]]:
+    def session(self, machine: Machine, node: str, *, identity: Identity, expected: str) -> Session:
+        """A session that is not open yet, of whoever says so with whomever is expected there."""
+        connect = self.connector(machine, node, identity=identity, expected=expected)
+        return Session(connect, reconnect=False, entropy=machine.entropy)
+
+    def connector(
+        self,
+        machine: Machine,
+        node: str,
+        *,
+        identity: Identity | None = None,
+        expected: str | None = None,
+    ) -> Callable[[LinkEvents], Awaitable[object]]:
         """A way to open links from a machine to a node."""
-        expected = self.nodes[node].identity.public_hex
+        own = identity or machine.identity
+        there = expected or self.nodes[node].identity.public_hex
 
         async def connect(events: LinkEvents) -> object:
             codec = NoiseLink.initiator(
-                machine.identity, node_identity=expected, ephemeral=machine.entropy(DH_BYTES)
+                own, node_identity=there, ephemeral=machine.entropy(DH_BYTES)
             )
             return await dial(
                 node,
@@ -255,6 +282,18 @@ def node_config(name: str, *grants: GrantTable) -> Config:
         http=HttpListener(enabled=False),
         grants=grants or (GrantTable(who="noise:*", streams="*", may=VERBS),),
     )
+
+
+def examined_config(name: str) -> Config:
+    """A node at which something is granted, and something not."""
+    may_read: tuple[Verb, ...] = ("pull", "subscribe")
+    grants = (
+        GrantTable(who="noise:*", streams="events*", may=VERBS),
+        GrantTable(who="noise:*", streams="own-*", may=VERBS),
+        GrantTable(who="noise:*", streams=READ_ONLY_STREAM, may=may_read),
+    )
+    streams = (StreamTable(name=READ_ONLY_STREAM), StreamTable(name=CLOSED_STREAM))
+    return msgspec.structs.replace(node_config(name, *grants), streams=streams)
 
 
 def replace_peers(config: Config, peers: tuple[PeerTable, ...]) -> Config:

@@ -14,15 +14,19 @@ FATES = {"resume": "goes on", "restart": "is restarted", "stop": "ends"}
 
 
 def actor_classes() -> Iterator[type[Worker]]:
-    """The classes of which there are actors, those that others only build on left out."""
+    """The classes of which there are actors.
+
+    Left out are those that others only build on, and those that stand for another in traces.
+    """
     for module in pkgutil.walk_packages(rillnode.actors.__path__, "rillnode.actors."):
         importlib.import_module(module.name)
     waiting = Worker.__subclasses__()
     while waiting:
         one = waiting.pop()
         if one.__module__.startswith("rillnode.actors."):
-            waiting += one.__subclasses__()
-            if not one.__subclasses__():
+            heirs = [heir for heir in one.__subclasses__() if heir.stands_for is None]
+            waiting += heirs
+            if not heirs:
                 yield one
 
 

@@ -2,11 +2,15 @@
 
 import re
 import shlex
+import shutil
+import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from doc_shell import NOT_RUN, shell_blocks
 from doc_support import ROOT, blocks, documents
 from rillnode.node.cli import build_parser
 from rillnode.node.cli.failures import NEXT_STEPS
@@ -59,6 +63,57 @@ def test_commands_that_are_not_run_can_be_read(words: list[str]) -> None:
 def test_commands_that_pages_name_exist(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     assert named(text) <= NAMES
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Every shell block as a file."""
+    directory = tmp_path_factory.mktemp("blocks")
+    found: list[Path] = []
+    for (page, _), block in shell_blocks().items():
+        script = directory / f"{page.replace('/', '-')}-{block.line}.sh"
+        script.write_text(f"#!/bin/bash\n{block.text}", encoding="utf-8")
+        found.append(script)
+    return found
+
+
+def test_a_shell_reads_every_block(scripts: list[Path]) -> None:
+    for script in scripts:
+        done = subprocess.run(["bash", "-n", script], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_shellcheck_finds_nothing(scripts: list[Path]) -> None:
+    shellcheck = shutil.which("shellcheck")
+    if shellcheck is None:
+        pytest.skip("no shellcheck: tests/integration/shells/install.sh installs it")
+    # A block may change the directory without asking whether that went well: a reader sees it.
+    own = [
+        *ROOT.glob("tests/**/*.sh"),
+        *ROOT.glob("benchmarks/*.sh"),
+        *(one for one in ROOT.glob(".ci/*") if not one.suffix),
+    ]
+    done = subprocess.run(
+        [shellcheck, "--exclude=SC2164", *scripts, *own],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_what_blocks_that_are_not_run_name_is_there() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = "\n".join(shell_blocks()[name].text for name in NOT_RUN)
+    asked = {extra for group in re.findall(r"\[([\w,-]+)\]'?", text) for extra in group.split(",")}
+    assert asked
+    assert asked <= set(project["optional-dependencies"])
+    paths = re.findall(r"(?<![\w./-])(?:tests|configs|examples|benchmarks)/[\w./-]+", text)
+    assert len(paths) > 5
+    assert not [path for path in paths if not (ROOT / path).exists()]
+    modules = re.findall(r"python -m (benchmarks\.\w+)", text)
+    assert modules
+    assert not [one for one in modules if not (ROOT / f"{one.replace('.', '/')}.py").exists()]
 
 
 def test_commands_that_errors_advise_exist() -> None:

@@ -2,20 +2,20 @@
 
 import re
 import tomllib
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from doc_support import ROOT, Block, blocks, documents, matches, running
+from doc_shell import LONG, NOT_RUN, STAGES, Name, name_of, shell_blocks
+from doc_support import COMMAND_SECONDS, ROOT, Block, blocks, documents, matches, running
 from rillnode.codecs import limits, native
 from rillnode.node.config import parse_config
 
 DOCUMENTS = documents()
-RUNNABLE = [
-    page for page in DOCUMENTS if {"python", "console"} & {block.language for block in blocks(page)}
-]
 SPARK_PAGES = [ROOT / "docs" / name for name in ("tutorials/flights.md", "how-to/notebook.md")]
 SPARK_SECONDS = 900
+SHELL_BLOCKS = shell_blocks()
 LANGUAGES = {"python", "console", "toml", "text", "sh", "javascript"}
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -29,18 +29,49 @@ def blocks_of(language: str) -> list[Block]:
     return [block for page in DOCUMENTS for block in blocks(page) if block.language == language]
 
 
-@pytest.mark.parametrize("page", [page for page in RUNNABLE if page not in SPARK_PAGES], ids=name)
+def runs(page: Path, skipped: dict[Name, str]) -> bool:
+    """Whether a page has anything to run beside what is skipped."""
+    return any(
+        block.language in ("python", "console")
+        or (block.language == "sh" and name_of(name(page), block) not in skipped)
+        for block in blocks(page)
+    )
+
+
+def run(page: Path, directory: Path, skipped: dict[Name, str], seconds_max: float) -> None:
+    """Set a page's stage and run its blocks."""
+
+    def wanted(block: Block) -> bool:
+        return name_of(name(page), block) not in skipped
+
+    with ExitStack() as stack, running(directory, seconds_max) as runner:
+        if any(block.language == "sh" and wanted(block) for block in blocks(page)):
+            set_stage = STAGES.get(name(page))
+            if set_stage is not None:
+                set_stage(runner, stack)
+        runner.run(page, wanted)
+
+
+SKIPPED_BY_DEFAULT = NOT_RUN | LONG
+QUICK_PAGES = [one for one in DOCUMENTS if one not in SPARK_PAGES and runs(one, SKIPPED_BY_DEFAULT)]
+LONG_PAGES = [ROOT / one for one in sorted({page for page, _ in LONG})]
+
+
+@pytest.mark.parametrize("page", QUICK_PAGES, ids=name)
 def test_blocks_run_and_print_what_they_show(page: Path, tmp_path: Path) -> None:
-    with running(tmp_path) as runner:
-        runner.run(page)
+    run(page, tmp_path, SKIPPED_BY_DEFAULT, COMMAND_SECONDS)
 
 
 @pytest.mark.long
 @pytest.mark.spark
-@pytest.mark.parametrize("page", SPARK_PAGES, ids=name)
-def test_blocks_that_start_spark_run(page: Path, tmp_path: Path) -> None:
-    with running(tmp_path, SPARK_SECONDS) as runner:
-        runner.run(page)
+@pytest.mark.parametrize("page", SPARK_PAGES + LONG_PAGES, ids=name)
+def test_blocks_that_take_minutes_run(page: Path, tmp_path: Path) -> None:
+    run(page, tmp_path, NOT_RUN, SPARK_SECONDS)
+
+
+def test_each_block_that_is_left_out_is_there() -> None:
+    assert not [one for one in SKIPPED_BY_DEFAULT if one not in SHELL_BLOCKS]
+    assert not [page for page in STAGES if page not in map(name, DOCUMENTS)]
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name)

@@ -117,6 +117,15 @@ def test_the_process_is_not_root_and_its_health_is_checked() -> None:
     compile(script, "healthcheck", "exec")
 
 
+def test_podman_is_told_to_keep_the_health_check() -> None:
+    """An image in its own format would have none."""
+    for text in (CONTAINER, ROOT / "docs" / "how-to" / "container.md"):
+        (build,) = re.findall(
+            r"^.*podman build .*$", text.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        assert "--format docker" in build
+
+
 def test_the_command_of_the_image_is_one() -> None:
     stage = last_stage()
     *_, program = json.loads(stage["ENTRYPOINT"])

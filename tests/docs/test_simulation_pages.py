@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from doc_support import ROOT, blocks, running
-from planted_bugs import PLANTED
+from planted_bugs import PLANTED, Planted
+from planted_overlay_bugs import PLANTED_OVERLAY, PlantedOverlay
+from planted_service_bugs import PLANTED_SERVICES
 from rillnode.node.config.describe import toml_value
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.scenario import FaultKind, FaultTable, Scenario, load_scenario
@@ -80,8 +82,13 @@ def test_every_rule_is_described() -> None:
 
 def test_every_planted_mistake_is_described_with_a_rule_that_it_breaks() -> None:
     rows = re.findall(r"^\| (.*) \| (`.*`) \| \d+ \|$", section(REPORT, "Planted mistakes"), re.M)
-    assert [what for what, _ in rows] == [str(one.patch.__doc__).rstrip(".") for one in PLANTED]
-    for planted, (_, rules) in zip(PLANTED, rows, strict=True):
+    everything: tuple[Planted | PlantedOverlay, ...] = (
+        *PLANTED,
+        *PLANTED_SERVICES,
+        *PLANTED_OVERLAY,
+    )
+    assert [what for what, _ in rows] == [str(one.patch.__doc__).rstrip(".") for one in everything]
+    for planted, (_, rules) in zip(everything, rows, strict=True):
         assert set(re.findall(r"`([\w-]+)`", rules)) <= set(planted.rules), planted.name
 
 

@@ -357,6 +357,9 @@ def test_without_a_grant_a_stream_is_as_if_it_were_not_there(tmp_path: Path) -> 
             await client.status()
         with pytest.raises(RequestError):
             await client.trim("mine", before=1)
+        with pytest.raises(RequestError) as caught:
+            await client.run_sink("missing", run=True)
+        assert caught.value.code == "sink.unknown"
 
     grant = GrantTable(who=f"noise:{CLIENT.public_hex}", streams="mine", may=("create", "push"))
     with_client(tmp_path, talk, grant)

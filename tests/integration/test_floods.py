@@ -5,12 +5,13 @@ import os
 import resource
 import sys
 from collections.abc import Generator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from benchmarks.flooding import Flood, listeners
+from benchmarks.flooding import OPENINGS, Flood, listeners
 from benchmarks.floods import start_node
 from benchmarks.processes import Process
 from benchmarks.served import CLIENTS, Ports, make_streams
@@ -22,6 +23,9 @@ RETURNS = 10
 """How often the good client comes anew while the flood lasts."""
 
 UNFINISHED_BYTES = 4_000_000
+FRAME_BYTES = 1_000_000
+"""Of the smallest message that listeners which share a port with HTTP take."""
+
 SECONDS = 300.0
 MEMORY_BYTES = 200_000_000
 """What a flood of 2,000 may cost a node, whatever it sends: 100 kB for each."""
@@ -59,27 +63,53 @@ async def be_served(listener: str, ports: Ports, requests: int) -> None:
             await request()
 
 
-def test_messages_that_never_end_cost_bounded_memory(tmp_path: Path) -> None:
+UNFINISHED = {
+    "ockam": b"\x01" + U32_MESSAGE_BYTES_MAX.to_bytes(4, "big"),
+    "streamr": OPENINGS["streamr"][0],
+    "nextgraph": OPENINGS["nextgraph"][0],
+    "http": b"POST /v1/route HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+    % FRAME_BYTES,
+}
+"""What leads to a message, or a request's body, that never ends."""
+
+
+@pytest.mark.parametrize("listener", UNFINISHED)
+def test_messages_that_never_end_cost_bounded_memory(tmp_path: Path, listener: str) -> None:
+    async def begin(address: str) -> asyncio.StreamWriter:
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(UNFINISHED[listener])
+        size = UNFINISHED_BYTES
+        if b"Upgrade:" in UNFINISHED[listener]:
+            size = FRAME_BYTES
+            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+            kind = 0x81 if listener == "streamr" else 0x82
+            writer.write(bytes([kind, 0xFF]) + (size + 1).to_bytes(8) + b"mask")
+        elif listener == "http":
+            size = FRAME_BYTES - 1
+        writer.write(bytes(size))
+        with suppress(ConnectionError):  # it may be ended already
+            await writer.drain()
+        return writer
+
     async def run(ports: Ports, node: Process) -> None:
         await make_streams(ports)
         before = node.rss_bytes()
-        host, _, port = ports["ockam"].rpartition(":")
-        unfinished = b"\x01" + U32_MESSAGE_BYTES_MAX.to_bytes(4, "big") + bytes(UNFINISHED_BYTES)
-        writers: list[asyncio.StreamWriter] = []
-        for _ in range(2 * UNFINISHED_BYTES_MAX // UNFINISHED_BYTES):
-            _, writer = await asyncio.open_connection(host, int(port))
-            writer.write(unfinished)
-            await writer.drain()
-            writers.append(writer)
-        await be_served("ockam", ports, REQUESTS)
+        size = UNFINISHED_BYTES if listener == "ockam" else FRAME_BYTES
+        count = 2 * UNFINISHED_BYTES_MAX // size
+        writers = [await begin(ports[listener]) for _ in range(count)]
+        await be_served(listener, ports, REQUESTS)
         assert node.rss_bytes() - before < UNFINISHED_BYTES_MAX + MEMORY_BYTES
         for writer in writers:
             writer.transport.abort()
-        await be_served("ockam", ports, REQUESTS)
+        await be_served(listener, ports, REQUESTS)
 
     with start_node(tmp_path) as (ports, node):
         asyncio.run(asyncio.wait_for(run(ports, node), SECONDS))
-    assert "link.unfinished_crowd" in (tmp_path / "node.log").read_text()
+    log = (tmp_path / "node.log").read_text()
+    # Where bodies are refused before they are read, there is no crowd.
+    assert ("link.unfinished_crowd" in log) == (listener != "http")
+    assert "Traceback" not in log
 
 
 @pytest.mark.parametrize("flooded", listeners())

@@ -28,6 +28,7 @@ from rillnode.actors.storage import (
 )
 from rillnode.actors.storage.jetstream import following
 from rillnode.actors.storage.jetstream.frames import LogFrame, encode
+from rillnode.actors.storage.jetstream.server import Server
 from rillnode.actors.storage.watch import Watch
 from rillnode.codecs.entries import EntryKind, encode_block, pack_body
 from rillnode.codecs.errors import RillnodeError
@@ -72,6 +73,22 @@ def watched(driver: JetStreamDriver, index: int) -> int:
     driver.settle(1)
     assert operation.error is None
     return operation.next_index
+
+
+def append_untold(server: NatsServer, index: int, item: bytes) -> None:
+    """Append an entry of one byte behind others of that size, and tell no store of it."""
+    block = encode_block(
+        count=1, kind=EntryKind.BYTES, received_at=0, position=index, body=pack_body([item])
+    )
+
+    async def publish() -> None:
+        client = NatsClient()
+        await client.connect(server.url)
+        data = encode(LogFrame(b"another", index, [block]))
+        await JetStreamContext(client).publish(f"t-{LOG:016x}", data)
+        await client.close()
+
+    asyncio.run(publish())
 
 
 # Stores --------------------------------------------------------------------------------------
@@ -120,21 +137,61 @@ def test_growth_that_nobody_told_of_is_found(
     one.write(append(b"0"))
     pending = Watch(log=LOG, index=1)
     one.store.watch(pending)
-    block = encode_block(
-        count=1, kind=EntryKind.BYTES, received_at=0, position=1, body=pack_body([b"1"])
-    )
-
-    async def publish() -> None:
-        client = NatsClient()
-        await client.connect(server.url)
-        data = encode(LogFrame(b"another", 1, [block]))
-        await JetStreamContext(client).publish(f"t-{LOG:016x}", data)
-        await client.close()
-
-    asyncio.run(publish())
+    append_untold(server, 1, b"1")
     one.settle(1)
     assert pending.next_index == 2
     assert texts(one) == [b"0", b"1"]
+
+
+def test_growth_that_nobody_told_of_is_found_by_who_reads_now_and_then(
+    drivers: tuple[JetStreamDriver, JetStreamDriver], server: NatsServer
+) -> None:
+    one, other = drivers
+    one.write(append(b"0"))
+    expected = [b"0"]
+    # One knows the log because it has written it, the other one because it has read it.
+    assert texts(one) == texts(other) == expected
+    for number in range(1, 4):
+        expected.append(b"%d" % number)
+        append_untold(server, number, expected[-1])
+        wait_until(lambda: texts(one) == expected)
+        wait_until(lambda: texts(other) == expected)
+    one.write(append(b"4"))
+    wait_until(lambda: texts(other) == [*expected, b"4"])
+
+
+def test_an_append_under_way_when_another_store_removes_the_stream_ends_at_once(
+    drivers: tuple[JetStreamDriver, JetStreamDriver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = drivers
+    log = log_id(one.write(PutStream(record=StreamRecord(name="a"))).record.id, 0)
+    one.write(append(b"0", log=log))
+    real = Server.publish
+
+    async def publish(self: Server, name: str, data: bytes, *, after: int) -> int:
+        if name == f"t-{log:016x}":
+            monkeypatch.setattr(Server, "publish", real)
+            await asyncio.to_thread(other.write, RemoveStream(name="a"))
+            while await self.last_sequence(name) is not None:
+                await asyncio.sleep(0.01)
+        return await real(self, name, data, after=after)
+
+    monkeypatch.setattr(Server, "publish", publish)
+    error = one.write(append(b"1", log=log)).error
+    assert error is not None
+    assert error.code == "stream.removed"
+
+
+def test_a_log_that_was_forgotten_for_others_is_read_anew(
+    drivers: tuple[JetStreamDriver, JetStreamDriver],
+) -> None:
+    one, other = drivers
+    other.write(append(b"0"))
+    for log in range(1_000, 1_200):  # more than it keeps
+        assert texts(other, log) == []
+    one.write(append(b"1"))
+    assert texts(one) == [b"0", b"1"]
+    wait_until(lambda: texts(other) == [b"0", b"1"])
 
 
 def test_watches_end_with_the_stream_and_with_the_store(

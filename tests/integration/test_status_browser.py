@@ -8,6 +8,8 @@ import itertools
 import json
 import math
 import os
+import signal
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,10 +31,12 @@ pytestmark = [
     ),
 ]
 
-PICTURES: Final = Path(__file__).parents[2] / "docs" / "how-to"
+ROOT: Final = Path(__file__).parents[2]
+PICTURES: Final = ROOT / "docs" / "how-to"
 PICTURE_BYTES_MAX: Final = 150_000
 WRITES_PICTURES: Final = bool(os.environ.get("RILLNODE_SCREENSHOTS"))
 STREAM: Final = "sensors/temperature"
+COUNT: Final = "document.querySelector('#network-count').textContent"
 ROWS: Final = "document.querySelectorAll('#detail-body tbody tr')"
 
 
@@ -273,3 +277,68 @@ def test_a_node_that_stops_and_comes_back_is_followed(tmp_path: Path) -> None:
                 assert await tab.run("document.querySelector('#banner').hidden")
 
     asyncio.run(main())
+
+
+def test_a_simulation_is_watched(tmp_path: Path) -> None:
+    async def main() -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rillnode", "sim", "run",
+            str(ROOT / "configs" / "sim-partition.toml"),
+            "--seed", "1", "--http", "127.0.0.1:0", "--speed", "2.5",
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            async with asyncio.timeout(300), browsing(tmp_path / "profile") as tab:
+                line = (await process.stderr.readline()).decode()
+                url = line.removeprefix("Watch it at ").strip()
+                await tab.resize(1160, 930)
+                await tab.open(url)
+                await watch_simulation(tab, tmp_path)
+                document = json.loads(await process.stdout.readline())
+                assert document["violations"] == []
+                # The end stays to be looked at.
+                await tab.until(f"{COUNT}.includes('over')")
+                hash_shown = "document.querySelector('#network dl').textContent"
+                assert document["trace_hash"][:16] in await tab.run(hash_shown)
+                assert await tab.run("document.querySelector('#state').textContent") == "over"
+                assert tab.problems == []
+                assert all(one.startswith((url, "data:")) for one in tab.requested), tab.requested
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    asyncio.run(main())
+
+
+async def watch_simulation(tab: Tab, tmp_path: Path) -> None:
+    """Look at the network, choose another node, and open its stream."""
+    await tab.until("document.querySelectorAll('#network .host.node').length === 3")
+    assert "sim-partition, seed 1" in await tab.run(COUNT)
+    await tab.until("document.querySelectorAll('#network .link').length > 5")
+    # A node is cut off after five virtual seconds, and another one cannot be heard after twelve.
+    await tab.until("document.querySelectorAll('#network .cut').length >= 4")
+    await tab.until("document.querySelector('#network .host.apart[data-name=n0]')")
+    assert "partition of n0" in await tab.run("document.querySelector('#network dl').textContent")
+    await picture(tab, "status-page-simulation.png", tmp_path)
+    await tab.click("#network .host[data-name=n2]")
+    await tab.until("location.search === '?node=n2'")
+    await tab.until("document.querySelector('#name').textContent === 'n2'")
+    assert await tab.run("document.querySelector('#node').value") == "n2"
+    assert await tab.run("document.querySelector('#route').hidden")
+    await tab.until("document.querySelector('[data-stream=events-n2]')")
+    await tab.click("[data-stream=events-n2]")
+    await tab.until(f"{ROWS}.length > 0")
+    await tab.press("Escape")
+    # By keyboard and at the width of a phone, too.
+    await tab.run("document.querySelector('#node').focus()")
+    await tab.resize(390, 900, phone=True)
+    assert await tab.run("document.documentElement.scrollWidth") == 390
+    await tab.run("$('node').value = 'n1'; $('node').dispatchEvent(new Event('change'))")
+    await tab.until("document.querySelector('#name').textContent === 'n1'")
+    await tab.until("document.querySelector('#network .host.chosen[data-name=n1]')")
+    await tab.resize(1160, 930)

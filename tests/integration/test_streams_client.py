@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from nodes import CLIENT, node_config
 from rillnode.codecs.entries import items_of
-from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError
+from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError, TransportError
 from rillnode.codecs.keys import Identity
 from rillnode.node.client import connect_blocking
 from rillnode.node.client.ranges import StreamsClient, streams_client
@@ -55,6 +56,31 @@ def read_all(client: StreamsClient, stream: str, first: int, until: int) -> list
             items += items_of(block.value)[index - block.first_index :]
             index = block.next_index
     return items[: until - first]
+
+
+def test_threads_share_a_client(tmp_path: Path) -> None:
+    """Each gets the answer to its own question."""
+
+    def work(options: ClientOptions) -> None:
+        client = streams_client(options)
+        client.open("s", 8)
+        for partition in range(8):
+            client.push("s", partition, [b"%d" % partition] * 50)
+
+        def reads(partition: int) -> None:
+            for index in range(50):
+                _, blocks = client.read(Range("s", partition, index, index + 1), 1)
+                assert set(items_of(blocks[0].value)) == {b"%d" % partition}
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(reads, range(8)))
+        client.close()
+        client.close()
+        with pytest.raises(TransportError) as caught:
+            client.ends()
+        assert caught.value.code == "client.closed"
+
+    run_beside(tmp_path, work, "s")
 
 
 def test_streams_are_chosen_written_read_and_committed(tmp_path: Path) -> None:
@@ -105,8 +131,16 @@ def test_what_is_read_of_a_stream_made_anew_is_not_taken_for_what_was_planned(
         client.ends()
         part = Range("s", 0, 0, 2, created_at=client.created()["s"])
         assert client.read(part, 1)[1]
-        # Whatever stands under the name by then, it was created at another time.
-        assert client.read(part._replace(created_at=part.created_at + 1), 1) == (2, [])
+        # What stands under the name by then was created later.
+        assert client.read(part._replace(created_at=part.created_at - 1), 1) == (2, [])
+        # Another node may know of a later one, or of more entries.
+        for unheard in (
+            part._replace(created_at=part.created_at + 1),
+            part._replace(start=2, until=3),
+        ):
+            with pytest.raises(RequestError, match=r"client\.behind") as caught:
+                client.read(unheard, 1)
+            assert caught.value.retryable
         client.close()
 
     run_beside(tmp_path, work, "s")

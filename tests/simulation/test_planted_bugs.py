@@ -1,8 +1,11 @@
 """The simulation finds mistakes that were planted on purpose, and finds nothing where none are."""
 
 import pytest
+from msgspec.structs import replace
 
 from planted_bugs import PLANTED, Planted, requests_forgotten
+from planted_overlay_bugs import PLANTED_OVERLAY, PlantedOverlay
+from planted_service_bugs import PLANTED_SERVICES
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.shrink import shrink
@@ -12,8 +15,13 @@ SEEDS_MAX = 2_000
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
-def test_a_planted_mistake_is_found(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+ALL: tuple[Planted | PlantedOverlay, ...] = (*PLANTED, *PLANTED_SERVICES, *PLANTED_OVERLAY)
+
+
+@pytest.mark.parametrize("planted", ALL, ids=lambda planted: planted.name)
+def test_a_planted_mistake_is_found(
+    planted: Planted | PlantedOverlay, monkeypatch: pytest.MonkeyPatch
+) -> None:
     planted.patch(monkeypatch)
     for seed in range(SEEDS_MAX):
         broken = {violation.rule for violation in Run(planted.scenario, seed).run().violations}
@@ -22,17 +30,19 @@ def test_a_planted_mistake_is_found(planted: Planted, monkeypatch: pytest.Monkey
     pytest.fail(f"no seed below {SEEDS_MAX} has shown it")
 
 
-ALIKE = {(planted.faults, planted.clients): planted for planted in PLANTED}
+ALIKE = {repr(replace(planted.scenario, name="")): planted for planted in ALL}
 
 
 @pytest.mark.parametrize("planted", ALIKE.values(), ids=lambda planted: planted.name)
-def test_the_right_code_breaks_no_rule_in_the_same_scenario(planted: Planted) -> None:
+def test_the_right_code_breaks_no_rule_in_the_same_scenario(
+    planted: Planted | PlantedOverlay,
+) -> None:
     for seed in range(2):
         assert Run(planted.scenario, seed).run().violations == []
 
 
 def test_every_planted_mistake_breaks_a_rule_that_there_is() -> None:
-    assert {rule for planted in PLANTED for rule in planted.rules} <= set(RULES)
+    assert {rule for planted in ALL for rule in planted.rules} <= set(RULES)
 
 
 def test_faults_are_left_out_until_only_those_remain_that_matter(

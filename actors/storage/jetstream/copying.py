@@ -11,6 +11,7 @@ from typing import Final
 from rillnode.actors.storage import StreamRecord, logs_of
 from rillnode.actors.storage.copying import Piece
 from rillnode.actors.storage.jetstream.failures import too_large_error, unreachable_error
+from rillnode.actors.storage.jetstream.format import settle_format
 from rillnode.actors.storage.jetstream.frames import (
     APPLIED_PREFIX,
     DROPPED_PREFIX,
@@ -90,6 +91,7 @@ class JetStreamCopy:
         await self._server.connect()
         await self._journal.open()
         self._gate.open(self._connect_again)
+        await settle_format(self._journal)
 
     async def _connect_again(self) -> None:
         await self._server.connect()

@@ -24,30 +24,36 @@ from rillnode.actors.storage import (
     removed_error,
     written_bytes,
 )
+from rillnode.actors.storage.completion import closed_error, deliver
 from rillnode.actors.storage.format import check_copied
 from rillnode.actors.storage.jetstream.catalog import prefix_end
 from rillnode.actors.storage.jetstream.checks import check_servers
+from rillnode.actors.storage.jetstream.dropping import drop_removed
 from rillnode.actors.storage.jetstream.failures import unreachable_error
 from rillnode.actors.storage.jetstream.following import JOURNAL, Following
+from rillnode.actors.storage.jetstream.format import settle_format
+from rillnode.actors.storage.jetstream.forwarding import Forwarding
 from rillnode.actors.storage.jetstream.frames import (
     APPLIED_PREFIX,
-    DROPPED_PREFIX,
     LOG_START_PREFIX,
     JournalFrame,
-    dropped_key,
     token_maker,
 )
 from rillnode.actors.storage.jetstream.gate import Gate
 from rillnode.actors.storage.jetstream.journal import Journal
 from rillnode.actors.storage.jetstream.lookups import look_up
+from rillnode.actors.storage.jetstream.membership import Member, Members
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
-from rillnode.actors.storage.jetstream.partition import Partition, Parts
+from rillnode.actors.storage.jetstream.partition import Partition
+from rillnode.actors.storage.jetstream.parts import Parts
 from rillnode.actors.storage.jetstream.plan import JournalOperation
+from rillnode.actors.storage.jetstream.presence import Presence
+from rillnode.actors.storage.jetstream.record_news import RecordNews
 from rillnode.actors.storage.jetstream.server import Server, UnansweredError
-from rillnode.actors.storage.layout import COPY_KEY, LOG_KEY, NUMBER, LogState
+from rillnode.actors.storage.jetstream.stamps import Batch
+from rillnode.actors.storage.layout import COPY_KEY, LOG_KEY, LogState
 from rillnode.actors.storage.tail import TailCache
-from rillnode.actors.storage.watch import Watch
-from rillnode.actors.storage.writer import closed_error, deliver
+from rillnode.actors.storage.watch import Watch, WatchRecords
 from rillnode.codecs.errors import CodecError, StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")
@@ -61,6 +67,8 @@ class Core:
 
     Attributes:
         gate: whether writes are taken.
+        members: the nodes that share the logs; None where this store is no node's.
+        forwarding: what goes from node to node.
         bytes_completed: of all writes so far.
         reads_answered: so many so far.
     """
@@ -73,6 +81,7 @@ class Core:
         complete: Complete,
         on_health: OnHealth,
         writer: bytes,
+        node: Member | None,
     ) -> None:
         self._options = options
         self._tail = tail
@@ -83,14 +92,23 @@ class Core:
         self._partitions: dict[int, Partition] = {}
         self._following = Following(self._server, heard=self._heard, look=self._look)
         tell = self._following.tell
+        self.members = None if node is None else Members(node, options.lease_seconds)
+        self.forwarding = Forwarding(
+            self._server, self.members, writer, self._take, options.pending_bytes_max
+        )
+        self._presence: Presence | None = None
+        if self.members is not None:
+            self._presence = Presence(self._server, self.members, options.announce_seconds)
+        self._record_news = RecordNews(self._finish)
         self._journal = Journal(
             self._server, self.gate, options, token,
-            written=partial(tell, JOURNAL), learned=self._learned,
+            written=partial(tell, JOURNAL), learning=self._record_news.learn, learned=self._learned,
         )  # fmt: skip
         self._parts = Parts(
-            options, self._server, self.gate, self._journal, tail, token, tell, self._finish
-        )
-        self._inbox: deque[WriteOperation] = deque()
+            options, self._server, self.gate, self._journal, tail, self.forwarding, token, tell,
+            self._finish,
+        )  # fmt: skip
+        self._inbox: deque[WriteOperation | tuple[int, Batch]] = deque()
         self._removal: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading = asyncio.Semaphore(_READS_AT_ONCE)
@@ -109,10 +127,12 @@ class Core:
         try:
             await self._server.connect()
             synced = await check_servers(self._options, self._server)
-            await self._open_journal()
+            await self._journal.open()
             check_copied(self._journal.catalog.row(COPY_KEY) is not None)
+            self._record_news.begin(self._journal.catalog)
             self.gate.open(self._connect_again)
-            await self._following.begin()
+            await settle_format(self._journal)
+            await self._meet()
             await self._redo()
         except UnansweredError as error:
             await self.close()
@@ -120,31 +140,30 @@ class Core:
         except StoreError:
             await self.close()
             raise
-        self._drop_removed()
+        self._start(drop_removed(self._server, self._journal))
         return synced
 
-    async def _open_journal(self) -> None:
-        """Open the journal, be it once the cluster has elected who is to answer."""
-        deadline = asyncio.get_running_loop().time() + self._options.settle_seconds_max
-        while True:
-            try:
-                await self._journal.open()
-                return
-            except UnansweredError:
-                if asyncio.get_running_loop().time() > deadline:
-                    raise
-            await asyncio.sleep(self._options.repair_seconds_min)
-            await self._server.connect()
+    async def _meet(self) -> None:
+        """Hear of what the other stores do, and let them hear; once for each connection."""
+        await self._following.begin()
+        await self.forwarding.begin()
+        if self._presence is not None:
+            # Last: from now on the others hand on what this node owns.
+            await self._presence.begin()
 
     async def close(self) -> None:
         """Complete what was submitted; what an outage keeps back ends with an error."""
+        if self._presence is not None:
+            await self._presence.end()
         self.gate.stop_waiting()
+        self._record_news.end(closed_error())
         for partition in self._partitions.values():
             partition.end_watches(closed_error())
         self.dispatch()
         while tasks := self._under_way():
             await asyncio.wait(tasks)
         self.gate.close()
+        await self.forwarding.end()
         self._following.end()
         self._deliver()
         await self._server.close()
@@ -153,7 +172,7 @@ class Core:
         await self._server.connect()
         try:
             # First, so that nothing is missed between the two.
-            await self._following.begin()
+            await self._meet()
             await self._journal.catch_up()
         except UnansweredError:
             # Another server may answer.
@@ -181,7 +200,9 @@ class Core:
         """Hand on what is in the inbox, in order; behind a removal all else waits."""
         while self._inbox and self._removal is None:
             operation = self._inbox.popleft()
-            if self.gate.refusal is not None:
+            if isinstance(operation, tuple):
+                self._partition(operation[0]).take(operation[1])
+            elif self.gate.refusal is not None:
                 operation.error = self.gate.refusal
                 self._finish(operation)
             elif isinstance(operation, Append | Trim):
@@ -190,6 +211,14 @@ class Core:
                 self._removal = asyncio.get_running_loop().create_task(self._remove(operation))
             else:
                 self._write(operation)
+
+    def _take(self, log: int, batch: Batch) -> None:
+        """Take what another node hands on."""
+        if self.gate.refusal is not None:
+            batch.refuse(self.gate.refusal)
+        else:
+            self._inbox.append((log, batch))
+            self.dispatch()
 
     def _write(self, operation: JournalOperation) -> None:
         future = self._journal.submit(operation)
@@ -220,28 +249,12 @@ class Core:
                     if (partition := self._partitions.pop(log, None)) is not None:
                         partition.view.remove()
                         partition.end_watches(removed_error(record.id))
-                self._start(self._drop(record.id, record.partitions))
+                self._start(drop_removed(self._server, self._journal))
         except StoreError as error:
             operation.error = error
         self._removal = None
         self._finish(operation)
         self.dispatch()
-
-    def _drop_removed(self) -> None:
-        catalog = self._journal.catalog
-        for key in catalog.keys(DROPPED_PREFIX, prefix_end(DROPPED_PREFIX)):
-            (stream_id,) = NUMBER.unpack(key[len(DROPPED_PREFIX) :])
-            (partitions,) = NUMBER.unpack(catalog.value(key) or bytes(NUMBER.size))
-            self._start(self._drop(stream_id, partitions))
-
-    async def _drop(self, stream_id: int, partitions: int) -> None:
-        """Delete what JetStream holds of a removed stream; if it fails, after the next start."""
-        try:
-            for log in logs_of(stream_id, partitions):
-                await self._server.drop(self._server.name_of_log(log))
-            await self._journal.write([(dropped_key(stream_id), None)])
-        except (StoreError, UnansweredError) as error:
-            logger.warning("store_stream_not_dropped", extra={"reason": str(error)})
 
     def _refuse_waiting(self, error: StoreError) -> None:
         self._journal.refuse_waiting(error)
@@ -249,14 +262,20 @@ class Core:
             partition.refuse_waiting(error)
         inbox, self._inbox = self._inbox, deque()
         for operation in inbox:
-            operation.error = error
-            self._finish(operation)
+            if isinstance(operation, tuple):
+                operation[1].refuse(error)
+            else:
+                operation.error = error
+                self._finish(operation)
 
     # What other stores do --------------------------------------------------------------------
 
-    def watch(self, operation: Watch) -> None:
-        """Complete an operation once its log has grown so far."""
-        self._partition(operation.log).watch(operation)
+    def watch(self, operation: Watch | WatchRecords) -> None:
+        """Complete an operation once there is what it waits for."""
+        if isinstance(operation, Watch):
+            self._partition(operation.log).watch(operation)
+        else:
+            self._record_news.watch(operation)
 
     def _heard(self, log: int, sequence: int) -> None:
         if log == JOURNAL:
@@ -276,8 +295,8 @@ class Core:
         if self.gate.refusal is not None:
             return
         await self._journal.catch_up()
-        for partition in [part for part in self._partitions.values() if part.watched]:
-            partition.told(await self._server.last_sequence(partition.view.name) or 0)
+        for partition in [*self._partitions.values()]:
+            await partition.look()
 
     def _learned(self, frame: JournalFrame) -> None:
         """Look what another store's message means for the logs known here."""
@@ -342,12 +361,9 @@ class Core:
 
     def _forget_idle(self) -> None:
         """Forget half of the logs, those known longest first; what writes stays."""
-        idle = [
-            log
-            for log, partition in self._partitions.items()
-            if partition.worker is None and not partition.watched
-        ]
+        idle = [log for log, one in self._partitions.items() if not (one.tasks or one.watched)]
         for log in idle[: self._options.logs_max // 2 + 1]:
+            self._tail.forget(log)
             del self._partitions[log]
 
     # Completion ------------------------------------------------------------------------------
@@ -373,8 +389,8 @@ class Core:
         task.add_done_callback(self._tasks.discard)
 
     def _workers(self) -> set[asyncio.Task[None]]:
-        found = (self._journal.worker, *(part.worker for part in self._partitions.values()))
-        return {worker for worker in found if worker is not None}
+        found = set[asyncio.Task[None]]().union(*(one.tasks for one in self._partitions.values()))
+        return found if self._journal.worker is None else found | {self._journal.worker}
 
     def _under_way(self) -> set[asyncio.Task[None]]:
         tasks = self._workers() | self._tasks

@@ -18,6 +18,25 @@ def unreachable_error(reason: str) -> StoreError:
     )
 
 
+def denied_error(reason: str) -> StoreError:
+    """The servers answer, and do not let us in."""
+    return StoreError(
+        "store.denied",
+        f"the NATS servers do not let this node in ({reason}): check store.credentials_file, and "
+        "that its user's account has JetStream",
+        retryable=False,
+    )
+
+
+def unusable_error(reason: str) -> StoreError:
+    """What this node is to show the servers cannot be used."""
+    return StoreError(
+        "store.denied",
+        f"{reason}: check credentials_file, tls_ca, tls_cert and tls_key of [store]",
+        retryable=False,
+    )
+
+
 def lost_error(name: str) -> StoreError:
     """The cluster has less than it had confirmed."""
     return StoreError(

@@ -27,6 +27,22 @@ APPLIED_PREFIX: Final = b"a"
 DROPPED_PREFIX: Final = b"d"
 
 
+class Stamp(msgspec.Struct, frozen=True, array_like=True):
+    """Whose group some blocks of a frame are: a group that has a stamp is in its log once at most.
+
+    Attributes:
+        origin: tells the store that made the group from all others.
+        number: grows from one of its groups to the next.
+        block: the first of its blocks among those of the frame.
+        blocks: so many are the group's.
+    """
+
+    origin: bytes
+    number: int
+    block: int
+    blocks: int
+
+
 class LogFrame(msgspec.Struct, frozen=True, array_like=True):
     """One group of appends to a log.
 
@@ -36,6 +52,7 @@ class LogFrame(msgspec.Struct, frozen=True, array_like=True):
         blocks: at least one, as `codecs.entries` lays them out, each going on where the last ended.
         keys: secondary keys, each with the index it leads to behind it.
         records: named values that hold once the frame does; also written to the journal.
+        stamps: of the groups that came from other stores.
     """
 
     token: bytes
@@ -43,6 +60,7 @@ class LogFrame(msgspec.Struct, frozen=True, array_like=True):
     blocks: list[bytes]
     keys: list[bytes] = []
     records: list[Change] = []
+    stamps: list[Stamp] = []
 
 
 class JournalFrame(msgspec.Struct, frozen=True, array_like=True):
@@ -100,8 +118,11 @@ def decode(kind: type[F], data: bytes, where: str) -> F:
         frame = msgspec.msgpack.decode(data, type=kind)
     except msgspec.MsgspecError as error:
         raise corrupt_error(where) from error
-    if isinstance(frame, LogFrame) and not frame.blocks:
-        raise corrupt_error(where)
+    if isinstance(frame, LogFrame):
+        count = len(frame.blocks)
+        stamps = frame.stamps
+        if not count or not all(0 <= one.block < one.block + one.blocks <= count for one in stamps):
+            raise corrupt_error(where)
     return frame
 
 

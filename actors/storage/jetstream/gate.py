@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from rillnode.actors.storage import OnHealth, StoreHealth
-from rillnode.actors.storage.jetstream.failures import lost_error, unreachable_error
+from rillnode.actors.storage.completion import closed_error
+from rillnode.actors.storage.jetstream.failures import unreachable_error
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.actors.storage.jetstream.server import Server, UnansweredError, WrongLastSequenceError
-from rillnode.actors.storage.writer import closed_error
 from rillnode.codecs.errors import StoreError
 
 A = TypeVar("A")
@@ -113,12 +113,21 @@ class Gate:
         if self._closing and self.refusal is not None:
             raise closed_error()
 
-    async def commit(self, server: Server, name: str, data: bytes, *, after: int) -> int:
+    async def commit(
+        self,
+        server: Server,
+        name: str,
+        data: bytes,
+        *,
+        after: int,
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
         """Publish a message that is like no other, and know afterwards whether it is stored.
 
         Where no answer comes, the cluster is asked what stands at the message's place; where
         nothing does, it is published again, for that place alone, so it is stored once at most.
-        Each stream has one such message under way at most.
+        Each stream has one such message under way at most. Before the cluster is asked, `check`
+        raises where the stream is no more.
 
         Raises:
             WrongLastSequenceError: another message stands there.
@@ -135,7 +144,7 @@ class Gate:
             self.shut(missing, patient=True)
         try:
             async with asyncio.timeout(self._options.settle_seconds_max):
-                return await self.surely(lambda: _settle(server, name, data, after))
+                return await self.surely(lambda: _settle(server, name, data, after, check))
         except TimeoutError:
             raise missing from None
 
@@ -196,11 +205,17 @@ class Gate:
         self._on_health(health)
 
 
-async def _settle(server: Server, name: str, data: bytes, after: int) -> int:
+async def _settle(
+    server: Server, name: str, data: bytes, after: int, check: Callable[[], None]
+) -> int:
+    check()
     found = await server.get(name, after + 1, committed=False)
     if found is None:
         if await server.last_sequence(name) is None:
-            raise lost_error(name)
+            if after:
+                raise server.less(name)
+            # Nothing was confirmed of it: a cluster in trouble may take a new stream back.
+            await server.make_stream(name)
         try:
             return await server.publish(name, data, after=after)
         except WrongLastSequenceError:

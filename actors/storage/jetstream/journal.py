@@ -18,7 +18,7 @@ from typing import Final
 
 from rillnode.actors.storage import SaveIndex, StreamRecord
 from rillnode.actors.storage.jetstream.catalog import Catalog, Row
-from rillnode.actors.storage.jetstream.failures import fenced_error, lost_error, too_large_error
+from rillnode.actors.storage.jetstream.failures import fenced_error, too_large_error
 from rillnode.actors.storage.jetstream.frames import (
     JournalFrame,
     corrupt_error,
@@ -63,8 +63,8 @@ class _Work:
 class Journal:
     """Writes groups one after the other and keeps the catalog as they leave it.
 
-    `written` is told the sequence of each message of this store's, `learned` each message that
-    was read.
+    `written` is told the sequence of each message of this store's, `learning` and `learned` each
+    message that was read, before and after the catalog has it.
 
     Attributes:
         catalog: what is committed.
@@ -78,6 +78,7 @@ class Journal:
         token: Callable[[], bytes],
         *,
         written: Callable[[int], None] = lambda sequence: None,
+        learning: Callable[[JournalFrame], None] = lambda frame: None,
         learned: Callable[[JournalFrame], None] = lambda frame: None,
     ) -> None:
         self._server = server
@@ -85,6 +86,7 @@ class Journal:
         self._options = options
         self._token = token
         self._written = written
+        self._learning = learning
         self._learned = learned
         self._name = server.name_of("journal")
         self.catalog = Catalog(options.value_bytes_max)
@@ -101,14 +103,23 @@ class Journal:
         return self._worker
 
     async def open(self) -> None:
-        """Create the journal, or read it.
+        """Create the journal, or read it, be it once the cluster has elected who is to answer.
 
         Raises:
             StoreError: the cluster refuses it, or holds something else.
             UnansweredError: no answer came.
         """
-        await self._server.make_stream(self._name)
-        await self.catch_up()
+        deadline = asyncio.get_running_loop().time() + self._options.settle_seconds_max
+        while True:
+            try:
+                await self._server.make_stream(self._name)
+                await self.catch_up()
+                return
+            except UnansweredError:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(self._options.repair_seconds_min)
+            await self._server.connect()
 
     async def catch_up(self) -> None:
         """Apply what others have written.
@@ -123,9 +134,10 @@ class Journal:
     async def _catch_up(self) -> None:
         end = await self._server.last_sequence(self._name) or 0
         if end < self.catalog.sequence:
-            raise lost_error(self._name)
+            raise self._server.less(self._name)
         async for sequence, data in self._messages(self.catalog.sequence + 1, end):
             frame = self._decode(data)
+            self._learning(frame)
             self._apply(sequence, data, frame)
             self._learned(frame)
 

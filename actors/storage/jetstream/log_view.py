@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from rillnode.actors.storage import ListKeys, Read
-from rillnode.actors.storage.jetstream.failures import fenced_error, lost_error
+from rillnode.actors.storage.jetstream.failures import fenced_error
 from rillnode.actors.storage.jetstream.frames import (
     LogFrame,
     LogStart,
@@ -102,9 +102,12 @@ class LogView:
             index = next_index_of(frame)
             state = LogState(start.first_index, index, start.first_position, position)
         if state.next_index < max(self._state.next_index, start.first_index):
-            raise lost_error(self.name)
+            raise self._server.less(self.name)
+        if last != self.last:
+            self._keys = None
         self._state, self.start, self.last = state, start, last
-        self._keys = None
+        if self._keys is not None:
+            self._keys = self._kept(self._keys)
         self._loaded = True
         self._on_read()
 

@@ -1,8 +1,15 @@
 """What a store on JetStream is told: where its servers are, and its sizes."""
 
+import re
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+_CREDENTIALS: Final = re.compile(
+    r"BEGIN NATS USER JWT-+\s+\S+\s+-+END NATS USER JWT-+.*BEGIN USER NKEY SEED-+\s+SU\w+\s",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +32,15 @@ class JetStreamOptions:
             refused: longer than an election.
         settle_seconds_max: a write whose answer is missing is looked for so long before it ends
             with an error, though it may be stored.
+        doubt_seconds: what a stream has less than it confirmed is looked for so long before it is
+            called lost: a new leader may answer before it has applied all that it holds.
         group_bytes_max: appends that make one message; at most what the server takes.
         tail_bytes_max: recently appended blocks kept for readers.
         logs_max: logs whose ends are kept in memory.
         pending_bytes_max: writes are refused while so much waits.
         value_bytes_max: larger named values are not kept in memory but read when asked for.
+        announce_seconds: a node says so often that it is there.
+        lease_seconds: it is believed for so long.
         spare_bytes: what the journal may hold in vain before its live part is written anew.
         repair_seconds_min: first pause after a failure; doubled up to the next.
         repair_seconds_max: longest pause.
@@ -47,11 +58,14 @@ class JetStreamOptions:
     answer_seconds_max: float = 3.0
     patience_seconds: float = 15.0
     settle_seconds_max: float = 30.0
+    doubt_seconds: float = 10.0
     group_bytes_max: int = 524_288
     tail_bytes_max: int = 33_554_432
     logs_max: int = 32_768
     pending_bytes_max: int = 268_435_456
     value_bytes_max: int = 512
+    announce_seconds: float = 1.0
+    lease_seconds: float = 3.5
     spare_bytes: int = 4_194_304
     repair_seconds_min: float = 0.1
     repair_seconds_max: float = 2.0
@@ -67,3 +81,14 @@ def tls_context(options: JetStreamOptions) -> ssl.SSLContext:
     if options.tls_cert is not None:
         context.load_cert_chain(options.tls_cert, options.tls_key)
     return context
+
+
+def check_credentials(file: Path) -> None:
+    """Look into a file of credentials before the client does, which says less.
+
+    Raises:
+        ValueError: it does not hold a token and a seed.
+        OSError: it cannot be read.
+    """
+    if not _CREDENTIALS.search(file.read_text(errors="replace")):
+        raise ValueError(f"{file} does not hold the token and the seed of a NATS user")

@@ -1,76 +1,41 @@
-"""The writer of one log.
+"""One log: the order in which its writes are carried out, and what other stores do to it.
 
-Appends that wait make one frame, published with the last sequence known: where another node has
-appended since, nothing is stored, the log's end is read anew, and the group is published behind
-it. Only appends with records are refused then: what they put may follow from what had been there.
-At most one frame is under way, so one that was not answered is settled by a look at its place.
+Appends that wait make a batch. The node that owns the log publishes its batches and those that
+other nodes hand to it, several in one frame. Every other node hands on one batch after the other.
+Appends with records are published by the node that they came to, whoever owns the log.
 
-Records that come with an append stand in its frame, which makes them durable together, and are
-copied to the journal before the append is confirmed. The journal knows which logs have such frames
-and how far it has their records, so that what a crash has kept from it is written after it.
+Two tasks at most are at work: one publishes, trims and follows what others have appended; one waits
+for the owner. So two nodes that take each other for the owner do not wait for each other.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine
 from typing import Final
 
 from rillnode.actors.storage import Append, Trim, removed_error
-from rillnode.actors.storage.jetstream.failures import (
-    fenced_error,
-    too_large_error,
-    unreachable_error,
-)
-from rillnode.actors.storage.jetstream.frames import (
-    LogFrame,
-    LogStart,
-    applied_key,
-    decode,
-    encode,
-    log_start_key,
-)
-from rillnode.actors.storage.jetstream.gate import Gate
-from rillnode.actors.storage.jetstream.journal import Journal
-from rillnode.actors.storage.jetstream.log_reader import PurgedError, blocks_of
+from rillnode.actors.storage.jetstream.appender import Appender
+from rillnode.actors.storage.jetstream.failures import too_large_error, unreachable_error
+from rillnode.actors.storage.jetstream.frames import LogFrame, LogStart, decode, log_start_key
+from rillnode.actors.storage.jetstream.log_reader import blocks_of
 from rillnode.actors.storage.jetstream.log_view import LogView
-from rillnode.actors.storage.jetstream.options import JetStreamOptions
-from rillnode.actors.storage.jetstream.packing import pack, size_of_append
+from rillnode.actors.storage.jetstream.membership import Member
+from rillnode.actors.storage.jetstream.packing import size_of_append
+from rillnode.actors.storage.jetstream.parts import Parts
 from rillnode.actors.storage.jetstream.plan import check_not_removed, is_removed
-from rillnode.actors.storage.jetstream.server import Server, UnansweredError, WrongLastSequenceError
+from rillnode.actors.storage.jetstream.server import UnansweredError
+from rillnode.actors.storage.jetstream.stamps import Batch
+from rillnode.actors.storage.jetstream.trimming import Trimmer
 from rillnode.actors.storage.jetstream.watches import Watches
-from rillnode.actors.storage.layout import INDEX, Change, record_key
-from rillnode.actors.storage.retention import cut_index
-from rillnode.actors.storage.tail import TailCache
+from rillnode.actors.storage.layout import record_key
 from rillnode.actors.storage.watch import Watch
-from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import CodecError, StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")
 
 _FOLLOWED_MAX: Final = 16
 """Messages that are asked for one by one; where there are more, readers ask for what they need."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What all logs of a store share.
-
-    Attributes:
-        token: makes each message unlike all others.
-        tell: lets other stores know of a log's message.
-        done: takes operations that are complete.
-    """
-
-    options: JetStreamOptions
-    server: Server
-    gate: Gate
-    journal: Journal
-    tail: TailCache
-    token: Callable[[], bytes]
-    tell: Callable[[int, int], None]
-    done: Callable[[Append | Trim | Watch], None]
 
 
 class Partition:
@@ -84,26 +49,42 @@ class Partition:
         self._log = log
         self._parts = parts
         self.view = LogView(log, parts.server, parts.journal, self._begin_if_behind)
-        # Messages before this sequence are known to be purged.
-        self._purged = 1
+        self._appender = Appender(
+            log, parts, self.view, appended=self._appended, forget=self._forget
+        )
+        self._trimmer = Trimmer(log, parts, self.view, self.learn_start)
         # The last message that another store has told of.
         self._told = 0
         # Any number of others may have come that nobody has told of.
         self._stale = False
-        # Others' frames may have records that are not in the journal.
-        self._unapplied = True
+        # This store has written it since it was last looked for what others have.
+        self._written = False
+        # A sequence that the log has reached; None where it may have grown unheard since.
+        self._reached: int | None = None
         self._watches = Watches(parts.done)
-        self._waiting: deque[Append | Trim] = deque()
+        self._own: deque[Append | Trim] = deque()
+        # From other nodes; and one of this node that comes back because its owner is gone.
+        self._handed: deque[Batch] = deque()
+        # What is handed to the owner: what follows waits until it is answered.
+        self._away: Batch | None = None
+        self._away_settled = False
+        self._own_first = True
         self._worker: asyncio.Task[None] | None = None
+        self._handing: asyncio.Task[None] | None = None
 
     @property
-    def worker(self) -> asyncio.Task[None] | None:
-        """The task that writes; None while nothing waits."""
-        return self._worker
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """What is at work; none while nothing waits."""
+        return {task for task in (self._worker, self._handing) if task is not None}
 
     def submit(self, operation: Append | Trim) -> None:
-        """Queue a write."""
-        self._waiting.append(operation)
+        """Queue a write of this node."""
+        self._own.append(operation)
+        self._begin()
+
+    def take(self, batch: Batch) -> None:
+        """Queue what another node hands on."""
+        self._handed.append(batch)
         self._begin()
 
     def _begin(self) -> None:
@@ -112,156 +93,193 @@ class Partition:
 
     def refuse_waiting(self, error: StoreError) -> None:
         """Answer what is not under way."""
-        waiting, self._waiting = self._waiting, deque()
-        for operation in waiting:
+        own, self._own = self._own, deque()
+        handed, self._handed = self._handed, deque()
+        for operation in own:
             operation.error = error
             self._parts.done(operation)
+        for batch in handed:
+            batch.refuse(error)
 
     async def redo(self) -> None:
-        """Write the records of frames that a crash kept from the journal.
-
-        Raises:
-            StoreError: the journal takes nothing.
-            UnansweredError: no answer came.
-        """
-        await self.view.state()
-        stored = self._parts.journal.catalog.value(applied_key(self._log))
-        applied = 0 if stored is None else INDEX.unpack(stored)[0]
-        async for sequence, frame in self.view.frames_after(applied):
-            if frame.records:
-                await self._put_records(frame.records, sequence)
-        self._unapplied = False
+        """Write the records of frames that a crash kept from the journal; as `Appender.redo`."""
+        await self._appender.redo()
 
     async def _work(self) -> None:
         try:
-            while self._waiting or self._behind:
+            while True:
                 if self._behind:
                     await self._follow()
-                    continue
-                group = self._next_group()
-                try:
-                    await self._carry_out(group)
-                except StoreError as error:
-                    _fail(group, error)
-                except UnansweredError as error:
-                    refusal = unreachable_error(str(error))
-                    self._parts.gate.shut(refusal, patient=True)
-                    _fail(group, refusal)
-                except Exception as error:
-                    logger.exception("store_failed")
-                    _fail(group, StoreError("store.failed", f"the write failed ({error!r})"))
-                for operation in group:
-                    self._parts.done(operation)
+                elif self._away is not None and self._away_settled:
+                    # Only now, because it is to be seen by who reads here what was confirmed here.
+                    self._away.done(self._away)
+                elif self._own_waits and isinstance(self._own[0], Trim):
+                    await self._trim()
+                elif self._own_waits or self._handed:
+                    await self._go_on()
+                else:
+                    break
         finally:
             self._worker = None
 
-    def _next_group(self) -> list[Append] | list[Trim]:
-        first = self._waiting.popleft()
-        if isinstance(first, Trim):
-            return [first]
-        group, size = [first], size_of_append(first)
-        options = self._parts.options
-        room = min(options.group_bytes_max, self._parts.server.room_bytes)
-        while self._waiting:
-            operation = self._waiting[0]
-            if isinstance(operation, Trim):
-                break
-            size += size_of_append(operation)
-            if size > room:
-                break
-            group.append(operation)
-            self._waiting.popleft()
-        return group
-
-    async def _carry_out(self, group: list[Append] | list[Trim]) -> None:
-        await self._parts.gate.patiently(self.view.state)
-        if isinstance(group[0], Trim):
-            await self._trim(group[0])
+    async def _go_on(self) -> None:
+        """Publish what waits, or begin to hand it on."""
+        owner = self._appender.owner()
+        if owner is not None and self._own_waits and _may_go(self._own[0]):
+            if appends := self._take_own(self._room, owner):
+                batch = self._away = Batch(appends, self._answer)
+                self._away_settled = False
+                task = self._hand_on(batch, owner)
+                self._handing = asyncio.get_running_loop().create_task(task)
             return
-        appends: list[Append] = []
-        for operation in group:
-            if isinstance(operation, Append):
-                try:
-                    self._check(operation)
-                except StoreError as error:
-                    operation.error = error
-                else:
-                    appends.append(operation)
-        if appends:
-            await self._append(appends)
+        batches = self._next_batches(owner)
+        if not batches:
+            return
+        error = await self._outcome(self._appender.append(batches))
+        for batch in batches:
+            if error is not None:
+                batch.fail(error)
+            batch.done(batch)
 
-    def _check(self, operation: Append) -> None:
+    async def _outcome(self, work: Coroutine[None, None, None]) -> StoreError | None:
+        """Why a piece of work failed, if it has."""
+        try:
+            await work
+        except StoreError as error:
+            return error
+        except UnansweredError as error:
+            refusal = unreachable_error(str(error))
+            self._parts.gate.shut(refusal, patient=True)
+            return refusal
+        except Exception as error:
+            logger.exception("store_failed")
+            return StoreError("store.failed", f"the write failed ({error!r})")
+        return None
+
+    async def _hand_on(self, batch: Batch, owner: Member) -> None:
+        """Wait until an owner has appended a batch, or leave it to the worker."""
+        error = await self._outcome(self._appender.hand_on(batch, owner, self._known_end))
+        if error is not None:
+            batch.fail(error)
+        self._away_settled = batch.is_settled
+        if self._away_settled:
+            self.told(batch.sequence)
+        else:
+            self._handed.appendleft(batch)
+        self._handing = None
+        self._begin()
+
+    async def _known_end(self) -> int:
+        """A sequence that the log has reached, not long ago."""
+        if self._reached is None:
+            self._reached = await self._parts.server.last_sequence(self.view.name) or 0
+        self._reached = max(self._reached, self._told, self.view.last.sequence)
+        return self._reached
+
+    def _answer(self, batch: Batch) -> None:
+        """Complete a batch of this node's."""
+        for append in batch.appends:
+            self._parts.done(append)
+        if batch is self._away:
+            self._away = None
+            if not batch.sequence:
+                self._appender.given_up = True
+                self._reached = None
+            self._begin()
+
+    async def _trim(self) -> None:
+        trim = self._own.popleft()
+        assert isinstance(trim, Trim)
+        trim.error = await self._outcome(self._trimmer.trim(trim))
+        self._parts.done(trim)
+
+    # What goes together ----------------------------------------------------------------------
+
+    @property
+    def _own_waits(self) -> bool:
+        return bool(self._own) and self._away is None
+
+    @property
+    def _room(self) -> int:
+        return min(self._parts.options.group_bytes_max, self._parts.server.room_bytes)
+
+    def _next_batches(self, owner: Member | None) -> list[Batch]:
+        """What makes the next frame: in turns this node's or the others' first."""
+        self._own_first = not self._own_first
+        batches: list[Batch] = []
+        room = self._room
+        if not self._own_first:
+            room = self._take_handed(batches, room)
+        if self._own_waits and (room > 0 or not batches):
+            appends = self._take_own(room, owner, first=not batches)
+            room -= sum(map(size_of_append, appends))
+            if appends:
+                batches.append(Batch(appends, self._answer))
+        if self._own_first:
+            self._take_handed(batches, room)
+        return batches
+
+    def _take_handed(self, batches: list[Batch], room: int) -> int:
+        """Add batches of other nodes, of each one, as far as there is room, which is returned."""
+        origins = {batch.origin for batch in batches}
+        while self._handed and self._handed[0].origin not in origins:
+            size = sum(map(size_of_append, self._handed[0].appends))
+            if batches and size > room:
+                break
+            batch = self._handed.popleft()
+            origins.add(batch.origin)
+            batches.append(batch)
+            room -= size
+        return room
+
+    def _take_own(self, room: int, owner: Member | None, *, first: bool = True) -> list[Append]:
+        """This node's next appends that go the same way, as far as there is room for them.
+
+        What cannot be appended at all is answered at once.
+        """
+        appends: list[Append] = []
+        goes = owner is not None and _may_go(self._own[0])
+        while self._own:
+            append = self._own[0]
+            if isinstance(append, Trim) or goes != (owner is not None and _may_go(append)):
+                break
+            room -= size_of_append(append)
+            if room < 0 and not first:
+                break
+            self._own.popleft()
+            try:
+                self._check(append)
+            except StoreError as error:
+                append.error = error
+                self._parts.done(append)
+            else:
+                appends.append(append)
+                first = False
+        return appends
+
+    def _check(self, append: Append) -> None:
         check_not_removed(self._parts.journal.catalog, self._log)
         room = self._parts.server.room_bytes
-        if size_of_append(operation) > room:
+        if size_of_append(append) > room:
             raise too_large_error(room)
-        for key, _ in operation.records:
+        for key, _ in append.records:
             record_key(key)
 
-    # Appends ---------------------------------------------------------------------------------
-
-    async def _append(self, group: Sequence[Append]) -> None:
-        gate, server, view = self._parts.gate, self._parts.server, self.view
-        if not view.last.sequence:
-            await gate.patiently(lambda: server.make_stream(view.name))
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._parts.options.settle_seconds_max
-        if self._unapplied and any(operation.records for operation in group):
-            # The journal takes records in the order of their frames.
-            await gate.surely(self.redo)
-        while True:
-            frame = pack(group, await view.state(), self._parts.token())
-            if frame.records:
-                await self._announce_records()
-            try:
-                sequence = await gate.commit(
-                    server, view.name, encode(frame), after=view.last.sequence
-                )
-                break
-            except WrongLastSequenceError:
-                await self._read_again()
-                if frame.records or loop.time() > deadline:
-                    raise fenced_error("appended to this log") from None
-            except StoreError:
-                self._forget()
-                raise
-        if frame.records:
-            await gate.surely(lambda: self._put_records(frame.records, sequence))
-        self._appended(frame, sequence)
-        self._parts.tell(self._log, sequence)
+    # What is committed -----------------------------------------------------------------------
 
     def _appended(self, frame: LogFrame, sequence: int) -> None:
         state = self.view.appended(frame, sequence)
         blocks = [(self._log, block) for block in blocks_of(frame)]
         self._parts.tail.commit(blocks, {self._log: state})
+        self._appender.stamps.add(sequence, frame)
+        self._appender.stamps.trim()
+        self._written = True
         self._watches.tell(state.next_index)
-
-    async def _announce_records(self) -> None:
-        """Let the journal say that this log may hold records that are not in it."""
-        key = applied_key(self._log)
-        if self._parts.journal.catalog.row(key) is None:
-            change = (key, INDEX.pack(self.view.last.sequence))
-            await self._parts.journal.write([change])
-
-    async def _put_records(self, records: Sequence[Change], sequence: int) -> None:
-        changes = [*records, (applied_key(self._log), INDEX.pack(sequence))]
-        try:
-            await self._parts.journal.write(changes)
-        except StoreError as error:
-            # The frame stands: its records must follow, if not now then when it is opened next.
-            raise UnansweredError(error.text) from error
 
     def _forget(self) -> None:
         """More may be there than is known: it must be read before anything is added."""
         self._parts.tail.forget(self._log)
         self.view.forget()
-
-    async def _read_again(self) -> None:
-        self._forget()
-        await self._parts.gate.surely(self.view.state)
-        if self._parts.journal.catalog.row(applied_key(self._log)) is not None:
-            # What has come may be our own, late, without its records.
-            await self._parts.gate.surely(self.redo)
 
     # What other stores do --------------------------------------------------------------------
 
@@ -285,12 +303,30 @@ class Partition:
     def told(self, sequence: int) -> None:
         """Another store has written a message."""
         self._told = max(self._told, sequence)
+        if self._reached is not None:
+            self._reached = max(self._reached, sequence)
         self._begin_if_behind()
 
     def learn(self) -> None:
         """Other stores may have written anything: nothing was heard for a while."""
         self._stale = True
+        self._reached = None
         self._begin_if_behind()
+
+    async def look(self) -> None:
+        """Find what nobody has told of: now where somebody waits for it, else when it is read.
+
+        Raises:
+            StoreError: the cluster refuses to say where the log ends.
+            UnansweredError: no answer came.
+        """
+        if self.watched:
+            self.told(await self._parts.server.last_sequence(self.view.name) or 0)
+        elif self._written:
+            # What was written stands where this store has taken the log's end to be.
+            self._written = False
+        elif self._worker is None:
+            self._forget()
 
     def learn_start(self) -> None:
         """Another store may have trimmed the log, or removed its stream."""
@@ -324,7 +360,7 @@ class Partition:
         What fails is tried again when the next message is told of, or looked for.
         """
         stale, self._stale = self._stale, False
-        told, self._unapplied = self._told, True
+        told = self._told
         try:
             if not self.watched:
                 self._forget()
@@ -353,35 +389,7 @@ class Partition:
             self._appended(frame, sequence)
         return True
 
-    # Trims -----------------------------------------------------------------------------------
 
-    async def _trim(self, trim: Trim) -> None:
-        check_not_removed(self._parts.journal.catalog, self._log)
-        view, loop = self.view, asyncio.get_running_loop()
-        state = await view.state()
-
-        def block_at(index: int) -> Block:
-            return asyncio.run_coroutine_threadsafe(view.block_at(index), loop).result()
-
-        # It looks for blocks as it goes, so it must wait somewhere else than on the loop.
-        try:
-            cut = await asyncio.to_thread(cut_index, trim, state, block_at)
-            start = await view.start_at(cut) if cut > state.first_index else None
-        except PurgedError:
-            await self._parts.journal.catch_up()
-            raise fenced_error("trimmed this log") from None
-        trimmed = cut - state.first_index
-        if start is not None:
-            await self._parts.journal.write([(log_start_key(self._log), encode(start))])
-            # Another store may have trimmed more meanwhile.
-            self.learn_start()
-            state = await view.state()
-        trim.trimmed, trim.extent = trimmed, state.extent()
-        if view.start.sequence > self._purged:
-            await self._parts.server.purge(view.name, before=view.start.sequence)
-            self._purged = view.start.sequence
-
-
-def _fail(group: Sequence[Append | Trim], error: StoreError) -> None:
-    for operation in group:
-        operation.error = operation.error or error
+def _may_go(operation: Append | Trim) -> bool:
+    """Whether the log's owner may append it: what records put follows from what this node knows."""
+    return isinstance(operation, Append) and not operation.records

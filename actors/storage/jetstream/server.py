@@ -1,18 +1,12 @@
 """What the store asks of JetStream, and its answers in our terms: one connection on one loop."""
 
 import asyncio
-import logging
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
-from math import ceil
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
-import nats
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js import JetStreamContext
 from nats.js.api import (
     ConsumerConfig,
     DeliverPolicy,
@@ -21,34 +15,21 @@ from nats.js.api import (
     StorageType,
     StreamConfig,
 )
-from nats.js.errors import APIError, NoStreamResponseError, NotFoundError, ServiceUnavailableError
+from nats.js.errors import NotFoundError
 
-from rillnode.actors.storage.jetstream.failures import (
-    lost_error,
-    refused_error,
-    too_large_error,
-    unreachable_error,
+from rillnode.actors.storage.jetstream.connection import Connection, ExistsError
+from rillnode.actors.storage.jetstream.connection import UnansweredError as UnansweredError
+from rillnode.actors.storage.jetstream.connection import (
+    WrongLastSequenceError as WrongLastSequenceError,
 )
-from rillnode.actors.storage.jetstream.options import JetStreamOptions, tls_context
-
-logger = logging.getLogger("rillnode.actors.storage")
-
-WRONG_LAST_SEQUENCE: Final = 10071
-STREAM_EXISTS: Final = 10058
-"""With another configuration, such as a number of replicas that was given since."""
+from rillnode.actors.storage.jetstream.failures import lost_error
+from rillnode.actors.storage.jetstream.options import JetStreamOptions
+from rillnode.codecs.errors import StoreError
 
 _SCANNED_AHEAD: Final = 256
 """Messages that are taken from the server before they are asked for."""
 
-_PING_SECONDS: Final = 10
-"""A server that leaves two pings unanswered is lost."""
-
 _IDLE_CONSUMER_SECONDS: Final = 1.0
-
-_HEADERS_BYTES_MAX: Final = 4_096
-"""Room for the headers of a message, its frame and its token."""
-
-A = TypeVar("A")
 
 
 class Message(NamedTuple):
@@ -58,77 +39,13 @@ class Message(NamedTuple):
     data: bytes
 
 
-class WrongLastSequenceError(Exception):
-    """Nothing was stored: another writer's message stands where this one was to stand."""
-
-
-class _ExistsError(Exception):
-    """A stream of this name is there already."""
-
-
-class UnansweredError(Exception):
-    """It is not known whether the request was carried out."""
-
-
-class Server:
-    """A connection to a JetStream cluster. Once lost it stays lost until `connect`."""
+class Server(Connection):
+    """JetStream, as the store asks it."""
 
     def __init__(self, options: JetStreamOptions, on_lost: Callable[[], None]) -> None:
-        self._options = options
-        self._on_lost = on_lost
-        self._servers = deque(options.servers)
-        self._client = Client()
-        self._js = JetStreamContext(self._client)
-        self._connected = False
-        # Why the last attempt failed; the client itself says only that it did.
-        self._connect_error: Exception | None = None
-        self._asked: set[asyncio.Future[Any]] = set()
-
-    @property
-    def room_bytes(self) -> int:
-        """The most that one message takes of ours: the server's limit without headers."""
-        return self._client.max_payload - _HEADERS_BYTES_MAX
-
-    def name_of(self, part: str) -> str:
-        """The JetStream stream that holds a part of the store; its subject has the same name."""
-        return f"{self._options.prefix}-{part}"
-
-    def name_of_log(self, log: int) -> str:
-        """The same for one log."""
-        return self.name_of(f"{log:016x}")
-
-    async def connect(self) -> None:
-        """Connect to the first server that answers, unless the connection stands.
-
-        Raises:
-            StoreError: none does, or it has no JetStream for us.
-        """
-        if self._connected:
-            return
-        errors: list[str] = []
-        for _ in self._options.servers:
-            # The one that was lost comes last.
-            url = self._servers[0]
-            self._servers.rotate(-1)
-            self._connect_error = None
-            try:
-                await self._connect_to(url)
-                await self._js.account_info()
-            except (OSError, nats.errors.Error, TimeoutError, ValueError) as error:
-                reason = self._connect_error or error
-                errors.append(f"{url}: {str(reason) or type(reason).__name__}")
-                await self.close()
-            else:
-                return
-        raise unreachable_error("; ".join(errors))
-
-    async def close(self) -> None:
-        """Let the connection go; requests under way end with an error."""
-        self._end_requests()
-        try:
-            await asyncio.wait_for(self._client.close(), self._options.answer_seconds_max)
-        except (OSError, TimeoutError, nats.errors.Error) as error:
-            logger.debug("store_connection_not_closed", extra={"reason": str(error)})
+        super().__init__(options, on_lost)
+        # By stream, since when it has less than it confirmed, and when that was last seen.
+        self._doubts: dict[str, tuple[float, float]] = {}
 
     async def make_stream(self, name: str) -> None:
         """Create a stream of one subject, unless it is there.
@@ -147,7 +64,7 @@ class Server:
         )
         # What it takes beside a configuration has no type.
         added = self._js.add_stream(config)  # pyright: ignore[reportUnknownMemberType]
-        with suppress(_ExistsError):
+        with suppress(ExistsError):
             await self._answer(added)
 
     async def publish(self, name: str, data: bytes, *, after: int) -> int:
@@ -191,8 +108,21 @@ class Server:
             return None
         found = await self.get(name, sequence)
         if found is None:
-            raise lost_error(name)
+            raise self.less(name)
         return found
+
+    def less(self, name: str) -> StoreError | UnansweredError:
+        """What to raise where a stream has less than it confirmed: lost only if it stays so."""
+        now = asyncio.get_running_loop().time()
+        patience = self._options.doubt_seconds
+        since, last = self._doubts.get(name, (now, now))
+        if now - last > patience:
+            # What was missing then has come.
+            since = now
+        self._doubts[name] = (since, now)
+        if now - since < patience:
+            return UnansweredError(f"{name} has less than it confirmed, as after an election")
+        return lost_error(name)
 
     async def get(self, name: str, sequence: int, *, committed: bool = True) -> Message | None:
         """One message; None when it is not there.
@@ -279,109 +209,9 @@ class Server:
         with suppress(NotFoundError):
             await self._answer(self._js.delete_stream(name))
 
-    async def listen(self, subject: str, heard: Callable[[bytes], None]) -> None:
-        """Hear what other connections tell under a subject, as long as this one stands.
-
-        Raises:
-            UnansweredError: it does not stand any more.
-        """
-
-        async def take(message: Msg) -> None:
-            heard(message.data)
-
-        subscribing = self._client.subscribe(  # pyright: ignore[reportUnknownMemberType]
-            subject, cb=take
-        )
-        await self._answer(subscribing)
-
-    async def tell(self, subject: str, data: bytes) -> None:
-        """Tell all who listen; nobody knows whether it arrives.
-
-        Raises:
-            UnansweredError: the connection was lost.
-        """
-        await self._answer(self._client.publish(subject, data))
-
-    async def _connect_to(self, url: str) -> None:
-        options = self._options
-        # A client that was closed once stays closed.
-        self._client = client = Client()
-        self._js = JetStreamContext(client, timeout=options.answer_seconds_max)
-
-        async def lost() -> None:
-            if client is self._client:
-                self._lose()
-
-        arguments: dict[str, Any] = {}
-        if options.tls_ca or options.tls_cert:
-            arguments["tls"] = tls_context(options)
-        if options.credentials is not None:
-            arguments["user_credentials"] = str(options.credentials)
-        await client.connect(
-            url,
-            name="rillnode",
-            no_echo=True,
-            # Nothing may be sent later than it was meant to be: the store tries again by itself.
-            allow_reconnect=False,
-            max_reconnect_attempts=1,
-            reconnect_time_wait=0,
-            ping_interval=_PING_SECONDS,
-            connect_timeout=ceil(options.answer_seconds_max),
-            disconnected_cb=lost,
-            closed_cb=lost,
-            error_cb=self._log_error,
-            **arguments,
-        )
-        self._connected = True
-
-    async def _log_error(self, error: Exception) -> None:
-        if not self._connected:
-            self._connect_error = error
-        else:
-            logger.warning("store_connection_failed", extra={"reason": repr(error)})
-
-    def _lose(self) -> None:
-        if not self._connected:
-            return
-        self._end_requests()
-        self._on_lost()
-
-    def _end_requests(self) -> None:
-        self._connected = False
-        for request in self._asked:
-            request.cancel()
-
     async def _found(self, request: Coroutine[Any, Any, RawStreamMsg]) -> Message | None:
         try:
             found = await self._answer(request)
         except NotFoundError:
             return None
         return Message(found.seq or 0, found.data or b"")
-
-    async def _answer(self, request: Coroutine[Any, Any, A]) -> A:
-        """The answer to a request; NotFoundError passes."""
-        asked = asyncio.ensure_future(request)
-        self._asked.add(asked)
-        try:
-            return await asked
-        except asyncio.CancelledError:
-            asking = asyncio.current_task()
-            if asking is not None and asking.cancelling():
-                raise
-            raise UnansweredError("the connection was lost") from None
-        except NotFoundError:
-            raise
-        except (ServiceUnavailableError, NoStreamResponseError) as error:
-            raise UnansweredError(str(error)) from error
-        except APIError as error:
-            if error.err_code == STREAM_EXISTS:
-                raise _ExistsError from error
-            if error.err_code == WRONG_LAST_SEQUENCE:
-                raise WrongLastSequenceError from error
-            raise refused_error(error) from error
-        except nats.errors.MaxPayloadError as error:
-            raise too_large_error(self.room_bytes) from error
-        except (OSError, TimeoutError, nats.errors.Error) as error:
-            raise UnansweredError(str(error) or type(error).__name__) from error
-        finally:
-            self._asked.discard(asked)

@@ -25,12 +25,13 @@ from rillnode.actors.storage import (
     WriteOperation,
     written_bytes,
 )
+from rillnode.actors.storage.completion import closed_error
 from rillnode.actors.storage.jetstream.core import Core
 from rillnode.actors.storage.jetstream.frames import TOKEN_BYTES
+from rillnode.actors.storage.jetstream.membership import Member, owner_of
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.actors.storage.tail import TailCache
-from rillnode.actors.storage.watch import Watch
-from rillnode.actors.storage.writer import closed_error
+from rillnode.actors.storage.watch import Sharing, SharingNode, Watch, WatchRecords
 from rillnode.codecs.errors import StoreError
 
 _READS_MAX: Final = 10_000
@@ -53,11 +54,26 @@ class JetStreamLogStore:
         complete: Complete,
         on_health: OnHealth,
         entropy: Callable[[int], bytes] = os.urandom,
+        identity: str = "",
+        name: str = "",
     ) -> None:
+        """Make a store; nothing is opened.
+
+        Args:
+            options: where the servers are, and sizes.
+            complete: takes completed operations.
+            on_health: told when writes are taken or not.
+            entropy: makes random bytes.
+            identity: of the node whose store it is: it owns a part of the logs then. Without one,
+                as for tools, it writes to logs itself, and none is handed to it.
+            name: what people call that node.
+        """
         self._options = options
         self._complete = complete
         self._on_health = on_health
         self._entropy = entropy
+        self._identity = identity
+        self._name = name
         self._tail = TailCache(options.tail_bytes_max)
         self._core: Core | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -148,13 +164,33 @@ class JetStreamLogStore:
             self._call(core.read, operation)
         return False
 
-    def watch(self, operation: Watch) -> None:
-        """Complete the operation as soon as the log has grown so far."""
+    def watch(self, operation: Watch | WatchRecords) -> None:
+        """Complete the operation as soon as there is what it waits for."""
         core = self._core
         if core is None:
             self._refuse(operation, closed_error())
         else:
             self._call(core.watch, operation)
+
+    def sharing(self) -> Sharing | None:
+        """Who shares the logs now; None where no node has opened them."""
+        core = self._core
+        if core is None or core.members is None:
+            return None
+        # Replaced when it changes, so it can be read from here.
+        live, forwarding = core.members.live, core.forwarding
+
+        def owner(log: int) -> SharingNode:
+            found = owner_of(log, live)
+            return SharingNode(found.name, found.identity)
+
+        return Sharing(
+            nodes=[SharingNode(member.name, member.identity) for member in live],
+            owner_of=owner,
+            handed=forwarding.handed,
+            taken=forwarding.taken,
+            hand_overs=forwarding.hand_overs,
+        )
 
     def _dispatch(self, core: Core) -> None:
         self._woken = False
@@ -169,12 +205,15 @@ class JetStreamLogStore:
             self._loop.call_soon_threadsafe(function, argument)
 
     async def _start(self) -> tuple[Core, bool]:
+        writer = self._entropy(TOKEN_BYTES)
+        node = Member(self._identity, self._name, writer) if self._identity else None
         core = Core(
             self._options,
             self._tail,
             complete=self._complete,
             on_health=self._on_health,
-            writer=self._entropy(TOKEN_BYTES),
+            writer=writer,
+            node=node,
         )
         return core, await core.open()
 

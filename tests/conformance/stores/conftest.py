@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from nats_support import JetStreamDriver, NatsServer, needs_nats, running_nats
-from store_support import MemoryDriver, RocksDriver, StoreDriver
+from rillnode.actors.storage.jetstream.membership import Member, owner_of
+from store_support import LOG, MemoryDriver, RocksDriver, StoreDriver, wait_until
 
 _prefixes = (f"t{number}" for number in count())
 
@@ -19,7 +20,38 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
         yield server
 
 
-@pytest.fixture(params=["memory", "rocks", pytest.param("jetstream", marks=needs_nats)])
+@pytest.fixture
+def other_owner(nats: NatsServer) -> Iterator[JetStreamDriver]:
+    """A store of a node that owns the log of the tests, whoever else is there."""
+    members = [Member(f"{number:064x}", "", b"") for number in range(2)]
+    owner = owner_of(LOG, members).identity
+    driver = JetStreamDriver(nats.url, next(_prefixes), identity=owner)
+    yield driver
+    driver.store.close()
+
+
+def follower_of(owner: JetStreamDriver) -> JetStreamDriver:
+    """A store of another node on the same logs, which knows the owner."""
+    number = 1 - int(owner.identity)
+    url, prefix = owner.options.servers[0], owner.options.prefix
+    driver = JetStreamDriver(url, prefix, identity=f"{number:064x}")
+
+    def met() -> bool:
+        sharing = driver.store.sharing()
+        return sharing is not None and len(sharing.nodes) == 2
+
+    wait_until(met)
+    return driver
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "rocks",
+        pytest.param("jetstream", marks=needs_nats),
+        pytest.param("jetstream, another node is the owner", marks=needs_nats),
+    ]
+)
 def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreDriver]:
     """An open store of each kind in turn."""
     opened: StoreDriver
@@ -27,6 +59,8 @@ def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreDriv
         opened = MemoryDriver()
     elif request.param == "rocks":
         opened = RocksDriver(tmp_path / "store")
+    elif request.param != "jetstream":
+        opened = follower_of(request.getfixturevalue("other_owner"))
     else:
         opened = JetStreamDriver(request.getfixturevalue("nats").url, next(_prefixes))
     yield opened

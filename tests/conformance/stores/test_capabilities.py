@@ -4,8 +4,22 @@ import pytest
 
 from nats_support import JetStreamDriver
 from rillnode.actors.storage import Capability
+from rillnode.actors.storage.checkpoint import Checkpointing
+from rillnode.actors.storage.watch import SharedStore
 from rillnode.codecs.errors import StoreError
-from store_support import RocksDriver, StoreDriver, append
+from store_support import MemoryDriver, RocksDriver, StoreDriver, append
+
+
+def test_what_a_store_can_do_beyond_the_others_has_a_name(driver: StoreDriver) -> None:
+    capabilities = driver.store.capabilities
+    assert (Capability.CHECKPOINT in capabilities) == isinstance(driver.store, Checkpointing)
+    assert (Capability.SHARED in capabilities) == isinstance(driver.store, SharedStore)
+    expected: dict[type[StoreDriver], set[Capability]] = {
+        MemoryDriver: {Capability.POWER_CUT},
+        RocksDriver: {Capability.CHECKPOINT, Capability.POWER_CUT},
+        JetStreamDriver: {Capability.SHARED},
+    }
+    assert capabilities == expected[type(driver)]
 
 
 def test_a_store_that_is_not_shared_is_opened_once(driver: StoreDriver) -> None:

@@ -21,7 +21,7 @@ from rillnode.node.pipeline.process import SparkJob, last_words, session_members
 
 pytestmark = pytest.mark.spark
 
-START_SECONDS_MAX = 240.0
+START_SECONDS_MAX = 900.0
 
 
 @pytest.fixture

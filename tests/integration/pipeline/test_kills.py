@@ -31,7 +31,7 @@ from rillnode.node.pipeline.process import session_members
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-SECONDS_MAX = 300.0
+SECONDS_MAX = 900.0
 PARTITIONS = 2
 BLOCK = 200
 SEED = 20_261_121

@@ -1,62 +1,31 @@
 """Tables in an object store, their checkpoints on this machine."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
 from fake_sink import FakeSink
-from pypi_support import pypi_python
 from rillnode.node.pipeline.job_config import DerivedConfig, JobConfig, save_job_config
+from s3_support import SECRET, object_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-START_SECONDS_MAX = 60.0
 JOB_SECONDS_MAX = 600
-SECRET = "a-secret-that-nobody-prints"
 
 
 @pytest.fixture
 def store(tmp_path_factory: pytest.TempPathFactory) -> Generator[dict[str, str]]:
     """What the environment of a job says of a store with the bucket `lake`."""
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    server = pypi_python(version, "moto[server]==5.2.5").with_name("moto_server")
-    log = tmp_path_factory.mktemp("store") / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [server, "--host", "127.0.0.1", "--port", "0"], stdout=output, stderr=output
-        )
-    try:
-        url = listening_at(log)
-        urlopen(Request(f"{url}/lake", method="PUT"), timeout=START_SECONDS_MAX).close()
-        yield {
-            "AWS_ENDPOINT_URL": url,
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": "tests",
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-        }
-    finally:
-        process.kill()
-        process.wait()
-
-
-def listening_at(log: Path) -> str:
-    deadline = time.monotonic() + START_SECONDS_MAX
-    while not (found := re.search(r"Running on (http://127\.0\.0\.1:\d+)", log.read_text())):
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
-    return found[1]
+    with object_store(tmp_path_factory.mktemp("store")) as environment:
+        yield environment
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from actor_support import Boom, Echo, Probe, boom, run, tell
 from link_support import ManualClock
 from rillnode.actors.cell import EMPTY, GONE, Cell
 from rillnode.actors.dispatcher import PUMP_MESSAGES_MAX
+from rillnode.actors.kinds import TURN_BOUNDS
 from rillnode.actors.system import AsyncioSystemBase
 from rillnode.actors.worker import Worker
 
@@ -409,6 +410,9 @@ def test_stats_count_by_class() -> None:
         assert stats.failure_reasons == {"Boom": 2}
         assert stats.last_failure == "Boom: as told"
         assert stats.slowest_handler_seconds == pytest.approx(0.25)
+        # Turns: three first ones, the slow one, that of both others, and the exit.
+        assert stats.turns == [5, *(int(bound == 0.25) for bound in TURN_BOUNDS[1:]), 0]
+        assert stats.turn_seconds == pytest.approx(0.25)
         assert base.stats()["actor_support.Echo"].mailbox_depth == 1
 
     run(test)

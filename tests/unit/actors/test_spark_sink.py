@@ -49,13 +49,21 @@ class Job:
 class Sink:
     """A sink actor with its surroundings."""
 
-    def __init__(self, core: Core, *streams: str, hold_bytes_max: int = 1_000_000) -> None:
+    def __init__(
+        self,
+        core: Core,
+        *streams: str,
+        hold_bytes_max: int = 1_000_000,
+        external: bool = False,
+    ) -> None:
         self.core = core
         self.jobs: list[Job] = []
         self.keys = 0
         self.status = SinkStatus()
         ports = SinkPorts(self.launch, self.issue_key, core.access, core.holds, core.indexes)
-        settings = SinkSettings(name="bronze", streams=streams, hold_bytes_max=hold_bytes_max)
+        settings = SinkSettings(
+            name="bronze", streams=streams, hold_bytes_max=hold_bytes_max, external=external
+        )
         self.cell = core.system.spawn(
             partial(SparkSinkActor, core.context, settings, ports, self.status)
         )
@@ -89,6 +97,24 @@ def test_job_is_started_with_a_key_that_stands_for_the_sink() -> None:
         assert core.access.principal_of("noise:1") == "sink/bronze"
         assert core.access.verbs("sink/bronze", "s1") == {"pull"}
         assert not core.access.verbs("sink/bronze", "other")
+
+    with_core(test)
+
+
+def test_a_job_that_somebody_else_starts_is_answered_and_not_started() -> None:
+    async def test(core: Core) -> None:
+        await push(core.peer(), "s", b"a")
+        sink = Sink(core, "s", external=True)
+        await core.settle()
+        assert (sink.jobs, sink.status.state) == ([], "external")
+        assert core.access.principal_of("noise:1") == "sink/bronze"
+        (ends,) = await sink.job.ask(SINK, native.SinkEndsRequest(1))
+        assert [end.next_index for end in ends.ends] == [1]
+        admin = core.peer()
+        for run in (False, True):
+            (refused,) = await admin.ask(SINK, native.SinkControlRequest(2, run))
+            assert refused.code == "sink.external"
+        assert (sink.jobs, sink.status.state) == ([], "external")
 
     with_core(test)
 
@@ -386,7 +412,7 @@ def test_a_stream_made_anew_is_told_apart_and_held_from_its_beginning() -> None:
 
 
 def test_a_range_of_a_stream_that_was_removed_is_all_lost() -> None:
-    """Whether the sink knows of the removal or not, and whatever else has the name now."""
+    """Whatever else has the name now. Before the sink knows, the job is told where the log ends."""
 
     async def test(core: Core) -> None:
         friend = core.peer()
@@ -397,16 +423,21 @@ def test_a_range_of_a_stream_that_was_removed_is_all_lost() -> None:
         assert (await sink.job.ask(SINK, request))[0].blocks
         assert await friend.ask("stream", native.RemoveRequest(3, "s"))
         core.clock.advance(1.0)
-        lost = [native.BlocksResponse(2, 2, 2, [])]
-        assert await sink.job.ask(SINK, request) == lost
+        ended = [native.BlocksResponse(2, 0, 0, [])]
+        assert await sink.job.ask(SINK, request) == ended
         await push(friend, "s", b"c", b"d", b"e")
-        assert await sink.job.ask(SINK, request) == lost
+        assert await sink.job.ask(SINK, request) == ended
+        lost = [native.BlocksResponse(2, 2, 2, [])]
         now = (await sink.job.ask(SINK, native.SinkEndsRequest(4)))[0].ends[0]
         assert await sink.job.ask(SINK, request) == lost
         assert sink.job.origin.reserved_bytes == 0
         for created_at in (now.created_at, 0):
             request = native.SinkReadRequest(2, "s", 0, 1, 2, 65_536, created_at)
             assert (await sink.job.ask(SINK, request))[0].blocks
+        # Another node may have told of a later one.
+        request = native.SinkReadRequest(2, "s", 0, 1, 2, 65_536, now.created_at + 1)
+        (refused,) = await sink.job.ask(SINK, request)
+        assert (refused.code, refused.retryable) == ("stream.unknown", True)
 
     with_core(test)
 

@@ -1,5 +1,7 @@
 """The command line as a whole: help, usage errors, exit codes, the way to the node."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,8 +79,18 @@ def test_help_and_version_are_successes(capsys: pytest.CaptureFixture[str]) -> N
         (("strem", "ls"), "invalid choice: 'strem'; did you mean stream? choices: ", "rillnode"),
         (("stream",), "required: VERB", "rillnode stream"),
         (("stream", "push"), "required: NAME", "rillnode stream push"),
-        (("stream", "ls", "--no-such"), "unrecognized arguments: --no-such", "rillnode"),
-        (("stream", "ls", "--js"), "unrecognized arguments: --js", "rillnode"),
+        (("--no-such", "stream", "ls"), "unrecognized arguments: --no-such", "rillnode"),
+        (
+            ("stream", "ls", "--no-such"),
+            "unrecognized arguments: --no-such\n",
+            "rillnode stream ls",
+        ),
+        (("key", "show", "a", "b"), "unrecognized arguments: b", "rillnode key show"),
+        (
+            ("stream", "ls", "--jso"),
+            "unrecognized arguments: --jso; did you mean --json?",
+            "rillnode stream ls",
+        ),
         (("stream", "pull", "s", "--count", "0"), "from 1 on, not '0'", "rillnode stream pull"),
         (("stream", "pull", "s", "--from", "-1"), "--from", "rillnode stream pull"),
         (("stream", "tail", "s", "--from", "x"), "start, end or an index", "rillnode stream tail"),
@@ -253,3 +265,15 @@ def test_no_error_is_without_a_next_step() -> None:
 def test_a_node_cannot_write_to_the_screen_by_its_refusals(client: FakeClient) -> None:
     client.failure = RequestError("x.y", "a\x1b[2Jb")
     assert "a\\x1b[2Jb" in run("stream", "ls")[2]
+
+
+# How fast it starts -----------------------------------------------------------------------------
+
+
+def test_a_command_waits_for_no_import_that_it_does_not_need() -> None:
+    slow = "'aiohttp', 'Crypto', 'deltalake', 'pyspark', 'thespian', 'rillnode.node.runtime'"
+    code = f"import sys, rillnode.node.cli; print(sorted({{{slow}}} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"

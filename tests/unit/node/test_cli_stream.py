@@ -302,3 +302,21 @@ def test_status_is_one_document() -> None:
     assert "StreamActor" in people
     assert "rillnode.actors" not in people
     assert "7,000" in people
+
+
+def test_status_shows_who_shares_the_store(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [{"name": "edge-1", "identity": "aa"}, {"name": "edge-2", "identity": "bb"}]
+    sharing = {"nodes": nodes, "handed_appends": 4, "taken_appends": 5, "hand_overs": 6}
+
+    async def status() -> dict[str, Any]:
+        return {"store": {"writable": True, "sharing": sharing}}
+
+    monkeypatch.setattr(client, "status", status)
+    (document,) = lines(run("status")[1])
+    assert document["store"]["sharing"] == sharing
+    people = run("status", tty=True)[1]
+    assert "edge-2" in people
+    assert "store.hand_overs" in people
+    assert "sharing" not in people

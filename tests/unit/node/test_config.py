@@ -174,6 +174,7 @@ def test_tables_become_what_the_node_works_with() -> None:
         (NAME + SINK.replace('["*"]', "[]"), "config.value", "[0].streams: expected a list"),
         (NAME + SINK.replace("bronze", "../x"), "config.value", "'../x': expected 1 to 64 letters"),
         (NAME + SINK + "[noise]\nenabled = false\n", "config.conflict", ":7: noise.enabled: must"),
+        (NAME + SINK + 'master = "lokal"\n', "config.value", 'such as "local[2]"'),
         (NAME + SINK + 'driver_memory = "1 GB"\n', "config.value", 'a number and "m" or "g"'),
         (
             NAME + SINK + 'checkpoint_dir = "c"\n' + SINK.replace("bronze", "x")
@@ -335,7 +336,7 @@ def test_two_listeners_cannot_share_a_port(first: str, second: str, clash: bool)
     "who",
     [
         "*", "anonymous", "noise:*", f"noise:{HEX}", f"ockam:{HEX}", f"nextgraph:{HEX}",
-        "eth:0x" + "0a" * 20, "apikey:grafana",
+        "eth:0x" + "0a" * 20, "apikey:grafana", "streamr:*", "streamr:0xAb#17", "streamr:0xAb#*",
     ],
 )  # fmt: skip
 def test_principals_of_every_kind_are_known(who: str) -> None:

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import pytest
 
+from actor_support import Probe
+from link_support import ManualClock
 from rillnode.actors.router import Router
 from rillnode.actors.sink_job import SinkStatus
 from rillnode.actors.storage.memory import MemoryLogStore
@@ -75,7 +77,7 @@ def test_sinks_are_told_of_as_their_jobs_report(tmp_path: Path) -> None:
         "odd": {"batch": "many", "state": "running", "rows": None},
     }
     node = Node(Config(name="a", data_dir=tmp_path))
-    observed = node._observed  # pyright: ignore[reportPrivateUsage]
+    observed = node.observed
     statuses = observed.parts.sinks._statuses  # pyright: ignore[reportPrivateUsage]
     for name, report in reports.items():
         statuses[name] = SinkStatus(rows_behind=3, report=report)
@@ -96,6 +98,34 @@ def test_sinks_are_told_of_as_their_jobs_report(tmp_path: Path) -> None:
     for metric, values in expected.items():
         told = [line for line in lines if line.startswith(metric + "{")]
         assert told == [f'{metric}{{sink="{name}"}} {float(n)}' for name, n in values.items()]
+
+
+def test_turns_of_actors_are_a_histogram(tmp_path: Path) -> None:
+    clock = ManualClock()
+    node = Node(Config(name="a", data_dir=tmp_path))
+
+    def slow(*_: Any) -> None:
+        clock.now += 0.06
+
+    async def text() -> str:
+        system = AsyncioSystemBase(clock=clock)
+        store = MemoryLogStore(complete=lambda _: None, on_health=lambda _: None)
+        node.observed.begin(system, Router(system), store)
+        cell = system.spawn(Probe)
+        await system.drain()
+        system.post(cell, slow)
+        await system.drain()
+        return NodeMetrics(node.observed).text(None).decode()
+
+    told = dict(line.rsplit(" ", 1) for line in asyncio.run(text()).splitlines())
+
+    def value(part: str, labels: str = "") -> str:
+        return told[f'rillnode_actor_handle_seconds_{part}{{actor="actor_support.Probe"{labels}}}']
+
+    below = [value("bucket", f',le="{bound}"') for bound in (0.0001, 0.05, 0.1, 1.0, "+Inf")]
+    assert below == ["1.0", "1.0", "2.0", "2.0", "2.0"]
+    assert value("count") == "2.0"
+    assert float(value("sum")) == pytest.approx(0.06)
 
 
 def test_panels_do_not_overlap() -> None:

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from link_support import ManualClock, until
+from rillnode.codecs.errors import TransportError
 from rillnode.transports.http_connections import HttpConnection, HttpConnections
 from rillnode.transports.links import HTTP_LIMITS, LinkLimits
 from rillnode.transports.web_server import WebServer, listen_web
@@ -56,6 +57,9 @@ class Socket(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self.unread
+
+    def is_closing(self) -> bool:
+        return not self.open
 
     def abort(self) -> None:
         if self.open:
@@ -169,16 +173,113 @@ def test_one_address_does_not_take_the_place_of_others() -> None:
     assert bench.connect().open
 
 
+class Upgrade:
+    """The link that a connection has become."""
+
+    def __init__(self, socket: Socket) -> None:
+        self.socket = socket
+        self.ended: list[str] = []
+
+    def crowded_out(self, error: TransportError) -> None:
+        self.ended.append(error.code)
+        self.socket.open = False
+
+
 def test_a_link_is_bounded_as_a_link() -> None:
     bench = Bench(replace(HTTP_LIMITS, connections_max=1))
     link = bench.connect()
-    link.connection.upgraded()
+    link.connection.data_received(HEAD)
+    link.connection.upgraded(Upgrade(link))
     link.unread = 1
     assert bench.connect().open
     bench.clock.advance(1_000.0)
     assert link.open
     link.abort()
-    assert bench.handlers[0].calls == ["made", "lost"]
+    assert bench.handlers[0].calls == ["made", HEAD, "lost"]
+
+
+# Unfinished requests and messages ------------------------------------------------------------
+
+CROWDED = replace(HTTP_LIMITS, unfinished_bytes_max=300)
+FRAME = b"\x82\xfe\x01\x00mask"
+"""The head of a message of 256 bytes."""
+
+
+def test_bodies_that_never_end_are_bounded_in_all_the_first_begun_goes() -> None:
+    bench = Bench(CROWDED)
+    first, second, third = (bench.connect() for _ in range(3))
+    first.connection.data_received(HEAD + b"x" * 50)
+    second.connection.data_received(HEAD)  # an answer that takes long, and nothing to hold
+    third.connection.data_received(HEAD + b"x" * 100)
+    first.connection.data_received(b"x" * 150)
+    assert [one.open for one in (first, second, third)] == [True] * 3
+    third.connection.data_received(b"x")
+    assert [one.open for one in (first, second, third)] == [False, True, True]
+    third.connection.data_received(b"x" * 199)
+    assert third.open
+    third.connection.data_received(b"x")
+    assert not third.open
+    assert bench.connections.counters == {"link.unfinished_crowd": 2}
+    assert bench.handlers[2].calls[-1] == "lost"  # the last byte was not handed on
+
+
+def test_what_was_answered_holds_nothing() -> None:
+    bench = Bench(CROWDED)
+    first, second = bench.connect(), bench.connect()
+    for whole in (True, True, False):
+        first.connection.data_received(HEAD[:7])
+        first.connection.data_received(HEAD[7:] + b"x" * 200)
+        first.connection.asked()
+        first.connection.answered(whole=whole)
+    first.connection.data_received(HEAD + b"x" * 1_000)  # all of it is thrown away
+    second.connection.data_received(HEAD + b"x" * 300)
+    assert first.open
+    assert second.open
+
+
+def test_a_body_counts_though_its_head_came_with_another_request() -> None:
+    bench = Bench(CROWDED)
+    socket = bench.connect()
+    socket.connection.data_received(HEAD + HEAD)
+    for _ in range(2):
+        socket.connection.asked()
+        socket.connection.answered(whole=True)
+    assert socket.open
+    socket.connection.asked()
+    socket.connection.data_received(b"x" * 300)
+    assert not socket.open
+
+
+def test_messages_and_bodies_are_counted_together() -> None:
+    bench = Bench(CROWDED)
+    link, other = bench.connect(), bench.connect()
+    upgrade = Upgrade(link)
+    link.connection.data_received(HEAD)
+    link.connection.asked()
+    link.connection.upgraded(upgrade)
+    link.connection.answered(whole=True)  # of no meaning for a link
+    for _ in range(3):
+        link.connection.data_received(FRAME + bytes(256) + FRAME)
+        link.connection.data_received(bytes(256))
+    link.connection.data_received(FRAME + bytes(92))
+    other.connection.data_received(HEAD + bytes(200))
+    assert not upgrade.ended
+    other.connection.data_received(b"x")
+    assert upgrade.ended == ["link.unfinished_crowd"]
+    handed_on = len(bench.handlers[0].calls)
+    link.connection.data_received(bytes(100))
+    assert len(bench.handlers[0].calls) == handed_on
+    assert other.open
+    assert not bench.connections.counters  # the link counts its own end
+
+
+@pytest.mark.parametrize("early", [b"", HEAD[:-1], HEAD + b"\x82", HEAD + FRAME + bytes(256)])
+def test_frames_before_the_answer_are_refused(early: bytes) -> None:
+    socket = Bench().connect()
+    socket.connection.data_received(early)
+    with pytest.raises(TransportError, match="before the upgrade") as caught:
+        socket.connection.upgraded(Upgrade(socket))
+    assert caught.value.code == "link.early"
 
 
 # On real sockets ------------------------------------------------------------------------------
@@ -186,11 +287,13 @@ def test_a_link_is_bounded_as_a_link() -> None:
 
 def run(limits: LinkLimits, test: Callable[[WebServer], Awaitable[None]]) -> None:
     async def main() -> None:
-        async def answer(_: web.Request) -> web.Response:
+        async def answer(request: web.Request) -> web.Response:
+            if request.method == "POST":
+                await request.read()
             return web.Response(text="here")
 
         app = web.Application()
-        app.router.add_get("/{path:.*}", answer)
+        app.router.add_route("*", "/{path:.*}", answer)
         server = await listen_web(app, "127.0.0.1", 0, limits=limits)
         try:
             async with asyncio.timeout(SECONDS):
@@ -235,6 +338,44 @@ def test_a_good_client_is_answered_among_silent_and_slow_ones() -> None:
             writer.close()
 
     run(replace(HTTP_LIMITS, connections_max=8), test)
+
+
+def test_bodies_that_never_end_cost_bounded_memory_and_whole_ones_are_taken() -> None:
+    post = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 900000\r\n\r\n"
+
+    async def test(server: WebServer) -> None:
+        crowd = [await connect(server) for _ in range(10)]
+        for _, writer in crowd:
+            writer.write(post + bytes(200_000))
+        await until(lambda: server.counters["link.unfinished_crowd"] >= 5, seconds=SECONDS)
+        reader, writer = await connect(server)
+        for _ in range(5):  # one after the other, over one connection
+            writer.write(post + bytes(900_000))
+            await reader.readuntil(b"here")
+        await until(lambda: server.connection_count < 3, seconds=SECONDS)
+        assert server.counters == {"link.unfinished_crowd": 9}
+        for _, one in [*crowd, (reader, writer)]:
+            one.close()
+
+    run(replace(HTTP_LIMITS, unfinished_bytes_max=1_100_000), test)
+
+
+def test_what_is_thrown_away_of_a_request_counts_for_nothing() -> None:
+    async def test(server: WebServer) -> None:
+        begun, one = await connect(server)
+        one.write(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n\r\nfirst")
+        reader, writer = await connect(server)
+        writer.write(b"PUT / HTTP/1.1\r\nHost: here\r\nContent-Length: 1000000\r\n\r\n")
+        answer = await reader.readuntil(b"here")
+        assert b"Connection: close" in answer
+        writer.write(HEAD + bytes(500_000))
+        one.write(b" last")
+        assert b"200 OK" in await begun.readuntil(b"here")
+        assert not server.counters
+        one.close()
+        writer.close()
+
+    run(replace(HTTP_LIMITS, unfinished_bytes_max=1_000), test)
 
 
 def test_silent_slow_and_idle_connections_end() -> None:

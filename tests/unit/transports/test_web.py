@@ -209,6 +209,62 @@ def test_a_peer_that_reads_on_drains_its_link() -> None:
     run(test)
 
 
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def begin_message(served: Served, size: int, early: bytes = b"") -> Streams:
+    """Upgrade a connection and send a part of a message that is longer."""
+    reader, writer = await asyncio.open_connection(served.server.host, served.server.port)
+    writer.write(
+        b"GET / HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n" + early
+    )
+    assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"\x82\xff" + (999_999).to_bytes(8) + b"mask" + bytes(size))
+    return reader, writer
+
+
+async def closed_with(streams: Streams) -> int:
+    """The code of the frame that closes a link, after which nothing comes."""
+    frame = await streams[0].read()
+    streams[1].close()
+    assert frame[0] == 0x88
+    assert len(frame) == 2 + frame[1]
+    return int.from_bytes(frame[2:4])
+
+
+def test_messages_that_never_end_are_bounded_in_all() -> None:
+    async def test(served: Served) -> None:
+        crowd = [await begin_message(served, 200_000) for _ in range(20)]
+        codes = [await closed_with(streams) for streams in crowd[:10]]
+        assert codes == [1013] * 10
+        good = await served.connect()
+        for _ in range(5):
+            await good.send_bytes(bytes(900_000))
+            await until(lambda: served.links[-1].messages, seconds=SECONDS)
+            served.links[-1].messages.clear()
+        ended = served.server.counters["link.unfinished_crowd"]
+        assert 15 <= ended <= 20
+        await until(lambda: served.server.link_count == 21 - ended, seconds=SECONDS)
+        closed = [link.reason for link in served.links if link.reason]
+        assert closed == ["too much is unfinished on all links [link.unfinished_crowd]"] * ended
+        for _, writer in crowd:
+            writer.close()
+
+    run(test, replace(LIMITS, unfinished_bytes_max=2_000_000), text=False)
+
+
+def test_frames_before_the_answer_close_the_link() -> None:
+    async def test(served: Served) -> None:
+        streams = await begin_message(served, 0, early=b"\x82\x80mask")
+        assert await closed_with(streams) == 1002
+        await until(lambda: not served.server.link_count, seconds=SECONDS)
+        assert served.server.counters == {"link.early": 1}
+        assert served.links[0].calls == []
+
+    run(test, text=False)
+
+
 def has(recorder: Recorder, count: int) -> bool:
     return len(recorder.messages) == count
 

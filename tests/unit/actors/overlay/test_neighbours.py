@@ -13,10 +13,12 @@ from rillnode.actors.peers.connection import PeerContext
 from rillnode.actors.storage import Read, ReadOperation
 from rillnode.codecs import native
 from rillnode.codecs.keys import Identity
+from rillnode.codecs.limits import OVERLAY_RESENDS_MAX
 from rillnode.codecs.ockam.stream import CreateRequest, PushRequest
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
     ControlMessage,
+    ErrorResponse,
     ResendFromRequest,
     ResendRangeRequest,
     ResendResponseNoResend,
@@ -109,6 +111,18 @@ def test_a_neighbour_hears_what_local_clients_push_and_nothing_after_it_left() -
         leave = UnsubscribeRequest(stream_id="s", partition=0, request_id="r")
         assert isinstance((await node.say(leave))[0], UnsubscribeResponse)
         await client.ask("ST_S_0_s", PushRequest(2, b"again"))
+        assert await node.heard() == []
+        check_no_failures(core)
+
+    with_core(test)
+
+
+def test_a_node_that_is_not_wanted_any_more_when_it_answers_is_no_neighbour() -> None:
+    async def test(core: Core) -> None:
+        node, client = await started(core)
+        late = SubscribeResponse(stream_id="s", partition=0, request_id="r")
+        assert isinstance((await node.say(late))[0], UnsubscribeRequest)
+        await client.ask("ST_S_0_s", PushRequest(1, b"hello"))
         assert await node.heard() == []
         check_no_failures(core)
 
@@ -213,6 +227,27 @@ def test_a_log_of_others_messages_is_not_read_through_for_own_ones(
         assert max(one.until for one in reads if one.entries_max > 1) == 1_251
         assert [one for one in reads if one.until <= 1_250] == []
         check_no_failures(core)
+
+    with_core(test)
+
+
+def test_answers_that_fail_are_told_of_and_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    async def test(core: Core) -> None:
+        node, client = await started(core)
+        await client.ask("ST_S_0_s", PushRequest(1, b"1"))
+        request = ResendFromRequest(
+            stream_id="s", partition=0, from_ref=MessageRef(0, 0), request_id="q"
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(resending.ResendingActor, "_found", failing)
+            for _ in range(OVERLAY_RESENDS_MAX + 1):
+                (answer,) = await node.say(request)
+                assert isinstance(answer, ErrorResponse)
+                assert answer.error_message == "The log cannot be read now"
+        assert len(await resent_since(node, 0)) == 1
 
     with_core(test)
 

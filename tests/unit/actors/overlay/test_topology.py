@@ -105,7 +105,31 @@ def test_who_leaves_is_replaced_when_its_neighbours_say_so() -> None:
     assert sum(len(topology.neighbours(node)) for node in topology.nodes) >= 39 * 4 - 2
 
 
-actions = st.lists(st.tuples(st.sampled_from(("join", "leave", "say")), st.integers(0, 25)))
+@pytest.mark.parametrize("degree", [2, 3, 4])
+def test_pieces_that_nodes_tell_of_are_joined(degree: int) -> None:
+    topology = Topology(degree, Random(1))
+    circles = ("abc", "defg", "hijkl")
+    for circle in circles:
+        for at, node in enumerate(circle):
+            topology.update(node, (circle[at - 1], circle[(at + 1) % len(circle)]))
+    topology.form("a")
+    check(topology, degree)
+    assert pieces(topology) == 1
+
+
+def test_nodes_that_join_one_after_the_other_become_one_piece() -> None:
+    for seed in range(60):
+        topology = Topology(2, Random(seed))
+        names = [f"n{number}" for number in range(9)]
+        for name in names:
+            topology.update(name, ())
+        for name in names:
+            topology.form(name)
+        check(topology, 2)
+        assert pieces(topology) == 1
+
+
+actions = st.lists(st.tuples(st.sampled_from(("join", "leave", "say", "hear")), st.integers(0, 25)))
 
 
 @given(actions, st.integers(2, 6), st.integers(0, 100))
@@ -123,6 +147,8 @@ def test_it_stays_regular_and_in_one_piece_whatever_happens(
                 some = [f"n{chance.randrange(30)}" for _ in range(chance.randrange(2 * degree))]
                 topology.update(node, some)
                 topology.form(node)
+            case "hear":
+                topology.update(node, [f"n{chance.randrange(30)}" for _ in range(2)])
             case _:
                 topology.update(node, topology.neighbours(node))
                 topology.form(node)
@@ -131,3 +157,17 @@ def test_it_stays_regular_and_in_one_piece_whatever_happens(
         topology.form(node)
     check(topology, degree)
     assert pieces(topology) == min(1, len(topology))
+
+
+@pytest.mark.parametrize(("degree", "count"), [(2, 9), (3, 10), (4, 7), (4, 10), (4, 61), (5, 40)])
+def test_nodes_that_join_together_become_one_regular_graph(degree: int, count: int) -> None:
+    for seed in range(60):
+        topology = Topology(degree, Random(seed))
+        names = [f"n{number}" for number in range(count)]
+        for name in names:
+            topology.update(name, ())
+        changed = topology.form(*names)
+        assert set(changed) == set(names)
+        assert all(len(topology.neighbours(name)) == degree for name in names)
+        check(topology, degree)
+        assert pieces(topology) == 1

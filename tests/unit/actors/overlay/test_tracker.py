@@ -2,12 +2,13 @@
 
 from core_support import Core, with_core
 from rillnode.actors.overlay.dialect import Dialect, decode
+from rillnode.actors.overlay.tracker import GATHERED_SECONDS_MAX, QUIET_SECONDS
 from rillnode.codecs.streamr.network import (
     FindStorageNodes,
     Form,
     StorageNodes,
 )
-from tracker_support import TrackedNode, spawn_tracker
+from tracker_support import TrackedNode, gathered, spawn_tracker
 
 
 def test_nodes_of_a_stream_are_linked_and_numbered_instructions_say_so() -> None:
@@ -67,7 +68,7 @@ def test_streams_that_a_node_may_do_nothing_with_are_not_there_for_it() -> None:
         assert stranger.neighbours == []
         find = FindStorageNodes(stream_id="s", stream_partition=0)
         stranger.send(Dialect(str(stranger.address)).encode(find))
-        await core.settle()
+        await gathered(core)
         assert stranger.peer.answers == []
 
     with_core(test)
@@ -88,7 +89,7 @@ def test_storage_nodes_are_in_every_overlay_and_are_found() -> None:
         find = FindStorageNodes(stream_id="s", stream_partition=3)
         node.peer.answers.clear()
         node.send(Dialect(str(node.address)).encode(find, "r1"))
-        await core.settle()
+        await gathered(core)
         (answer,) = [decode(one.payload) for one in node.peer.answers]
         assert isinstance(answer.message, StorageNodes)
         assert answer.message.node_addresses == (str(keeper.address), str(late.address))
@@ -105,7 +106,7 @@ def test_who_leaves_a_stream_or_loses_its_link_is_nobodys_neighbour_any_more() -
         await nodes[0].say("other::0")
         for cell in tuple(nodes[1].peer.origin.attached):  # as a connection does at its end
             core.system.exit(cell)
-        await core.settle()
+        await gathered(core)
         late = TrackedNode(core, 9)
         await late.say("s::0")
         assert late.neighbours == [nodes[2].identity]
@@ -133,7 +134,7 @@ def test_the_answer_has_the_form_of_the_question() -> None:
         await node.say("s::0")
         find = FindStorageNodes(stream_id="s", stream_partition=0)
         node.send(Dialect(form=Form.ARRAY).encode(find, "r7"))
-        await core.settle()
+        await gathered(core)
         text = node.peer.answers[-1].payload.decode()
         assert text == f'[1,4,"r7","s",0,["{node.address}"]]'
 
@@ -151,5 +152,41 @@ def test_nonsense_is_counted_and_harms_nobody() -> None:
         other = TrackedNode(core, 2)
         await other.say("s::0")
         assert other.neighbours == [node.identity]
+
+    with_core(test)
+
+
+def test_nodes_that_join_together_are_told_once() -> None:
+    async def test(core: Core) -> None:
+        spawn_tracker(core)
+        nodes = [TrackedNode(core, number) for number in range(1, 21)]
+        for node in nodes:
+            node.send_status("s::0")
+        await core.settle()
+        assert all(not node.peer.answers for node in nodes)
+        await gathered(core)
+        for node in nodes:
+            (told,) = node.hear()
+            assert len(told.node_addresses) == 4
+
+    with_core(test)
+
+
+def test_gathering_ends_although_nodes_keep_joining() -> None:
+    async def test(core: Core) -> None:
+        spawn_tracker(core)
+        first = TrackedNode(core, 1)
+        first.send_status("s::0")
+        waited = 0.0
+        for number in range(2, 40):
+            await core.settle()
+            if first.hear():
+                break
+            TrackedNode(core, number).send_status("s::0")
+            await core.settle()
+            core.clock.advance(QUIET_SECONDS / 2)
+            waited += QUIET_SECONDS / 2
+        assert GATHERED_SECONDS_MAX / 2 < waited <= GATHERED_SECONDS_MAX + QUIET_SECONDS
+        assert first.neighbours
 
     with_core(test)

@@ -4,7 +4,7 @@ from itertools import count
 
 from core_support import Core, Peer, with_core
 from link_support import Recorder
-from rillnode.actors.access import NODE_PRINCIPAL, Grant
+from rillnode.actors.access import NODE_PRINCIPAL, Grant, Verb
 from rillnode.actors.overlay.dialect import Dialect, decode
 from rillnode.actors.overlay.tracker import ADDRESS, TrackerActor
 from rillnode.codecs.links import LinkInfo
@@ -17,7 +17,7 @@ from rillnode.codecs.streamr.network import (
     StreamStatus,
 )
 from rillnode.codecs.streamr.node_address import NodeAddress, ReleasedPeer
-from tracker_support import TrackedNode, spawn_tracker
+from tracker_support import TrackedNode, gathered, spawn_tracker
 
 _NUMBERS = count(1)
 
@@ -55,7 +55,7 @@ class ReleasedNode:
         said = StreamStatus(inbound_nodes=neighbours, outbound_nodes=(), counter=counter)
         message = StatusMessage(status=Status(streams={"s::0": said}, started="now"))
         self.peer.send(ADDRESS, Dialect().encode(message))
-        await self.core.settle()
+        await gathered(self.core)
 
     def heard(self) -> list[str]:
         """Whom the newest instruction names."""
@@ -92,6 +92,20 @@ def test_the_node_that_comes_dials_and_the_others_are_not_told() -> None:
     with_core(test)
 
 
+def test_a_grant_can_name_a_released_node_by_the_id_that_it_says() -> None:
+    async def test(core: Core) -> None:
+        for who, streams in (("streamr:a", "*"), ("streamr:b", "s"), ("noise:c", "*")):
+            may = frozenset[Verb](("push", "subscribe"))
+            core.access.add(Grant(who=who, streams=streams, may=may))
+        spawn_tracker(core)
+        a, b, c = (ReleasedNode(core, name, "22") for name in "abc")
+        for node in (a, c, b):
+            await node.say()
+        assert [node.heard() for node in (a, b, c)] == [[], [a.url], []]
+
+    with_core(test)
+
+
 def test_nodes_that_do_not_understand_each_other_are_not_linked() -> None:
     async def test(core: Core) -> None:
         grant(core)
@@ -115,7 +129,7 @@ def test_the_trackers_own_node_stands_between_all_kinds() -> None:
         nodes = [ReleasedNode(core, f"n{one}", one) for one in ("13", "19", "22")]
         told: set[str] = set()
         bridge.send(_status(bridge))
-        await core.settle()
+        await gathered(core)
         for node in nodes:
             await node.say()
         await own.say("s::0")
@@ -201,7 +215,7 @@ def test_storage_nodes_are_told_to_those_who_understand_them() -> None:
             asker = ReleasedNode(core, "a" + generation, generation)
             request = FindStorageNodes(stream_id="s", stream_partition=0)
             asker.peer.send(ADDRESS, Dialect().encode(request))
-            await core.settle()
+            await gathered(core)
             (answer,) = (decode(one.payload).message for one in asker.peer.answers)
             assert isinstance(answer, StorageNodes)
             assert answer.node_addresses == expected

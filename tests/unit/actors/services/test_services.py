@@ -6,7 +6,8 @@ import pytest
 
 from core_support import Core
 from hub_support import HubPeer, slow, with_hub
-from rillnode.actors.services.catalog import SERVICE_NAMES, addresses_of
+from rillnode.actors.services.catalog import addresses_of
+from rillnode.actors.services.names import SERVICE_NAMES
 from rillnode.codecs.limits import (
     ALIAS_KEPT_SECONDS,
     ALIASES_PER_LINK_MAX,

@@ -36,6 +36,16 @@ def test_noise_is_left_out_wherever_it_stands() -> None:
     assert b"".join(without_noise(text.splitlines(keepends=True))) == b"a\nb\n" + OTHERS
 
 
+def test_noise_of_workers_that_end_among_each_others_lines_is_left_out() -> None:
+    head, *frames, last = WORKERS_END.splitlines(keepends=True)
+    body = b"".join(frames)
+    for mixed in (head + head + body + last + body + last, head + body + head + last + body + last):
+        text = b"a\n" + mixed + b"b\n"
+        assert b"".join(without_noise(text.splitlines(keepends=True))) == b"a\nb\n"
+        other = b"a\n" + mixed[: -len(last)] + b"ValueError: no\n"
+        assert b"".join(without_noise(other.splitlines(keepends=True))) == other
+
+
 def test_children_are_filtered_and_the_last_word_is_not_lost(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -1,14 +1,16 @@
 import os
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from pipeline_samples import Query, rows
 from rillnode.node.pipeline import maintenance
-from rillnode.node.pipeline.files import locked
 from rillnode.node.pipeline.maintenance import LiveFile, Maintenance, live_files, plan_merges
+from rillnode.node.pipeline.parquet import TableFile, write_files
 
 
 def sizes(*values: int) -> list[LiveFile]:
@@ -88,11 +90,55 @@ def test_a_file_that_another_job_has_merged_is_left_alone(tmp_path: Path) -> Non
     for batch in range(4):
         query.run(batch, rows(batch * 10, 10))
     table = DeltaTable(query.table)
-    work = begun_with_the_table(query, commits=1)
-    assert plan_merges(live_files(table))
-    with locked(query.table / "_maintenance.lock", seconds=0):
-        assert work.step(table) is None  # it has its plan now, but is not alone
+    files = live_files(table)
     finish_round(query, commits=1)
+    work = Maintenance(str(query.table), 1)
+    assert work.merge(table, files) == "nothing is left to merge of 4 files"
     assert query.indexes() == list(range(40))
-    assert work.step(table) == "nothing is left to merge of 4 files"
+
+
+def test_of_two_merges_of_the_same_files_one_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have read the table before either has changed it."""
+    query = Query(tmp_path)
+    for batch in range(4):
+        query.run(batch, rows(batch * 10, 10))
+    table = DeltaTable(query.table)
+    beside(monkeypatch, lambda: finish_round(query, commits=1))
+    work = Maintenance(str(query.table), 1)
+    assert work.merge(table, live_files(table)) == "nothing is left to merge of 4 files"
     assert query.indexes() == list(range(40))
+    assert len(list(query.table.glob("*.parquet"))) == 5, "what was not added is removed"
+
+
+def test_merges_of_other_files_and_new_rows_stop_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(tmp_path)
+    for batch in range(4):
+        query.run(batch, rows(batch * 10, 10))
+    table = DeltaTable(query.table)
+    first, last = live_files(table)[:2], live_files(table)[2:]
+    other = Maintenance(str(query.table), 1)
+
+    def meanwhile() -> None:
+        assert other.merge(DeltaTable(query.table), last).startswith("merged 2 files")
+        query.run(4, rows(40, 10))
+
+    beside(monkeypatch, meanwhile)
+    work = Maintenance(str(query.table), 1)
+    assert work.merge(table, first) == "merged 2 files of the table into 1"
+    assert query.indexes() == list(range(50))
+    assert len(live_files(DeltaTable(query.table))) == 3
+
+
+def beside(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
+    """Do something while the next merge writes its file."""
+
+    def write(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[TableFile]:
+        monkeypatch.setattr(maintenance, "write_files", write_files)
+        meanwhile()
+        yield from write_files(table, batches)
+
+    monkeypatch.setattr(maintenance, "write_files", write)

@@ -9,6 +9,7 @@ from rillnode.node.pipeline.offsets import (
     TASK_ROWS_MIN,
     Range,
     check_ends,
+    check_streams,
     data_loss,
     limit_positions,
     parse_bound,
@@ -64,6 +65,15 @@ def test_offsets_mean_what_they_mean_for_kafka() -> None:
 def test_an_offset_of_an_unknown_partition_is_refused() -> None:
     with pytest.raises(ConfigError, match="'a' partition 7"):
         resolve_bound(parse_bound('{"a": {"7": 0}}', "startingOffsets"), ENDS, "startingOffsets")
+
+
+def test_a_named_stream_that_is_not_there_is_refused() -> None:
+    ends = {("a", 0): (0, 5), ("a[1", 0): (0, 0)}
+    check_streams(["a", "b*", "?", "[bc]", "a[1"], ends)
+    check_streams([], {})
+    with pytest.raises(RequestError, match="no stream 'b', or") as caught:
+        check_streams(["a", "b"], ends)
+    assert caught.value.code == "stream.unknown"
 
 
 def test_a_limit_is_shared_in_proportion() -> None:

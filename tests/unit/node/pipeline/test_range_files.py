@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_samples import make_block
@@ -126,6 +126,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
     assert client(tmp_path).ends() == {KEY: (0, 2)}
 
 
+@settings(deadline=None)  # each example writes a file and syncs it
 @given(st.integers(0, 400), st.integers(0, 255))
 def test_damage_is_noticed(offset: int, value: int) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -1,9 +1,12 @@
+import time
+from dataclasses import replace
+
 import pytest
 
 from fake_sink import FakeSink
 from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
 from rillnode.node.pipeline import ranges
-from rillnode.node.pipeline.ranges import RangeClient, ask
+from rillnode.node.pipeline.ranges import ClientOptions, RangeClient, ask
 
 
 def test_a_connection_is_made_once_and_kept() -> None:
@@ -50,3 +53,51 @@ def test_a_node_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
     sink.close()
     with pytest.raises(TransportError, match="not reachable"):
         ask(options, lambda client: client.ends())
+
+
+def both(*sinks: FakeSink) -> ClientOptions:
+    """How to reach several sinks that stand for nodes with the same streams."""
+    options = [sink.serve() for sink in sinks]
+    return replace(options[0], url=",".join(one.url for one in options))
+
+
+def test_tasks_begin_at_all_nodes_in_turn() -> None:
+    options = ClientOptions(url="noise://a:1, noise://b:2", node_identity="x", key_file="k")
+    assert [node.url for node in options.nodes] == ["noise://a:1", "noise://b:2"]
+    firsts = [options.beginning_at(number).nodes[0].url for number in range(3)]
+    assert firsts == ["noise://a:1", "noise://b:2", "noise://a:1"]
+    files = ClientOptions(url="file:///a,b", node_identity="", key_file="", sink="s")
+    assert files.beginning_at(1).nodes == (files,)
+
+
+def test_another_node_answers_in_the_place_of_one_that_is_lost() -> None:
+    a, b = FakeSink(), FakeSink()
+    b.append("s", [b"x", b"y"])
+    options = both(a, b)
+    a.close()
+    started = time.monotonic()
+    for _ in range(3):
+        assert ask(options, lambda client: client.ends()) == {("s", 0): (0, 2)}
+    assert time.monotonic() - started < ranges.RETRY_SECONDS / 4
+    b.close()
+
+
+def test_what_may_succeed_later_is_asked_of_the_next_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    a, b = FakeSink(), FakeSink()
+    options = both(a, b)
+    asked: list[RangeClient] = []
+
+    def question(client: RangeClient) -> str:
+        asked.append(client)
+        if len(asked) < 4:
+            raise RequestError("client.behind", "not yet", retryable=True)
+        return "answer"
+
+    assert ask(options, question) == "answer"
+    assert asked[0] is not asked[1]
+    assert asked[0] is asked[2]
+    assert len(waits) == 1
+    a.close()
+    b.close()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rillnode.node.simulation.clock import EPOCH_MS
 from rillnode.node.simulation.figures import distribution, percentile
 from rillnode.node.simulation.history import History, Log, Push
 from rillnode.node.simulation.invariants import RULES, check_logs
@@ -27,7 +28,7 @@ def rules(history: History, *entries: tuple[int, bytes], dials: int = 1) -> set[
 
 def test_what_was_confirmed_and_stands_breaks_no_rule() -> None:
     history = told((A, 0), (B, 1), (C, None))
-    history.read("f0", LOG, 0, A)
+    history.read("f0", LOG, 0, A, EPOCH_MS)
     assert rules(history, (0, A), (1, B)) == set()
 
 
@@ -47,7 +48,7 @@ def test_a_confirmed_entry_that_is_gone() -> None:
 
 def test_a_seen_entry_that_is_gone() -> None:
     history = told((A, 0), (B, None))
-    history.read("f0", LOG, 1, B)
+    history.read("f0", LOG, 1, B, EPOCH_MS)
     assert rules(history, (0, A)) == {"seen-lost"}
 
 
@@ -102,3 +103,24 @@ def test_percentiles_are_values_that_there_are(part: float, value: float) -> Non
 
 def test_nothing_has_a_distribution_too() -> None:
     assert set(distribution([]).values()) == {0.0}
+
+
+def test_an_entry_in_a_log_that_it_was_not_pushed_to() -> None:
+    history = told((A, 0))
+    history.saw("f0", ("events", 1), 0, A)
+    assert {violation.rule for violation in history.violations} == {"wrong-log"}
+    shared = told((A, 0))
+    shared.shared = True
+    shared.saw("f0", ("events-b", 0), 7, A)
+    assert shared.violations == []
+
+
+@pytest.mark.parametrize(("ms", "broken"), [(0, False), (1_000, False), (-2, True), (1_001, True)])
+def test_an_entry_says_when_it_arrived(ms: int, broken: bool) -> None:
+    history = told((A, 0))
+    history.read("f0", LOG, 0, A, EPOCH_MS + ms)
+    assert {one.rule for one in history.violations} == ({"received-at"} if broken else set())
+    jumped = told((A, 0))
+    jumped.clocks_wrong = True
+    jumped.read("f0", LOG, 0, A, EPOCH_MS + ms)
+    assert jumped.violations == []

@@ -42,13 +42,29 @@ def test_paths_are_relative_to_the_file() -> None:
         ("[random_faults]\ncount = 1\nkinds = []", "random_faults.kinds"),
         ("overlay = true\nnodes = 1", "nodes"),
         ("overlay = true\ndegree = 1", "degree"),
-        ("overlay = true\n[random_faults]\ncount = 1", "overlay"),
+        ("overlay = true\nstorage_nodes = 9\n[random_faults]\ncount = 1", "storage_nodes"),
+        ("overlay = true\nstorage_nodes = 1", "storage_nodes"),
+        ('overlay = true\n[[fault]]\nkind = "kill"\nnodes = ["n3"]', "n3"),
+        ('[[fault]]\nkind = "kill"\nnodes = ["tracker"]', "tracker"),
         ("nodes = [", "TOML"),
+        ("messages = 100_000_000", "messages"),
+        ("degree = 4\nnodes = 4_000\nmessages = 100_000", "messages"),
+        ("seconds = 1e12", "seconds"),
+        ("[network]\nloss = 1.0", "loss"),
+        ("[clients]\nproducers = 1_000_000", "producers"),
+        ("[random_faults]\ncount = 1_000_000", "count"),
+        ('[[fault]]\nkind = "kill"\ncount = 1_000_000', "count"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_key(text: str, named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         parse_scenario(text, FILE)
+
+
+def test_who_gives_a_degree_means_an_overlay() -> None:
+    assert parse_scenario("nodes = 8\ndegree = 3", FILE).spreads
+    assert not parse_scenario("nodes = 8\ndegree = 3\noverlay = false", FILE).spreads
+    assert not parse_scenario("nodes = 8", FILE).overlay
 
 
 def test_a_file_that_is_not_there() -> None:

@@ -1,0 +1,126 @@
+"""Links and peers on a node with a tracer: trace contexts ride along from node to node.
+
+They do so on rillnode's own links only, in the field that Ockam's wire messages have for them since
+version 2. Elsewhere nothing is added to what is said, and nothing believed: what comes from there
+begins a trace of its own.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+
+from rillnode.actors.delivery import Delivery
+from rillnode.actors.peers.connection import ConnectionActor, PeerContext
+from rillnode.actors.peers.dialling import PeerActor, PeerSettings, PeerStatus
+from rillnode.actors.ports import Link, Tracer
+from rillnode.actors.spans.messages import TracedMessage, contexts_of, span_of
+from rillnode.actors.spans.store import counts
+from rillnode.actors.system import Cell
+from rillnode.codecs.ockam.routing import WireMessage
+from rillnode.codecs.ockam.trace_context import ADDED_BYTES, context_of, with_context
+
+Decode = Callable[[Iterable[bytes]], Iterator[WireMessage]]
+
+
+class Forwarding:
+    """What the connections and peers of one node share, to tell of what goes on to other nodes.
+
+    Attributes:
+        peers: names of the configured peers that links have been opened to, by their connections.
+    """
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.peers: dict[Cell, str] = {}
+        self._tracer = tracer
+
+    def begin(self, delivery: Delivery, peer: str) -> Delivery:
+        """A batch for a peer, with a span that lasts until it is written to a link, or lost."""
+        parents = contexts_of(delivery.messages)
+        span = self._tracer.begin("forward", f"peer/{peer}", parents=parents)
+        messages = [TracedMessage.of(message, "", span) for message in delivery.messages]
+        return replace(delivery, messages=messages)
+
+
+class TracedConnection(ConnectionActor):
+    """A connection that hands trace contexts on, and ends the span of what it has sent on."""
+
+    stands_for = ConnectionActor
+
+    def __init__(
+        self,
+        forwarding: Forwarding,
+        context: PeerContext,
+        link: Link,
+        prefix: bytes,
+        strict: bool,
+    ) -> None:
+        super().__init__(context, link, prefix, strict)
+        self._forwarding = forwarding
+        self._carries = link.info.transport == "noise"
+        if self._carries:
+            self._wire = self._wire._replace(decode=partial(_decoded, self._wire.decode))
+
+    def stopped(self) -> None:
+        """Give the address back, and the peer's name with it."""
+        self._forwarding.peers.pop(self.address, None)
+        super().stopped()
+
+    def _trace(self, message: WireMessage) -> WireMessage:
+        traced = super()._trace(message)
+        if isinstance(message, TracedMessage):
+            return TracedMessage.of(traced, message.context)
+        return traced
+
+    def _send(self, delivery: Delivery) -> None:
+        span = span_of(delivery)
+        if span is None and delivery.origin is not self._origin:  # else it is an answer
+            # Who has the way to a worker of the peer's node sends along it, past the peer's name.
+            peer = self._forwarding.peers.get(self.address)
+            if peer is not None:
+                delivery = self._forwarding.begin(delivery, peer)
+                span = span_of(delivery)
+        begin = len(self._outgoing)
+        super()._send(delivery)
+        if span is None:
+            return
+        sent = self._outgoing[begin:]
+        if self._carries:
+            room = self._origin.message_bytes_max - ADDED_BYTES
+            carrying = [
+                with_context(frame, span.context) if len(frame) <= room else frame for frame in sent
+            ]
+            self._outgoing[begin:] = carrying
+            self._outgoing_bytes += sum(map(len, carrying)) - sum(map(len, sent))
+        span.end(counts(len(sent), sum(map(len, sent))))
+
+
+def _decoded(decode: Decode, frames: Iterable[bytes]) -> Iterator[WireMessage]:
+    """Decode frames; messages keep the trace contexts that they came with."""
+    kept = list(frames)
+    for frame, message in zip(kept, decode(kept), strict=False):
+        context = context_of(frame)
+        yield message if context is None else TracedMessage.of(message, context)
+
+
+class TracedPeer(PeerActor):
+    """A configured peer, whose batches have spans."""
+
+    stands_for = PeerActor
+
+    def __init__(
+        self,
+        forwarding: Forwarding,
+        context: PeerContext,
+        settings: PeerSettings,
+        status: PeerStatus,
+    ) -> None:
+        super().__init__(context, settings, status)
+        self._forwarding = forwarding
+
+    def _take(self, delivery: Delivery) -> None:
+        super()._take(self._forwarding.begin(delivery, self._settings.name))
+
+    def _opened(self, connection: Cell, link: Link) -> None:
+        super()._opened(connection, link)
+        if connection is self._connection:
+            self._forwarding.peers[connection] = self._settings.name

@@ -1,0 +1,88 @@
+"""Streams, subscriptions and sinks on a node with a tracer."""
+
+from functools import partial
+
+from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.sink_job import SinkStatus
+from rillnode.actors.spans.messages import contexts_of
+from rillnode.actors.spans.store import TracedStore
+from rillnode.actors.spark_sink import SinkPorts, SinkSettings, SparkSinkActor
+from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.streams.stream import Request, StreamActor
+from rillnode.actors.streams.subscription import SubscriptionActor
+from rillnode.actors.system import Cell
+from rillnode.codecs import native
+from rillnode.codecs.ockam.routing import Route
+
+
+class TracedStreamActor(StreamActor):
+    """A partition whose pushes and pulls have spans, until the store has done them."""
+
+    stands_for = StreamActor
+
+    def __init__(
+        self,
+        store: TracedStore,
+        context: StreamContext,
+        own_address: bytes,
+        name: str,
+        partition: int,
+    ) -> None:
+        super().__init__(context, own_address, name, partition)
+        self._traced = store
+        self.subscription_actor = partial(TracedSubscription, store, name, partition)
+
+    def _take(self, message: Request) -> None:
+        parents = contexts_of(message.messages) if isinstance(message, Delivery) else ()
+        turn = self._traced.turn(self._name, self._partition, reads="pull", parents=parents)
+        with turn:
+            super()._take(message)
+
+
+class TracedSubscription(SubscriptionActor):
+    """A subscription whose deliveries have spans, until the store has given what is sent."""
+
+    stands_for = SubscriptionActor
+
+    def __init__(
+        self,
+        store: TracedStore,
+        name: str,
+        partition: int,
+        context: StreamContext,
+        log: int,
+        stream: Cell,
+        origin: Origin,
+        return_route: Route,
+        request: native.SubscribeRequest,
+    ) -> None:
+        super().__init__(context, log, stream, origin, return_route, request)
+        self._traced = store
+        self._destination = name, partition
+
+    def _advance(self) -> None:
+        with self._traced.turn(*self._destination, reads="deliver"):
+            super()._advance()
+
+
+class TracedSink(SparkSinkActor):
+    """A sink whose ranges have spans."""
+
+    stands_for = SparkSinkActor
+
+    def __init__(
+        self,
+        store: TracedStore,
+        context: StreamContext,
+        settings: SinkSettings,
+        ports: SinkPorts,
+        status: SinkStatus,
+    ) -> None:
+        super().__init__(context, settings, ports, status)
+        self._traced = store
+        self._destination = f"spark_sink/{settings.name}"
+
+    def _requests(self, delivery: Delivery) -> None:
+        parents = contexts_of(delivery.messages)
+        with self._traced.turn(self._destination, None, reads="range", parents=parents):
+            super()._requests(delivery)

@@ -1,0 +1,234 @@
+"""A node on NATS JetStream beside nats-py alone: same servers, replicas, settings, same run.
+
+W1, W2 and W4 as in `workloads`, with one server and with three (`jetstream`); what several nodes on
+the same three servers confirm together, and for how long pushes pause when a node comes, goes
+or crashes (`jetstream_nodes`).
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import Final
+
+from benchmarks.figures import Sink
+from benchmarks.generator import LoadGenerator, run
+from benchmarks.jobs import Endpoint, FillJob, PushJob, ReplayJob, SpreadJob, StreamsJob
+from benchmarks.nats_servers import NatsServers, start_nats_servers
+from benchmarks.servers import RILLNODE, Server, missing, start_rillnode
+from benchmarks.workloads import Settings
+
+CASE: Final = "jetstream"
+CASE_NODES: Final = "jetstream_nodes"
+NATS_PY: Final = "nats-py"
+_KIB: Final = 1_024
+_NODES: Final = 3
+_PARTITIONS: Final = 12
+_SETTLE_SECONDS: Final = 5.0
+"""After which nodes know of each other."""
+
+
+def jetstream(settings: Settings, sink: Sink) -> None:
+    """One node beside nats-py; each part begins with empty servers."""
+    if _can_run(sink):
+        for part in (_push_confirm, _replay, _streams):
+            for replicas in (1, 3):
+                part(settings, sink, replicas)
+
+
+def jetstream_nodes(settings: Settings, sink: Sink) -> None:
+    """Several nodes on three servers."""
+    if _can_run(sink):
+        for turn in range(settings.rounds):
+            _growth(settings, sink, turn)
+            _hand_over(settings, sink, turn)
+
+
+def _can_run(sink: Sink) -> bool:
+    reason = missing("nats")
+    if reason:
+        sink.note(f"without JetStream: {reason}")
+    return not reason
+
+
+# One node beside nats-py ---------------------------------------------------------------------
+
+
+def _push_confirm(settings: Settings, sink: Sink, replicas: int) -> None:
+    for turn in range(settings.rounds):
+        with _beside(settings, replicas) as (_, endpoints):
+            for message_bytes in (_KIB, 100):
+                for window in (1_024, 64, 1):
+                    workload = f"W1, {_kept(replicas)}, {message_bytes} B, window {window}"
+                    for system, endpoint in _in_turn(endpoints, turn):
+                        job = PushJob(
+                            endpoint=endpoint,
+                            stream=f"{system}-{message_bytes}-{window}",
+                            message_bytes=message_bytes,
+                            window=window,
+                            seconds=1.0 if settings.quick else 2.5,
+                        )
+                        sink.add(CASE, workload, system, run(job))
+
+
+def _replay(settings: Settings, sink: Sink, replicas: int) -> None:
+    count = 10_000 if settings.quick else 100_000
+    with _beside(settings, replicas) as (_, endpoints):
+        for system, endpoint in endpoints:
+            fill = FillJob(endpoint=endpoint, stream=system, message_bytes=_KIB, count=count)
+            run(fill)
+        for turn in range(settings.rounds):
+            for system, endpoint in _in_turn(endpoints, turn):
+                job = ReplayJob(
+                    endpoint=endpoint,
+                    stream=system,
+                    count=count,
+                    mode="tail" if system == RILLNODE else "ordered",
+                    batch=0,
+                    consumer="",
+                )
+                sink.add(CASE, f"W2, {_kept(replicas)}, replay of {count:,}", system, run(job))
+
+
+def _streams(settings: Settings, sink: Sink, replicas: int) -> None:
+    """A node makes the JetStream stream at the first push, nats-py before it."""
+    # Three servers create a few in a second.
+    count = 200 if settings.quick or replicas > 1 else 1_000
+    for system in (RILLNODE, NATS_PY):
+        with _beside(settings, replicas) as (servers, endpoints):
+            job = StreamsJob(endpoint=dict(endpoints)[system], count=count, message_bytes=100)
+            with LoadGenerator(job) as generator:
+                generator.phase()
+                memory = servers.rss_bytes()
+                result = generator.phase() | generator.phase()
+                seconds = 1 / result["creates_per_second"] + 1 / result["first_pushes_per_second"]
+                result["created_and_pushed_per_second"] = 1 / seconds
+                result |= generator.phase()
+                result["servers_memory_bytes"] = (servers.rss_bytes() - memory) / count
+        sink.add(CASE, f"W4, {_kept(replicas)}, {count:,} streams", system, result)
+
+
+@contextmanager
+def _beside(
+    settings: Settings, replicas: int
+) -> Generator[tuple[NatsServers, list[tuple[str, Endpoint]]]]:
+    """Empty servers, as many as replicas, and both ways to push to them."""
+    with (
+        _home(settings) as home,
+        start_nats_servers(home, replicas) as servers,
+        _node(home, 0, servers, replicas) as node,
+    ):
+        bare = Endpoint(kind="natspy", port=servers.ports[0], pid=servers.pid, replicas=replicas)
+        yield servers, [(RILLNODE, node.endpoint), (NATS_PY, bare)]
+
+
+def _in_turn(endpoints: list[tuple[str, Endpoint]], turn: int) -> list[tuple[str, Endpoint]]:
+    return endpoints[turn % 2 :] + endpoints[: turn % 2]
+
+
+def _kept(replicas: int) -> str:
+    return f"{replicas} replica" if replicas == 1 else f"{replicas} replicas"
+
+
+# Several nodes -------------------------------------------------------------------------------
+
+
+def _growth(settings: Settings, sink: Sink, turn: int) -> None:
+    """Each node has a load of its own, on a stream of its own with several partitions."""
+    workload = f"nodes together, {_KIB} B, {_PARTITIONS} x 256 unconfirmed at each"
+    with _three_servers(settings) as (home, servers), ExitStack() as stack:
+        nodes: list[Server] = []
+        for count in range(1, _NODES + 1):
+            nodes.append(stack.enter_context(_node(home, count, servers, 3)))
+            time.sleep(_SETTLE_SECONDS)
+            jobs = [
+                _spread(settings, node, f"growth-{turn}-{count}-{at}", window=256)
+                for at, node in enumerate(nodes)
+            ]
+            with ExitStack() as loads, ThreadPoolExecutor(count) as threads:
+                generators = [loads.enter_context(LoadGenerator(job)) for job in jobs]
+                for generator in generators:
+                    generator.phase()
+                results = list(threads.map(LoadGenerator.phase, generators))
+            total = sum(result["confirmed_per_second"] for result in results)
+            sink.add(CASE_NODES, workload, f"{count} of 3 nodes", {"confirmed_per_second": total})
+
+
+def _hand_over(settings: Settings, sink: Sink, turn: int) -> None:
+    """What a client of one node sees while another one joins, leaves in order, and is killed."""
+    workload = f"longest pause of a partition, of {_PARTITIONS}"
+    with (
+        _three_servers(settings) as (home, servers),
+        _node(home, 0, servers, 3) as stays,
+        ExitStack() as stack,
+    ):
+        others: list[Server] = []
+
+        def join() -> None:
+            others.append(stack.enter_context(_node(home, 1 + len(others), servers, 3)))
+
+        steps: Sequence[tuple[str, Callable[[], None]]] = (
+            ("nothing happens", lambda: None),
+            ("a node joins", join),
+            ("it leaves", lambda: others[-1].process.stop()),
+            ("a node joins again", join),
+            ("it is killed", lambda: others[-1].process.kill()),
+        )
+        for number, (what, act) in enumerate(steps):
+            job = _spread(settings, stays, f"pause-{turn}-{number}", window=16, seconds=10.0)
+            with LoadGenerator(job) as load:
+                load.phase()
+                timer = Timer(1.0, act)
+                timer.start()
+                result = load.phase()
+                timer.join()
+            sink.add(CASE_NODES, workload, what, result)
+            time.sleep(_SETTLE_SECONDS)
+
+
+def _spread(
+    settings: Settings, node: Server, stream: str, *, window: int, seconds: float = 4.0
+) -> SpreadJob:
+    return SpreadJob(
+        endpoint=node.endpoint,
+        stream=stream,
+        partitions=_PARTITIONS,
+        message_bytes=_KIB,
+        window=window,
+        seconds=seconds / 2 if settings.quick else seconds,
+    )
+
+
+@contextmanager
+def _three_servers(settings: Settings) -> Generator[tuple[Path, NatsServers]]:
+    with _home(settings) as home, start_nats_servers(home, 3) as servers:
+        yield home, servers
+
+
+@contextmanager
+def _home(settings: Settings) -> Generator[Path]:
+    """An empty directory, which is removed afterwards."""
+    home = settings.directory / CASE
+    home.mkdir()
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home)
+
+
+def _node(
+    home: Path, number: int, servers: NatsServers, replicas: int
+) -> AbstractContextManager[Server]:
+    """A node on the servers, which it finds in another order than the others do."""
+    first = number % len(servers.urls)
+    urls = servers.urls[first:] + servers.urls[:first]
+    settings = (
+        "store.engine=jetstream",
+        f"store.servers={json.dumps(urls)}",
+        f"store.replicas={replicas}",
+    )
+    return start_rillnode(home / f"node-{number}", settings=settings)

@@ -1,0 +1,64 @@
+"""NATS servers as a node's store asks for them: one, or three of which any two are enough."""
+
+import json
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks.processes import Process, free_port
+from benchmarks.servers import program_path
+
+
+class NatsServers:
+    """Running servers.
+
+    Attributes:
+        ports: where clients connect.
+    """
+
+    def __init__(self, processes: Sequence[Process], ports: Sequence[int]) -> None:
+        self._processes = processes
+        self.ports = ports
+
+    @property
+    def urls(self) -> list[str]:
+        """Where clients connect."""
+        return [f"nats://127.0.0.1:{port}" for port in self.ports]
+
+    @property
+    def pid(self) -> int:
+        """The process of the first one."""
+        return self._processes[0].pid
+
+    def rss_bytes(self) -> int:
+        """Resident memory of all now."""
+        return sum(process.rss_bytes() for process in self._processes)
+
+
+@contextmanager
+def start_nats_servers(directory: Path, count: int) -> Generator[NatsServers]:
+    """Run so many servers with JetStream in files, in a cluster where they are several."""
+    ports = [free_port() for _ in range(count)]
+    routes = [free_port() for _ in range(count)]
+    others = json.dumps([f"nats://127.0.0.1:{port}" for port in routes])
+    with ExitStack() as stack:
+        processes: list[Process] = []
+        for number, (port, route) in enumerate(zip(ports, routes, strict=True)):
+            home = directory / f"nats-{number}"
+            home.mkdir(parents=True)
+            lines = [
+                f"server_name: n{number}",
+                f'listen: "127.0.0.1:{port}"',
+                "max_payload: 8388608",
+                f"jetstream {{ store_dir: {json.dumps(str(home / 'data'))} }}",
+            ]
+            if count > 1:
+                cluster = f'name: bench, listen: "127.0.0.1:{route}", routes: {others}'
+                lines.append(f"cluster {{ {cluster} }}")
+            config = home / "nats.conf"
+            config.write_text("\n".join(lines) + "\n")
+            command = [program_path("nats-server"), "-c", str(config)]
+            processes.append(stack.enter_context(Process(command, home / "nats.log")))
+        for process, port in zip(processes, ports, strict=True):
+            process.wait_for_port(port)
+        yield NatsServers(processes, ports)

@@ -1,0 +1,117 @@
+"""Load on NATS JetStream by its own Python client, as who has no rillnode would make it."""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from itertools import cycle, islice
+from time import perf_counter
+from typing import Any, Final
+
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import StorageType, StreamConfig
+
+from benchmarks.jobs import Endpoint, FillJob, PushJob, ReplayJob, Result, StreamsJob
+from benchmarks.measure import Meter, Reading, payloads
+
+_ANSWER_SECONDS: Final = 30.0
+_TOGETHER: Final = 64
+"""Streams created at one time."""
+
+
+async def push(job: PushJob) -> AsyncGenerator[Result]:
+    """W1: publications whose answers are awaited in order, at most a window of them."""
+    js = await _connect(job.endpoint)
+    await _make(js, job.endpoint, job.stream)
+    meter = Meter(job)
+    messages = cycle(payloads(job.message_bytes))
+    sent: deque[tuple[asyncio.Future[Any], float]] = deque()
+    now = perf_counter()
+    while meter.running(now):
+        for message in islice(messages, job.window - len(sent)):
+            sent.append((await _publish(js, job.stream, message), now))
+        await sent[0][0]
+        now = perf_counter()
+        while sent and sent[0][0].done():
+            confirm, at = sent.popleft()
+            confirm.result()
+            meter.confirmed(now - at)
+    yield meter.result()
+
+
+async def fill(job: FillJob) -> AsyncGenerator[Result]:
+    """W2: store what is then replayed."""
+    js = await _connect(job.endpoint)
+    await _make(js, job.endpoint, job.stream)
+    messages = cycle(payloads(job.message_bytes))
+    started = perf_counter()
+    left = job.count
+    while left:
+        some = min(1_000, left)
+        sent = [await _publish(js, job.stream, message) for message in islice(messages, some)]
+        await asyncio.gather(*sent)
+        left -= some
+    yield {"messages_per_second": job.count / (perf_counter() - started)}
+
+
+async def replay(job: ReplayJob) -> AsyncGenerator[Result]:
+    """W2: an ordered consumer."""
+    js = await _connect(job.endpoint)
+    reading = Reading(job.endpoint.pid)
+    subscription = await js.subscribe(job.stream, stream=job.stream, ordered_consumer=True)
+    read = 0
+    while read < job.count:
+        message = await subscription.next_msg(_ANSWER_SECONDS)
+        read += len(message.data) > 0
+    yield reading.result(read)
+
+
+async def streams(job: StreamsJob) -> AsyncGenerator[Result]:
+    """W4: a JetStream stream each; the phases are connected, created, pushed, pushed again."""
+    js = await _connect(job.endpoint)
+    await _make(js, job.endpoint, "before")
+    yield {}
+    names = [f"w4-{number}" for number in range(job.count)]
+    started = perf_counter()
+    for start in range(0, job.count, _TOGETHER):
+        some = names[start : start + _TOGETHER]
+        await asyncio.gather(*(_make(js, job.endpoint, name) for name in some))
+    yield {"creates_per_second": job.count / (perf_counter() - started)}
+    message = payloads(job.message_bytes, 1)[0]
+    yield {"first_pushes_per_second": await _push_each(js, names, message)}
+    random.shuffle(names)
+    yield {"random_pushes_per_second": await _push_each(js, names, message)}
+
+
+async def _push_each(js: JetStreamContext, names: Sequence[str], message: bytes) -> float:
+    started = perf_counter()
+    for start in range(0, len(names), 1_000):
+        some = names[start : start + 1_000]
+        await asyncio.gather(*[await _publish(js, name, message) for name in some])
+    return len(names) / (perf_counter() - started)
+
+
+async def _connect(endpoint: Endpoint) -> JetStreamContext:
+    client = Client()
+    await client.connect(f"nats://127.0.0.1:{endpoint.port}", connect_timeout=10)
+    return JetStreamContext(client, timeout=_ANSWER_SECONDS)
+
+
+async def _publish(js: JetStreamContext, stream: str, message: bytes) -> asyncio.Future[Any]:
+    """Send; the future is the confirm."""
+    # Its headers have no type.
+    return await js.publish_async(stream, message)  # pyright: ignore[reportUnknownMemberType]
+
+
+async def _make(js: JetStreamContext, endpoint: Endpoint, name: str) -> None:
+    """Make a stream as a node makes its own: in files, with so many replicas."""
+    config = StreamConfig(
+        name=name,
+        subjects=[name],
+        storage=StorageType.FILE,
+        num_replicas=endpoint.replicas,
+        allow_direct=True,
+    )
+    # What it takes beside a configuration has no type.
+    await js.add_stream(config)  # pyright: ignore[reportUnknownMemberType]

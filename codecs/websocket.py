@@ -1,0 +1,71 @@
+"""How far a WebSocket's peer is inside a message: its frames (RFC 6455) are followed, not kept.
+
+Who reads them is an HTTP library, which says nothing of a message before it is whole.
+"""
+
+from typing import Final
+
+_FINAL: Final = 0x80
+_CONTROL: Final = 0x08
+_MASKED: Final = 0x80
+_MASK_BYTES: Final = 4
+_LENGTH_BYTES: Final = {126: 2, 127: 8}
+
+
+class MessageScanner:
+    """Follows the frames of one direction, in time linear in the bytes given, however cut.
+
+    It refuses nothing: who reads the frames does.
+
+    Attributes:
+        held_bytes: what has come of the message under way, its frames' heads included; 0 between
+            messages. Control frames, which may stand inside a message, do not count.
+    """
+
+    __slots__ = ("_control", "_final", "_head", "_left", "held_bytes")
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        self._head = b""  # the begin of a frame's head
+        self._left = 0  # bytes of the present frame still to come
+        self._control = False
+        self._final = True
+
+    def feed(self, data: bytes) -> bool:
+        """Follow some bytes; returns whether a message ended in them."""
+        ended = False
+        if self._head:
+            data, self._head = self._head + data, b""
+        at, size = 0, len(data)
+        while at < size:
+            start = at
+            if not self._left:
+                at = self._begin(data, at)
+                if not at:
+                    self._head = data[start:]
+                    break
+            taken = min(self._left, size - at)
+            self._left -= taken
+            at += taken
+            if self._control:
+                continue
+            if self._left or not self._final:
+                self.held_bytes += at - start
+            else:
+                self.held_bytes, ended = 0, True
+        return ended
+
+    def _begin(self, data: bytes, at: int) -> int:
+        """Read a frame's head; returns where its payload begins, 0 if the head is not whole."""
+        if len(data) - at < 2:
+            return 0
+        first, second = data[at], data[at + 1]
+        length = second & ~_MASKED
+        more = _LENGTH_BYTES.get(length, 0)
+        end = at + 2 + more + (_MASK_BYTES if second & _MASKED else 0)
+        if end > len(data):
+            return 0
+        self._left = int.from_bytes(data[at + 2 : at + 2 + more]) if more else length
+        self._control = bool(first & _CONTROL)
+        self._final = bool(first & _FINAL)
+        return end

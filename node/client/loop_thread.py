@@ -1,0 +1,81 @@
+"""An event loop of its own, for threads that have none: what blocks stands on it."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError
+from typing import Any, TypeVar
+
+from rillnode.codecs.errors import TransportError
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop that runs in a daemon thread; any number of threads may use it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="rillnode-client", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait for its result; an interrupt cancels it.
+
+        Raises:
+            TransportError: `client.closed`, the loop has ended, or ends meanwhile.
+        """
+        with self._lock:
+            if self._stopped:
+                work.close()
+                raise _closed()
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            if self._stopped:
+                raise _closed() from None
+            raise
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def stop(self, last: Coroutine[Any, Any, object] | None = None) -> None:
+        """End the loop and its thread; who still waits for a result gets an error.
+
+        Args:
+            last: what to do before; it is not begun where the loop has ended already.
+        """
+        with self._lock:
+            stopped, self._stopped = self._stopped, True
+        if stopped:
+            if last is not None:
+                last.close()
+            return
+        try:
+            if last is not None:
+                asyncio.run_coroutine_threadsafe(last, self._loop).result()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+        if not self._loop.is_running():
+            self._loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+def _closed() -> TransportError:
+    return TransportError("client.closed", "the client is closed")

@@ -1,0 +1,28 @@
+"""The table of `node.toml` that says where spans go."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+CollectorUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$",
+        title='"http://host:port" or "https://host:port"',
+    ),
+]
+
+
+class TelemetryTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """OpenTelemetry spans of what the node does, batch by batch. Needs the extra `otel`.
+
+    Attributes:
+        enabled: Whether spans are made.
+        endpoint: URL of the collector that takes them, as OTLP over HTTP.
+        sample_ratio: Part of the traces that begin here and are kept; those that begin at another
+            node are kept as that node has decided.
+    """
+
+    enabled: bool = False
+    endpoint: CollectorUrl = "http://127.0.0.1:4318"
+    sample_ratio: Annotated[float, Meta(ge=0, le=1, title="a number from 0 to 1")] = 1.0

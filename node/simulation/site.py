@@ -1,0 +1,358 @@
+"""The status page over simulated nodes: the same page, with a choice of the node and a picture.
+
+There are two threads. HTTP is served in one of its own. All that is shown is read in the world's,
+between two moments of virtual time (see `watching`), so that who watches changes nothing.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from aiohttp import web
+
+from rillnode.actors.storage import ReadOperation
+from rillnode.node.config import HttpListener
+from rillnode.node.http.answers import HEADERS, Refusal, answered, json_answer, number
+from rillnode.node.http.documents import Documents
+from rillnode.node.http.entries import entry_row
+from rillnode.node.http.events import READERS_MAX, Events
+from rillnode.node.http.gate import Gate
+from rillnode.node.http.history import PERIOD_SECONDS, History
+from rillnode.node.http.page import Page
+from rillnode.node.http.recent import WARNINGS_MAX, RecentWarnings
+from rillnode.node.http.streams import ENTRIES_MAX, Streams
+from rillnode.node.runtime import Node
+from rillnode.node.simulation.network_view import network_view, state_of
+from rillnode.node.simulation.run import Result, Run
+from rillnode.node.simulation.watching import Watch
+from rillnode.node.simulation.world import NodeMachine
+
+T = TypeVar("T")
+OperationT = TypeVar("OperationT", bound=ReadOperation)
+
+SAMPLED_NODES_MAX: Final = 256
+"""Nodes whose last minutes are remembered before anybody looks at them. Own choice."""
+
+PATHS: Final = {
+    "/": "the status page of one node and the network",
+    "/v1": "this list",
+    "/v1/network": "hosts, connections, faults, and how the run goes",
+    "/v1/{document}?node=n0": "overview, history, streams, links, peers, actors, sinks, warnings",
+    "/v1/streams/{name}?node=n0": "one stream with its partitions and consumers",
+    "/v1/streams/{name}/entries?node=n0": "its entries, as of a node",
+    "/v1/streams/{name}/tail?node=n0": "what comes to it, as server-sent events",
+    "/v1/events?node=n0": "the documents as server-sent events, every second",
+}
+
+
+class ShownNode:
+    """What is shown of one node; all but the streams in the world's thread.
+
+    Args:
+        run: the run that it is part of.
+        machine: where it runs.
+        watch: has the world's thread look.
+    """
+
+    def __init__(self, run: Run, machine: NodeMachine, watch: Watch) -> None:
+        self._run = run
+        self._machine = machine
+        self._watch = watch
+        self._node: Node | None = None
+        self._documents: Documents | None = None
+        self._streams: SimulatedStreams | None = None
+        self._history = History()
+        self._since = 0.0
+        self._kept: dict[str, Any] | None = None
+
+    def sample(self, now: float) -> None:
+        """Remember what the node has done until now, in virtual seconds."""
+        if self._present() is not None and self._kept is None:
+            self._history.sample(now, self._machine.node.observed.totals())
+
+    def keep(self) -> None:
+        """Go on showing what there is now, for the node is about to stop; its disk stays."""
+        if self._present() is not None:
+            names = [name for name in (*_names(), "history") if name != "streams"]
+            self._kept = {name: self._made(name) for name in names}
+            self._kept["overview"]["state"] = "over"
+
+    def end(self) -> None:
+        """The run is over: nothing comes any more."""
+        if self._streams is not None:
+            self._streams.end()
+
+    def document(self, name: str) -> dict[str, Any]:
+        """One document.
+
+        Raises:
+            Refusal: the node has not started yet.
+        """
+        if self._kept is not None:
+            return dict(self._kept[name])
+        if self._present() is None:
+            raise Refusal(503, "node.state", "The node has not started yet")
+        return self._made(name)
+
+    def streams(self) -> Streams:
+        """The node's streams, for the thread that serves HTTP; raises as `document` does."""
+        if self._present() is None or self._streams is None:
+            raise Refusal(503, "node.state", "The node has not started yet")
+        return self._streams
+
+    def _present(self) -> Documents | None:
+        """The documents of the node of the newest process."""
+        machine = self._machine
+        if machine.started and machine.node is not self._node and self._kept is None:
+            node = self._node = machine.node
+            self._history = History()
+            self._since = self._run.world.scheduler.now
+            self._streams = SimulatedStreams(node, machine, self._run, self._watch)
+            self._documents = Documents(
+                node.observed, self._streams, self._history, RecentWarnings(), "open"
+            )
+        return self._documents
+
+    def _made(self, name: str) -> dict[str, Any]:
+        assert self._documents is not None
+        if name == "warnings":
+            return self._violations()
+        made: Callable[[], Awaitable[dict[str, Any]]]
+        made = self._documents.history if name == "history" else self._documents.live()[name]
+        found = dict(finished(made()))
+        if name == "overview":
+            state = state_of(self._machine)
+            found["state"] = self._machine.node.observed.state if state == "up" else state
+            up = self._run.world.scheduler.now - self._since
+            found["uptime_seconds"] = round(up, 1)
+            found["simulation"] = {"node": self._machine.name, "nodes": list(self._run.world.nodes)}
+        return found
+
+    def _violations(self) -> dict[str, Any]:
+        """The rules that were broken, in the place of the log."""
+        rows = [
+            {
+                "time": f"{_clock(one.at)}",
+                "level": "error",
+                "logger": "invariants",
+                "event": one.rule,
+                "text": one.text,
+            }
+            for one in self._run.history.violations[-WARNINGS_MAX:]
+        ]
+        return {"warnings": rows[::-1], "kept_max": WARNINGS_MAX}
+
+
+class SimulatedStreams(Streams):
+    """The streams of a simulated node as they stand on its disk, whether it runs or not."""
+
+    def __init__(self, node: Node, machine: NodeMachine, run: Run, watch: Watch) -> None:
+        limit = node.config.metrics.streams_max
+        super().__init__(node.observed, limit, lambda: self._over or run.world.scheduler.now)
+        self._over = 0.0
+        self._machine = machine
+        self._watch = watch
+
+    def end(self) -> None:
+        """The virtual clock stands still: what was listed before is too old from now on."""
+        self._over = math.inf
+
+    async def _read(self, operation: OperationT) -> OperationT:
+        store = self._machine.disk.store
+        await asyncio.wrap_future(self._watch.ask(lambda: store.look(operation)))
+        if operation.error is not None:
+            raise Refusal(503, operation.error.code, operation.error.text)
+        return operation
+
+
+class SimulationSite:
+    """All that is served of one run.
+
+    Args:
+        run: the run; it must not have begun.
+        speed: virtual seconds that pass in a second at most; None: as many as there can be.
+    """
+
+    def __init__(self, run: Run, speed: float | None) -> None:
+        self._run = run
+        self.watch = Watch(speed, self._on_moment)
+        self._shown = {
+            name: ShownNode(run, machine, self.watch) for name, machine in run.world.nodes.items()
+        }
+        self._sampled = list(self._shown.values())[:SAMPLED_NODES_MAX]
+        self._sample_at = 0.0
+        self._network: dict[str, Any] | None = None
+        self._gate = Gate(HttpListener(listen="127.0.0.1:0"))
+        self._page = Page()
+        self._events: dict[str, Events] = {}
+        run.world.scheduler.on_jump = self.watch.jump
+        run.on_settled = self._keep
+
+    # In the world's thread -------------------------------------------------------------------
+
+    def _on_moment(self, now: float) -> None:
+        if now >= self._sample_at:
+            self._sample_at = now + PERIOD_SECONDS
+            for shown in self._sampled:
+                shown.sample(now)
+
+    def _keep(self) -> None:
+        self._network = self._network_now()
+        for shown in self._shown.values():
+            shown.keep()
+
+    def ended(self, result: Result) -> None:
+        """The run is over: what was kept is shown from now on."""
+        self._run.world.scheduler.on_jump = None
+        for shown in self._shown.values():
+            shown.end()
+        found = self._network or self._network_now()
+        found |= {
+            "running": False,
+            "at": result.virtual_seconds,
+            "trace_hash": result.trace_hash,
+            "violations": len(result.violations),
+        }
+        self._network = found
+
+    def network(self) -> dict[str, Any]:
+        """The network, and how the run goes."""
+        return self._network or self._network_now()
+
+    def _network_now(self) -> dict[str, Any]:
+        run, history = self._run, self._run.history
+        homes = {name: program.node for name, program in run.programs.items()}
+        return {
+            **network_view(run.world, homes),
+            "scenario": run.scenario.name,
+            "seed": run.seed,
+            "running": True,
+            "at": run.world.scheduler.now,
+            "trace_hash": history.trace_hash,
+            "pushed": len(history.pushes),
+            "violations": len(history.violations),
+            "faults": [
+                {"kind": fault.kind, "host": fault.host, "other": fault.other}
+                for fault in run.active_faults
+            ],
+        }
+
+    # In the thread that serves HTTP ----------------------------------------------------------
+
+    def app(self) -> web.Application:
+        """The application, to be served by any aiohttp runner."""
+        app = web.Application(middlewares=[answered])
+        app.on_shutdown.append(self._end)
+        get = app.router.add_get
+        get("/", self._index)
+        get("/v1", self._list)
+        get("/v1/events", self._follow, allow_head=False)
+        get("/v1/network", self._tell_network)
+        for name in (*_names(), "history"):
+            get(f"/v1/{name}", partial(self._tell, name))
+        get("/v1/streams/{name}", self._stream)
+        get("/v1/streams/{name}/entries", self._entries)
+        get("/v1/streams/{name}/tail", self._tail, allow_head=False)
+        return app
+
+    async def _end(self, _: web.Application) -> None:
+        for events in self._events.values():
+            await events.close()
+
+    async def _ask(self, look: Callable[[], T]) -> T:
+        return await asyncio.wrap_future(self.watch.ask(look))
+
+    def _chosen(self, request: web.Request) -> str:
+        """The name of the node that a request is about."""
+        name = request.query.get("node") or next(iter(self._shown))
+        if name not in self._shown:
+            raise Refusal(404, "node.unknown", "There is no such node: /v1/network lists all hosts")
+        return name
+
+    async def _document(self, node: str, name: str) -> dict[str, Any]:
+        shown = self._shown[node]
+        if name == "network":
+            return await self._ask(self.network)
+        if name == "streams":
+            return await (await self._ask(shown.streams)).document()
+        return await self._ask(lambda: shown.document(name))
+
+    async def _list(self, _: web.Request) -> web.Response:
+        return json_answer([{"path": path, "text": text} for path, text in PATHS.items()])
+
+    async def _tell_network(self, _: web.Request) -> web.Response:
+        return json_answer(await self._ask(self.network))
+
+    async def _tell(self, name: str, request: web.Request) -> web.Response:
+        return json_answer(await self._document(self._chosen(request), name))
+
+    async def _index(self, request: web.Request) -> web.Response:
+        node = self._chosen(request)
+        documents: dict[str, dict[str, Any]] = {}
+        for name in _names():
+            try:
+                documents[name] = await self._document(node, name)
+            except Refusal:
+                continue
+        headers = {**HEADERS, "Content-Security-Policy": self._page.policy}
+        text = self._page.html(documents)
+        return web.Response(text=text, content_type="text/html", headers=headers)
+
+    async def _follow(self, request: web.Request) -> web.StreamResponse:
+        node = self._chosen(request)
+        if sum(events.readers for events in self._events.values()) >= READERS_MAX:
+            raise Refusal(503, "http.readers", "Too many event streams are open: close a page")
+        events = self._events.get(node)
+        if events is None:
+            names = ("history", *_names(), "network")
+            events = Events({name: partial(self._document, node, name) for name in names})
+            self._events[node] = events
+        return await events.serve(request)
+
+    async def _streams(self, request: web.Request) -> Streams:
+        self._gate.check(request)
+        return await self._ask(self._shown[self._chosen(request)].streams)
+
+    async def _stream(self, request: web.Request) -> web.Response:
+        streams = await self._streams(request)
+        return json_answer(await streams.stream(request.match_info["name"]))
+
+    async def _entries(self, request: web.Request) -> web.Response:
+        streams = await self._streams(request)
+        entries = await streams.entries(
+            request.match_info["name"],
+            partition=number(request, "partition", 0),
+            index=number(request, "index", 0) if "index" in request.query else None,
+            limit=min(number(request, "limit", ENTRIES_MAX), ENTRIES_MAX),
+        )
+        return json_answer({"entries": [entry_row(entry) for entry in entries]})
+
+    async def _tail(self, request: web.Request) -> web.StreamResponse:
+        streams = await self._streams(request)
+        events = self._events.setdefault("", Events({}))
+        return await events.tail(request, streams, request.match_info["name"])
+
+
+def finished(made: Awaitable[T]) -> T:
+    """The result of what has nothing to wait for."""
+    steps = made.__await__()
+    try:
+        next(steps)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise RuntimeError("what is shown of a simulated node cannot be waited for")
+
+
+def _names() -> tuple[str, ...]:
+    """The documents that the page follows."""
+    return ("overview", "streams", "links", "peers", "actors", "sinks", "warnings")
+
+
+def _clock(at: float) -> str:
+    """Virtual seconds as a time of the first day there is."""
+    minutes, seconds = divmod(at, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    return f"1970-01-01T{hours:02}:{minutes:02}:{seconds:06.3f}Z"

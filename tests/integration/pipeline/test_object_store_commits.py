@@ -1,0 +1,97 @@
+"""Two writers of one table in an object store: what keeps them apart, and what is refused."""
+
+import threading
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyspark.sql.types import StructType
+
+from pipeline_samples import Query, rows
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.pipeline.delta import DeltaStreamWriter
+from rillnode.node.pipeline.maintenance import Maintenance, compact, live_files
+from rillnode.node.pipeline.object_store import check_stores
+from rillnode.node.pipeline.parquet import filesystem
+from rillnode.node.pipeline.tables import BRONZE_STRUCT
+from s3_support import BUCKET, forgetful, object_store
+
+pytestmark = [pytest.mark.long]
+
+TABLE = f"s3://{BUCKET}/bronze"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
+    """The URL of a store that this process's environment names."""
+    with object_store(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        yield environment["AWS_ENDPOINT_URL"]
+
+
+class RemoteQuery(Query):
+    """A query whose table is in the store."""
+
+    def writer(self, schema: StructType = BRONZE_STRUCT) -> DeltaStreamWriter:
+        return DeltaStreamWriter(TABLE, str(self.checkpoint), schema.json())
+
+    def indexes(self) -> list[int]:
+        table: Any = DeltaTable(TABLE)
+        return sorted(table.to_pyarrow_table(columns=["index"]).column("index").to_pylist())
+
+
+def test_a_store_that_keeps_writers_apart_is_taken(store: str) -> None:
+    """And nothing of the trial is left in it."""
+    assert check_stores([TABLE, f"s3://{BUCKET}/silver", "/a/directory"]) == []
+    system, root = filesystem(f"s3://{BUCKET}")
+    with pytest.raises(FileNotFoundError):
+        system.delete_dir(f"{root}/bronze/_commit_trial")
+
+
+def test_a_store_that_overwrites_is_refused(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with forgetful(store) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        with pytest.raises(ConfigError, match="s3://lake ignores `If-None-Match`") as caught:
+            check_stores([TABLE])
+    assert caught.value.code == "spark.store"
+
+
+def test_two_commits_of_a_batch_add_its_rows_once(store: str, tmp_path: Path) -> None:
+    """As a job and what is left of one that was killed may make them."""
+    query = RemoteQuery(tmp_path)
+    query.run(0, rows(0, 10))
+    (query.checkpoint / "offsets" / "1").write_text("v1\n{}\n")
+    meeting = threading.Barrier(2)
+
+    def commit(number: int) -> str:
+        writer = query.writer()
+        written = writer.write(iter([rows(10, 10)]))
+        meeting.wait()
+        try:
+            writer.commit([written], 1)
+        except DeltaError:
+            writer.abort([written], 1)
+            return "refused"
+        return "done"
+
+    with ThreadPoolExecutor(2) as pool:
+        ends = list(pool.map(commit, range(2)))
+    assert "done" in ends
+    assert query.indexes() == list(range(20))
+
+
+def test_small_files_are_merged(store: str, tmp_path: Path) -> None:
+    query = RemoteQuery(tmp_path)
+    for batch in range(4):
+        query.run(batch, rows(batch * 10, 10))
+    table = DeltaTable(TABLE)
+    stale = live_files(table)
+    assert list(compact(TABLE)) == ["merged 4 files of the table into 1"]
+    assert Maintenance(TABLE, 1).merge(table, stale).startswith("nothing is left to merge")
+    assert query.indexes() == list(range(40))
+    assert len(live_files(DeltaTable(TABLE))) == 1

@@ -1,0 +1,258 @@
+"""Three machines, each with a NATS server and a node, under every fault that one of them can have.
+
+Each machine is a network namespace. Producers and consumers run at all nodes meanwhile; afterwards
+every confirm is checked: nothing confirmed is lost, no index was given twice, every producer's
+order is kept, and each consumer has seen each entry once, in order.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from nats_support import NatsServer, needs_nats
+from netns_support import Machine, Network, network, small_disk
+from node_processes import NodeProcess
+from shared_log_load import Load
+
+pytestmark = [needs_nats, pytest.mark.long]
+
+CAUGHT_UP_SECONDS = 10.0
+"""A server that was away has what it has missed after that."""
+
+FAULT_SECONDS = 12.0
+"""Longer than leases, elections and the pings of links."""
+
+DISK_MEBIBYTES = 64
+
+
+@dataclass
+class Cluster:
+    """Three machines.
+
+    Attributes:
+        disk: where the last server has its data; small where it is to be filled.
+    """
+
+    disk: Path
+    machines: list[Machine] = field(default_factory=list[Machine])
+    servers: list[NatsServer] = field(default_factory=list[NatsServer])
+    nodes: list[NodeProcess] = field(default_factory=list[NodeProcess])
+
+    def start(self) -> None:
+        """Start all of them; the nodes wait until the servers have elected who leads."""
+        for server in self.servers:
+            server.start()
+        for node in self.nodes:
+            node.start(wait=False)
+        for node in self.nodes:
+            node.wait()
+
+    def kill(self) -> None:
+        """End all of them."""
+        for node in self.nodes:
+            node.kill()
+        for server in self.servers:
+            server.kill()
+
+
+def made(space: Network, directory: Path, disk: Path) -> Cluster:
+    """Three machines whose servers know each other, and whose nodes ask their own one first."""
+    cluster = Cluster(disk)
+    cluster.machines = [space.machine() for _ in range(3)]
+    routes = ", ".join(f'"nats://{machine.host}:6222"' for machine in cluster.machines)
+    for number, machine in enumerate(cluster.machines):
+        cluster.servers.append(
+            NatsServer(
+                directory / f"nats-{number}",
+                f"server_name: n{number}",
+                f"cluster {{ name: rill, listen: {machine.host}:6222, routes: [{routes}] }}",
+                host=machine.host,
+                command=machine.command,
+            )
+        )
+    urls = [server.url for server in cluster.servers]
+    for number, machine in enumerate(cluster.machines):
+        node = NodeProcess(
+            directory / f"node-{number}",
+            urls[number:] + urls[:number],
+            listen=f"{machine.host}:4100",
+            replicas=3,
+            command=machine.command,
+            more='[log]\nlevel = "info"\n',
+        )
+        cluster.nodes.append(node)
+    return cluster
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, fault: "Fault") -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        space = stack.enter_context(network())
+        disk = tmp_path / "nats-2" / "data"
+        if fault is a_disk_is_full:
+            stack.enter_context(small_disk(disk, DISK_MEBIBYTES))
+        cluster = made(space, tmp_path, disk)
+        stack.callback(cluster.kill)
+        cluster.start()
+        yield cluster
+
+
+Fault = Callable[[Cluster, Load], Awaitable[None]]
+
+
+async def servers_are_killed(cluster: Cluster, load: Load) -> None:
+    for server in cluster.servers:
+        await asyncio.to_thread(server.kill)
+        await load.progress()
+        await asyncio.to_thread(server.start)
+        await asyncio.sleep(CAUGHT_UP_SECONDS)
+
+
+async def nodes_are_killed(cluster: Cluster, load: Load) -> None:
+    for node in cluster.nodes:
+        await asyncio.to_thread(node.kill)
+        await load.progress()
+        await asyncio.to_thread(node.start)
+        await load.progress()
+
+
+async def nodes_are_stopped(cluster: Cluster, load: Load) -> None:
+    for node in cluster.nodes:
+        await asyncio.to_thread(node.stop)
+        await load.progress()
+        await asyncio.to_thread(node.start)
+        await load.progress()
+
+
+async def all_servers_are_killed_at_once(cluster: Cluster, load: Load) -> None:
+    for server in cluster.servers:
+        await asyncio.to_thread(server.kill)
+    await asyncio.sleep(3.0)
+    for server in cluster.servers:
+        await asyncio.to_thread(server.start)
+
+
+async def machines_are_lost(cluster: Cluster, load: Load) -> None:
+    """Server and node of one machine at the same moment."""
+    for server, node in zip(cluster.servers, cluster.nodes, strict=True):
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(node.kill)
+        await load.progress()
+        await asyncio.to_thread(server.start)
+        await asyncio.to_thread(node.start)
+        await asyncio.sleep(CAUGHT_UP_SECONDS)
+
+
+async def machines_are_cut_off(cluster: Cluster, load: Load) -> None:
+    """Each in turn, with its clients' links: it is alive, and alone."""
+    for machine in cluster.machines:
+        await asyncio.to_thread(machine.isolate)
+        try:
+            await asyncio.sleep(FAULT_SECONDS)
+            await load.progress()
+        finally:
+            await asyncio.to_thread(machine.join)
+        await asyncio.sleep(CAUGHT_UP_SECONDS)
+
+
+async def two_machines_lose_each_other(cluster: Cluster, load: Load) -> None:
+    """The third one sees both."""
+    for at in range(3):
+        one, other = cluster.machines[at], cluster.machines[(at + 1) % 3]
+        await asyncio.to_thread(one.lose, other)
+        try:
+            await asyncio.sleep(FAULT_SECONDS)
+            await load.progress()
+        finally:
+            await asyncio.to_thread(one.find, other)
+        await asyncio.sleep(CAUGHT_UP_SECONDS)
+
+
+async def links_are_slow(cluster: Cluster, load: Load) -> None:
+    for machine in cluster.machines:
+        await asyncio.to_thread(machine.slow)
+        try:
+            await asyncio.sleep(FAULT_SECONDS)
+            await load.progress()
+        finally:
+            await asyncio.to_thread(machine.fast)
+
+
+async def servers_sleep(cluster: Cluster, load: Load) -> None:
+    """They miss all that happens, and do not know it."""
+    for server in cluster.servers:
+        server.pause()
+        try:
+            await asyncio.sleep(FAULT_SECONDS)
+            await load.progress()
+        finally:
+            server.resume()
+        await asyncio.sleep(CAUGHT_UP_SECONDS)
+
+
+async def nodes_sleep(cluster: Cluster, load: Load) -> None:
+    """Their leases end without their knowing it, and they go on in the middle of what they did."""
+    for node in cluster.nodes:
+        node.pause()
+        try:
+            await asyncio.sleep(FAULT_SECONDS)
+            await load.progress()
+        finally:
+            node.resume()
+        await load.progress()
+
+
+async def a_disk_is_full(cluster: Cluster, load: Load) -> None:
+    """The one of the last server; what it leads stands still until it is stopped and has room."""
+    ballast = cluster.disk / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(65_536)):
+                pass
+        except OSError:
+            pass
+    await asyncio.sleep(2 * FAULT_SECONDS)
+    # Give or take what the server itself has let go of.
+    assert os.statvfs(cluster.disk).f_bavail < 16
+    await asyncio.to_thread(cluster.servers[2].kill)
+    await load.progress()
+    ballast.unlink()
+    await asyncio.to_thread(cluster.servers[2].start)
+    await asyncio.sleep(CAUGHT_UP_SECONDS)
+
+
+FAULTS: list[Fault] = [
+    servers_are_killed,
+    nodes_are_killed,
+    nodes_are_stopped,
+    all_servers_are_killed_at_once,
+    machines_are_lost,
+    machines_are_cut_off,
+    two_machines_lose_each_other,
+    links_are_slow,
+    servers_sleep,
+    nodes_sleep,
+    a_disk_is_full,
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_nothing_confirmed_is_lost_when(cluster: Cluster, fault: Fault) -> None:
+    async def run() -> None:
+        load = Load(cluster.nodes)
+        await load.start()
+        await load.progress()
+        started = time.monotonic()
+        await fault(cluster, load)
+        await load.progress()
+        print(f"{fault.__name__}: {time.monotonic() - started:.0f} s, {load.confirmed} confirmed")
+        await load.stop()
+        await load.check()
+
+    asyncio.run(run())

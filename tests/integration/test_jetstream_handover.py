@@ -1,0 +1,221 @@
+"""Owners that are killed, frozen, stopped and added while clients push at every node."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from nats_support import needs_nats, running_nats
+from node_processes import NodeProcess
+from rillnode.actors.storage import log_id
+from rillnode.actors.storage.jetstream.membership import Member, owner_of
+from rillnode.node.client import Client, connect
+
+pytestmark = needs_nats
+
+PARTITIONS = 4
+TOGETHER = 4
+PAUSE_SECONDS_MAX = 15.0
+"""No confirm may take longer, whatever happens to an owner; a lease is 3.5 seconds."""
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[list[NodeProcess]]:
+    """Three nodes on one server; the last one is not started."""
+    with running_nats(tmp_path / "nats") as server:
+        nodes = [NodeProcess(tmp_path / name, [server.url]) for name in ("a", "b", "c")]
+        try:
+            yield nodes
+        finally:
+            for node in nodes:
+                node.kill()
+
+
+class Producers:
+    """One producer for each partition at one node; nothing is ever pushed twice.
+
+    Attributes:
+        confirmed: for each partition the entries with their indexes, in the order of the pushes.
+        slowest: seconds of the slowest confirm.
+    """
+
+    def __init__(self, name: str, client: Client) -> None:
+        self.confirmed: list[list[tuple[bytes, int]]] = [[] for _ in range(PARTITIONS)]
+        self.slowest = 0.0
+        self._name = name
+        self._client = client
+        self._stop = asyncio.Event()
+        self._tasks = [asyncio.create_task(self._push(number)) for number in range(PARTITIONS)]
+
+    async def _push(self, partition: int) -> None:
+        stream = await self._client.stream("s")
+        clock = asyncio.get_running_loop().time
+        confirmed = self.confirmed[partition]
+        while not self._stop.is_set():
+            texts = [
+                b"%s %d %d" % (self._name.encode(), partition, len(confirmed) + number)
+                for number in range(TOGETHER)
+            ]
+            began = clock()
+            pushed = [stream.push_nowait(text, partition=partition) for text in texts]
+            indexes = await asyncio.gather(*pushed)
+            self.slowest = max(self.slowest, clock() - began)
+            confirmed += zip(texts, indexes, strict=True)
+
+    async def grow(self, by: int = 20) -> None:
+        """Wait until so many entries more are confirmed in each partition."""
+        wanted = [len(one) + by for one in self.confirmed]
+        async with asyncio.timeout(60.0):
+            while any(len(one) < count for one, count in zip(self.confirmed, wanted, strict=True)):
+                for task in self._tasks:
+                    if task.done():
+                        task.result()
+                await asyncio.sleep(0.02)
+
+    async def stop(self) -> None:
+        """End them; raises what a push has raised."""
+        self._stop.set()
+        await asyncio.gather(*self._tasks)
+
+    async def abandon(self) -> None:
+        """End them as they are."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def check(self, partition: int, log: list[bytes], *, whole: bool = True) -> None:
+        """Every confirm is where it was said, once and in order; and what was not, once at most."""
+        confirmed = self.confirmed[partition]
+        for text, index in confirmed:
+            assert log[index] == text
+        mine = [text for text in log if text.startswith(self._name.encode() + b" ")]
+        prefix = b"%s %d " % (self._name.encode(), partition)
+        assert mine == [prefix + b"%d" % number for number in range(len(mine))]
+        assert len(confirmed) <= len(mine) <= len(confirmed) + (0 if whole else TOGETHER)
+
+
+async def client_of(node: NodeProcess) -> Client:
+    return await connect(node.url, key_file=node.key_file, node_identity=node.identity)
+
+
+async def met(client: Client, count: int) -> None:
+    """Wait until a node knows of so many."""
+    async with asyncio.timeout(30.0):
+        while len((await client.status())["store"]["sharing"]["nodes"]) != count:
+            await asyncio.sleep(0.05)
+
+
+def owned(node: NodeProcess, *nodes: NodeProcess) -> list[int]:
+    """The partitions that one of these nodes owns; the stream is the store's first."""
+    members = [Member(one.identity, "", b"") for one in nodes]
+    return [
+        number
+        for number in range(PARTITIONS)
+        if owner_of(log_id(1, number), members).identity == node.identity
+    ]
+
+
+async def log_of(client: Client, partition: int) -> list[bytes]:
+    stream = await client.stream("s")
+    found: list[bytes] = []
+    while entries := await stream.pull(len(found), 1_000, partition=partition):
+        found += [entry.data for entry in entries]
+    return found
+
+
+async def consumed(client: Client, seen: list[list[bytes]]) -> None:
+    """Follow all partitions from their beginning."""
+    stream = await client.stream("s")
+    async for batch in stream.batches(start=0, partitions=range(PARTITIONS)):
+        for entry in batch:
+            assert entry.index == len(seen[entry.partition])
+            seen[entry.partition].append(entry.data)
+
+
+Fault = Callable[[NodeProcess], Awaitable[None]]
+
+
+async def killed(node: NodeProcess) -> None:
+    await asyncio.to_thread(node.kill)
+
+
+async def stopped(node: NodeProcess) -> None:
+    await asyncio.to_thread(node.stop)
+
+
+async def frozen(node: NodeProcess) -> None:
+    node.pause()
+    # Longer than its lease: what it does when it wakes comes too late.
+    await asyncio.sleep(6.0)
+    node.resume()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        killed,
+        pytest.param(frozen, marks=pytest.mark.long),
+        pytest.param(stopped, marks=pytest.mark.long),
+    ],
+)
+def test_owners_change_and_nobody_notices_more_than_a_pause(
+    nodes: list[NodeProcess], fault: Fault
+) -> None:
+    async def run(stack: AsyncExitStack) -> None:
+        a, b, c = nodes
+        for node in (a, b):
+            node.start(wait=False)
+        for node in (a, b):
+            node.wait()
+        at_a = await stack.enter_async_context(await client_of(a))
+        await at_a.stream("s", partitions=PARTITIONS)
+        at_b = await client_of(b)
+        for client in (at_a, at_b):
+            await met(client, 2)
+        seen: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        following = asyncio.create_task(consumed(at_a, seen))
+        producers = [Producers("a", at_a), Producers("b", at_b)]
+        for one in producers:
+            await one.grow()
+        # A node joins.
+        await asyncio.to_thread(c.start)
+        at_c = await stack.enter_async_context(await client_of(c))
+        for client in (at_a, at_b, at_c):
+            await met(client, 3)
+        assert owned(b, a, b, c) or owned(b, a, b)
+        producers.append(Producers("c", at_c))
+        for one in producers:
+            await one.grow()
+        # The second is lost with what it owns, while its clients push, too.
+        await fault(b)
+        for one in (producers[0], producers[2]):
+            await one.grow(40)
+        if fault is frozen:
+            await met(at_a, 3)
+            await producers[1].grow()
+            await producers[1].stop()
+        else:
+            await met(at_a, 2)
+            await producers[1].abandon()
+        closing = asyncio.create_task(at_b.close())
+        for one in (producers[0], producers[2]):
+            await one.stop()
+            assert one.slowest < PAUSE_SECONDS_MAX
+        logs = [await log_of(at_c, partition) for partition in range(PARTITIONS)]
+        async with asyncio.timeout(30.0):
+            while [len(one) for one in seen] != [len(one) for one in logs]:
+                await asyncio.sleep(0.05)
+        following.cancel()
+        closing.cancel()
+        assert seen == logs
+        for partition, log in enumerate(logs):
+            for one in producers:
+                one.check(partition, log, whole=fault is frozen or one is not producers[1])
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            await run(stack)
+
+    asyncio.run(main())

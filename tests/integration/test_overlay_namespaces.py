@@ -1,0 +1,142 @@
+"""Three real processes, each on a host of its own: one is killed, one is cut off, all publish."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from namespaces import Switch, switch
+from overlay_processes import MEMBER, PATIENCE_SECONDS, TRACKER, Process
+
+NOTICED_SECONDS = 15.0
+"""The configuration lets a silent link be closed after 4 s; starting a program here takes some."""
+
+PORT = 4_100
+PROGRAM = Path(__file__).with_name("overlay_client.py")
+
+
+class Host:
+    """One host: its node, and the program that publishes there."""
+
+    def __init__(self, hosts: Switch, directory: Path, name: str, text: str) -> None:
+        self.address = f"{hosts.address(name)}:{PORT}"
+        self._within = hosts.within(name)
+        self.node = Process(directory, name, text, within=self._within)
+        self._publisher = self._start("publish")
+
+    @property
+    def identity(self) -> str:
+        return self.node.identity.public_hex
+
+    def look(self) -> dict[str, list[str]]:
+        """What the node has, and to whom it is linked."""
+        return self._result(self._start("look"))
+
+    def published(self) -> dict[str, list[str]]:
+        """End publishing; what was confirmed, and what may or may not be there."""
+        return self._result(self._publisher)
+
+    def stop(self) -> None:
+        if self._publisher.poll() is None:
+            self._publisher.kill()
+            self._publisher.wait(PATIENCE_SECONDS)
+        self.node.stop()
+
+    def _start(self, what: str) -> "subprocess.Popen[str]":
+        command = [*self._within, sys.executable, str(PROGRAM), what]
+        command += [self.node.name, self.address, self.identity]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    def _result(self, program: "subprocess.Popen[str]") -> dict[str, Any]:
+        said, _ = program.communicate("stop\n", PATIENCE_SECONDS)
+        found: dict[str, Any] = json.loads(said)
+        return found
+
+
+@contextmanager
+def three(directory: Path, hosts: Switch) -> Generator[tuple[Host, Host, Host]]:
+    """A tracker that stores, and two members, on hosts of their own."""
+    made: list[Host] = []
+    try:
+        listen = f"{hosts.address('tracker')}:{PORT}"
+        tracker = Host(hosts, directory, "tracker", TRACKER.format(name="tracker", listen=listen))
+        made.append(tracker)
+        for name in "ab":
+            text = MEMBER.format(
+                name=name,
+                listen=f"{hosts.address(name)}:{PORT}",
+                tracker=tracker.address,
+                identity=tracker.identity,
+            )
+            made.append(Host(hosts, directory, name, text))
+        yield made[0], made[1], made[2]
+    finally:
+        for host in reversed(made):
+            host.stop()
+
+
+def within(seconds: float, true: Callable[[], bool], what: str) -> None:
+    """Look until something is true."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+
+
+@pytest.mark.long
+def test_one_is_killed_and_one_is_cut_off_while_all_publish(tmp_path: Path) -> None:
+    with switch("tracker", "a", "b") as hosts, three(tmp_path, hosts) as (tracker, a, b):
+        everybody = (tracker, a, b)
+
+        def linked() -> bool:
+            return all(len(host.look()["neighbours"]) == 2 for host in everybody)
+
+        within(PATIENCE_SECONDS, linked, "all are linked")
+        a.node.kill()
+        time.sleep(2.0)
+        a.node.start()
+        within(PATIENCE_SECONDS, linked, "all are linked again")
+
+        hosts.cut("b")
+        within(NOTICED_SECONDS, lambda: not b.look()["neighbours"], "b knows that it is alone")
+
+        def noticed() -> bool:
+            return all(b.identity not in host.look()["neighbours"] for host in (tracker, a))
+
+        within(NOTICED_SECONDS, noticed, "the others know that b is gone")
+        alone = b.look()["entries"]
+        a.node.kill()
+        time.sleep(1.0)
+        assert len(b.look()["entries"]) > len(alone)  # clients of the one cut off go on
+        a.node.start()
+        hosts.heal("b")
+        within(PATIENCE_SECONDS, linked, "all are linked after the cut")
+
+        published = [host.published() for host in everybody]
+        confirmed = Counter(entry for one in published for entry in one["confirmed"])
+        unsure = Counter(entry for one in published for entry in one["unsure"])
+        assert all(len(one["confirmed"]) > 100 for one in published)
+
+        def agree() -> bool:
+            found = [Counter(host.look()["entries"]) for host in everybody]
+            assert all(max(one.values()) == 1 for one in found), "an entry is there twice"
+            return found[0] == found[1] == found[2]
+
+        within(PATIENCE_SECONDS, agree, "all have the same")
+        has = Counter(a.look()["entries"])
+        assert has >= confirmed
+        assert has - confirmed <= unsure

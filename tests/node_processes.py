@@ -1,0 +1,110 @@
+"""Nodes as `rillnode run` starts them, each in a process of its own, that tests kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nodes import CLIENT
+from rillnode.node.keyfiles import write_key
+
+START_SECONDS = 90.0
+
+
+class NodeProcess:
+    """A node on a store in JetStream; it keeps its configuration and keys over restarts.
+
+    Attributes:
+        url: where its Noise listener is.
+        identity: its identity, hex.
+        key_file: a key that may do everything at it.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        servers: Sequence[str],
+        *,
+        listen: str = "127.0.0.1:0",
+        replicas: int = 1,
+        command: Sequence[str] = (),
+        more: str = "",
+    ) -> None:
+        directory.mkdir(parents=True)
+        self.key_file = directory / "client.key"
+        write_key(self.key_file, CLIENT)
+        self._config = directory / "node.toml"
+        self._ports = directory / "ports.json"
+        self.log = directory / "node.log"
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = self.identity = ""
+        self._config.write_text(
+            f'name = "{directory.name}"\n'
+            f'data_dir = "{directory / "data"}"\n'
+            f'[noise]\nlisten = "{listen}"\n'
+            "[http]\nenabled = false\n"
+            f'[store]\nengine = "jetstream"\nservers = {json.dumps(list(servers))}\n'
+            f"replicas = {replicas}\nallow_plain = true\n"
+            f'[[grant]]\nwho = "noise:{CLIENT.public_hex}"\nstreams = "*"\n'
+            'may = ["create", "push", "pull", "subscribe", "admin"]\n' + more
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start it, and wait until it listens."""
+        self._ports.unlink(missing_ok=True)
+        arguments = ("run", "-c", str(self._config), "--ports-file", str(self._ports))
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._command, sys.executable, "-m", "rillnode", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until it listens."""
+        deadline = time.monotonic() + START_SECONDS
+        while not self._ports.exists():
+            assert self.running, self.log.read_text()[-3_000:]
+            assert time.monotonic() < deadline, self.log.read_text()[-3_000:]
+            time.sleep(0.05)
+        ports: dict[str, Any] = json.loads(self._ports.read_text())
+        self.url, self.identity = f"noise://{ports['noise']}", ports["identity"]
+
+    def kill(self) -> None:
+        """End it as a crash would; harmless when repeated."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it in order."""
+        self._end(signal.SIGTERM)
+
+    def pause(self) -> None:
+        """Let it do nothing until `resume`."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            if self._process.poll() is None:
+                self._process.send_signal(number)
+            self._process.wait(60.0)
+            self._process = None

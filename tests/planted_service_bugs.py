@@ -1,0 +1,335 @@
+"""More mistakes that somebody could make in a node, each as a patch of the right code.
+
+Those of `planted_bugs.py` are about the log and its readers; these are about what stands around it.
+"""
+
+# Mistakes are made inside of classes.
+# pyright: reportPrivateUsage=false
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from planted_bugs import Patch, Planted, always
+from rillnode.actors.access import VERBS, Access
+from rillnode.actors.peers import dialling
+from rillnode.actors.storage import Append, Read, RemoveStream, SavedIndexKey, Trim, log_id
+from rillnode.actors.storage.memory import MemoryLogStore
+from rillnode.actors.storage.memory_tables import MemoryTables
+from rillnode.actors.streams import appending, index_service, stream
+from rillnode.actors.streams.index import IndexActor
+from rillnode.actors.streams.stream import StreamActor
+from rillnode.actors.streams.subscription import SubscriptionActor
+from rillnode.codecs import noise, noise_xx
+from rillnode.codecs.ockam.routing import WireMessage
+from rillnode.codecs.ockam.stream import PullRequest
+from rillnode.codecs.requests import decode_request
+from rillnode.node.simulation.scenario import ClientsTable
+
+CALLERS = ClientsTable(
+    producers=3, followers=0, consumers=0, readers=0, ockam_users=0, callers=3, examiners=0
+)
+CONSUMERS = ClientsTable(consumers=4)
+LARGE = ClientsTable(
+    producers=1, followers=1, consumers=0, readers=0, ockam_users=0, payload_bytes=200_000
+)
+
+
+def partition_ignored(patch: pytest.MonkeyPatch) -> None:
+    """What is pushed to any partition goes to the first."""
+
+    def first(stream_id: int, _: int) -> int:
+        return log_id(stream_id, 0)
+
+    patch.setattr(stream, "log_id", first)
+
+
+def grants_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Whoever may connect may do all."""
+    patch.setattr(Access, "verbs", always(frozenset(VERBS)))
+
+
+def grants_for_reading_only_asked(patch: pytest.MonkeyPatch) -> None:
+    """Who may read a stream may push to it."""
+    verbs = Access.verbs
+
+    def generous(self: Access, principal: str, name: str) -> Any:
+        found = verbs(self, principal, name)
+        return found | {"push"} if "pull" in found else found
+
+    patch.setattr(Access, "verbs", generous)
+
+
+def trims_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """What was trimmed is there again after a restart."""
+    opened, apply = MemoryLogStore.open, MemoryTables.apply
+    trimmed: dict[tuple[int, int], list[Any]] = {}
+
+    def noted(self: MemoryTables, operation: Any) -> None:
+        log = self._logs.get(operation.log) if isinstance(operation, Trim) else None
+        before = None if log is None else (list(log.blocks), log.state.first_index)
+        apply(self, operation)
+        if log is not None and before is not None and operation.trimmed:
+            trimmed.setdefault((id(self), operation.log), [log, *before])
+
+    def open_again(self: MemoryLogStore) -> None:
+        opened(self)
+        for (tables, number), (log, blocks, first) in tuple(trimmed.items()):
+            there = self._durable._logs.get(number)
+            if (tables, id(there)) == (id(self._durable), id(log)):
+                known = {block.first_index for block in log.blocks}
+                log.blocks[:0] = [one for one in blocks if one.first_index not in known]
+                log.state.first_index = first
+
+    patch.setattr(MemoryTables, "apply", noted)
+    patch.setattr(MemoryLogStore, "open", open_again)
+
+
+def trims_nothing(patch: pytest.MonkeyPatch) -> None:
+    """A trim is answered as asked for, and leaves the entries where they are."""
+    apply = MemoryTables.apply
+
+    def idle(self: MemoryTables, operation: Any) -> None:
+        if isinstance(operation, Trim):
+            log = self._logs.get(operation.log)
+            apply(self, replace(operation, before=0))
+            if log is not None:
+                operation.extent = replace(log.state.extent(), first_index=operation.before)
+            return
+        apply(self, operation)
+
+    patch.setattr(MemoryTables, "apply", idle)
+
+
+def trims_one_more(patch: pytest.MonkeyPatch) -> None:
+    """A trim takes the first entry that was to be kept, too."""
+    apply = MemoryTables.apply
+
+    def greedy(self: MemoryTables, operation: Any) -> None:
+        if isinstance(operation, Trim):
+            operation.before += 1
+        apply(self, operation)
+
+    patch.setattr(MemoryTables, "apply", greedy)
+
+
+def removed_entries_stay(patch: pytest.MonkeyPatch) -> None:
+    """A stream that is made again under its name has what was in the old one."""
+    remove, put = MemoryTables._remove_stream, MemoryTables._put_stream
+    graves: dict[tuple[int, str], list[Any]] = {}
+
+    def bury(self: MemoryTables, operation: RemoveStream) -> None:
+        logs = dict(self._logs)
+        remove(self, operation)
+        gone = [log for number, log in logs.items() if number not in self._logs]
+        graves[id(self), operation.name] = gone
+
+    def raise_again(self: MemoryTables, operation: Any) -> None:
+        known = operation.record.name in self._streams
+        put(self, operation)
+        if not known:
+            for log in graves.pop((id(self), operation.record.name), ()):
+                self._logs[log_id(operation.record.id, 0)] = log
+
+    patch.setattr(MemoryTables, "_remove_stream", bury)
+    patch.setattr(MemoryTables, "_put_stream", raise_again)
+
+
+def positions_shared(patch: pytest.MonkeyPatch) -> None:
+    """All consumers of a stream have one saved position."""
+
+    def one_for_all(stream: str, partition: int, _: str) -> SavedIndexKey:
+        return SavedIndexKey(stream, partition, "everybody")
+
+    patch.setattr(index_service, "SavedIndexKey", one_for_all)
+
+
+def positions_go_back(patch: pytest.MonkeyPatch) -> None:
+    """A lesser position is saved as it is asked for."""
+    request = IndexActor._request
+
+    def obedient(self: IndexActor, asked: Any) -> None:
+        if self._loaded:
+            self._highest = -1
+        request(self, asked)
+
+    patch.setattr(IndexActor, "_request", obedient)
+
+
+def credit_lost(patch: pytest.MonkeyPatch) -> None:
+    """Of the credit that a subscriber gives back only half is counted."""
+    requests = SubscriptionActor._requests
+
+    def mean(self: SubscriptionActor, delivery: Any) -> None:
+        before = self._credit
+        advance, self._advance = self._advance, lambda: None  # type: ignore[method-assign]
+        requests(self, delivery)
+        self._advance = advance  # type: ignore[method-assign]
+        self._credit = before + (self._credit - before) // 2
+        advance()
+
+    patch.setattr(SubscriptionActor, "_requests", mean)
+
+
+def subscription_behind_the_end(patch: pytest.MonkeyPatch) -> None:
+    """A subscription sends a chunk without its first block when it has fallen behind."""
+    send = SubscriptionActor._send
+
+    def hasty(self: SubscriptionActor, operation: Any) -> None:
+        if operation.error is None and len(operation.blocks) > 3:
+            operation.blocks = operation.blocks[1:]
+        send(self, operation)
+
+    patch.setattr(SubscriptionActor, "_send", hasty)
+
+
+def confirms_twice(patch: pytest.MonkeyPatch) -> None:
+    """A push is confirmed when it is durable, and once more."""
+    answer = appending._answer
+
+    def eager(*args: Any) -> None:
+        answer(*args)
+        answer(*args)
+
+    patch.setattr(appending, "_answer", eager)
+
+
+def refusals_unanswered(patch: pytest.MonkeyPatch) -> None:
+    """An append that the store refuses is not answered."""
+    answer = appending._answer
+
+    def silent(*args: Any) -> None:
+        if args[-1] is None:
+            answer(*args)
+
+    patch.setattr(appending, "_answer", silent)
+
+
+def pulls_over_the_limit(patch: pytest.MonkeyPatch) -> None:
+    """An Ockam pull brings one entry more than it was asked for."""
+
+    def generous(*args: Any, **options: Any) -> Any:
+        request = decode_request(*args, **options)
+        if isinstance(request, PullRequest):
+            request.limit += 1
+        return request
+
+    patch.setattr(stream, "decode_request", generous)
+
+
+def reads_end_early(patch: pytest.MonkeyPatch) -> None:
+    """A read leaves out the last block that it has found."""
+    read = MemoryTables._read
+
+    def short(self: MemoryTables, operation: Read) -> None:
+        read(self, operation)
+        if len(operation.blocks) > 1:
+            operation.blocks = operation.blocks[:-1]
+            operation.extent = replace(operation.extent, next_index=operation.blocks[-1].next_index)
+
+    patch.setattr(MemoryTables, "_read", short)
+
+
+def arrival_in_seconds(patch: pytest.MonkeyPatch) -> None:
+    """The time of arrival is cut to seconds."""
+    apply = MemoryTables.apply
+
+    def coarse(self: MemoryTables, operation: Any) -> None:
+        if isinstance(operation, Append):
+            operation.received_at -= operation.received_at % 1_000
+        apply(self, operation)
+
+    patch.setattr(MemoryTables, "apply", coarse)
+
+
+def idle_streams_end(patch: pytest.MonkeyPatch) -> None:
+    """A stream that comes back after it was idle does not look where its log is."""
+    started = getattr(StreamActor, "started")  # noqa: B009
+    lives: dict[Any, int] = {}
+
+    def lazy(self: StreamActor) -> None:
+        started(self)
+        lives[self.address] = lives.get(self.address, 0) + 1
+        if lives[self.address] > 1:
+            self._finding = True
+
+    patch.setattr(StreamActor, "started", lazy)
+
+
+def peers_left_out(patch: pytest.MonkeyPatch) -> None:
+    """What is for a peer is handled by the node itself."""
+
+    def short_cut(self: Any, delivery: Any) -> None:
+        onward = [
+            WireMessage(wire.onward_route[1:], wire.return_route, wire.payload)
+            for wire in delivery.messages
+        ]
+        self._context.router.route(delivery.origin, onward)
+
+    patch.setattr(dialling.PeerActor, "_take", short_cut)
+
+
+def peers_not_redialled(patch: pytest.MonkeyPatch) -> None:
+    """A peer whose link was lost is not dialled again."""
+    patch.setattr(dialling.PeerActor, "wake_after", always(None))
+
+
+def wrong_node_accepted(patch: pytest.MonkeyPatch) -> None:
+    """A client takes any node for the one that it expects."""
+    initiate = noise_xx.initiate
+
+    def trusting(local: Any, _: Any, suite: Any) -> Any:
+        return initiate(local, None, suite)
+
+    patch.setattr(noise, "initiate", trusting)
+
+
+def proofs_not_verified(patch: pytest.MonkeyPatch) -> None:
+    """Who names an identity is taken for its holder."""
+
+    def trusting(handshake: Any, said_hash: bytes, proof: bytes) -> bytes:
+        return proof[:32]
+
+    patch.setattr(noise_xx, "_proved", trusting)
+
+
+def failures_read_as_empty(patch: pytest.MonkeyPatch) -> None:
+    """A pull that could not be read is answered as if nothing were there."""
+    read = StreamActor._read
+
+    def silent(self: StreamActor, operation: Read) -> None:
+        operation.error = None
+        read(self, operation)
+
+    patch.setattr(StreamActor, "_read", silent)
+
+
+def _planted(patch: Patch, *rules: str, **more: Any) -> Planted:
+    return Planted(patch.__name__.replace("_", "-"), patch, rules, **more)
+
+
+PLANTED_SERVICES = (
+    _planted(partition_ignored, "wrong-log", "no-progress", partitions=2),
+    _planted(grants_ignored, "grant-ignored"),
+    _planted(grants_for_reading_only_asked, "grant-ignored"),
+    _planted(wrong_node_accepted, "impostor"),
+    _planted(proofs_not_verified, "impostor"),
+    _planted(trims_nothing, "trimmed"),
+    _planted(trims_one_more, "trimmed", "confirm-lost"),
+    _planted(trims_forgotten, "trimmed"),
+    _planted(removed_entries_stay, "removed-served"),
+    _planted(positions_shared, "saved-index-ahead", "saved-index-lost", clients=CONSUMERS),
+    _planted(positions_go_back, "saved-index-lost"),
+    _planted(credit_lost, "no-progress", clients=LARGE),
+    _planted(subscription_behind_the_end, "subscription-gap"),
+    _planted(confirms_twice, "answered-twice"),
+    _planted(refusals_unanswered, "no-progress", faults=("disk_failing",)),
+    _planted(failures_read_as_empty, "pull-short", faults=("bit_flip",)),
+    _planted(pulls_over_the_limit, "pull-gap"),
+    _planted(reads_end_early, "pull-short"),
+    _planted(arrival_in_seconds, "received-at"),
+    _planted(idle_streams_end, "no-progress"),
+    _planted(peers_left_out, "pull-short", "wrong-log", clients=CALLERS, nodes=3),
+    _planted(peers_not_redialled, "no-progress", clients=CALLERS, nodes=3),
+)

@@ -1,0 +1,108 @@
+"""Overlays whose nodes, disks, links and tracker fail: no rule is broken, whatever does."""
+
+from typing import get_args
+
+import pytest
+from msgspec.structs import replace
+
+from rillnode.node.simulation.run import Result, Run
+from rillnode.node.simulation.scenario import (
+    ClientsTable,
+    FaultKind,
+    FaultTable,
+    LatencyTable,
+    NetworkTable,
+    RandomFaults,
+    Scenario,
+)
+
+KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+
+OVERLAY = Scenario(
+    overlay=True,
+    nodes=5,
+    degree=3,
+    storage_nodes=1,
+    messages=60,
+    seconds=12.0,
+    partitions=2,
+    latency=LatencyTable(model="lognormal", mean_ms=30.0),
+    network=NetworkTable(jitter_ms=5.0, loss=0.02),
+    clients=ClientsTable(producers=5, followers=5, callers=1),
+    random_faults=RandomFaults(count=6),
+)
+
+
+def struck(result: Result) -> list[str]:
+    """Whom faults have struck."""
+    return [event.who for event in result.events if event.what == "fault"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_fault_happens_and_breaks_no_rule(kind: FaultKind) -> None:
+    faults = tuple(FaultTable(kind=kind, at_seconds=at, seconds=2.0) for at in (1.0, 4.0, 7.0))
+    scenario = replace(OVERLAY, partitions=1, random_faults=RandomFaults(), fault=faults)
+    result = Run(scenario, 1).run()
+    assert result.violations == []
+    assert len(struck(result)) == 3
+
+
+@pytest.mark.parametrize("kind", ["kill", "partition", "one_way", "pause"])
+def test_the_tracker_may_fail(kind: FaultKind) -> None:
+    faults = (
+        FaultTable(kind=kind, nodes=("tracker",), at_seconds=2.0, seconds=6.0),
+        FaultTable(kind="kill", nodes=("n1",), at_seconds=3.0, seconds=2.0),
+    )
+    result = Run(replace(OVERLAY, random_faults=RandomFaults(), fault=faults), 1).run()
+    assert result.violations == []
+    assert struck(result) == ["tracker", "n1"]
+
+
+def test_a_tracker_that_starts_anew_joins_the_pieces_that_it_hears_of() -> None:
+    faults = (
+        FaultTable(kind="kill", nodes=("tracker",), at_seconds=5.5, seconds=2.3),
+        FaultTable(kind="kill", nodes=("n0",), at_seconds=7.2, seconds=7.7),
+        FaultTable(kind="kill", nodes=("n2",), at_seconds=9.8, seconds=6.8),
+    )
+    scenario = replace(
+        OVERLAY,
+        nodes=9,
+        degree=2,
+        storage_nodes=0,
+        seconds=10.0,
+        partitions=1,
+        network=NetworkTable(),
+        clients=ClientsTable(
+            producers=5, followers=1, consumers=0, readers=0, ockam_users=0, callers=0
+        ),
+        random_faults=RandomFaults(),
+        fault=faults,
+    )
+    result = Run(scenario, 0).run()
+    assert result.violations == []
+    assert struck(result) == ["tracker", "n0", "n2"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_rule_is_broken(seed: int) -> None:
+    result = Run(OVERLAY, seed).run()
+    assert result.violations == []
+    assert result.healed_seconds is not None
+    # Each follower is at a node of its own, and has what was pushed at all of them.
+    assert {len(row) for name, row in result.matrix.items() if name.startswith("p")} == {5}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(0, 200, 25))
+def test_no_rule_is_broken_by_many_seeds(first: int) -> None:
+    for seed in range(first, first + 25):
+        assert Run(OVERLAY, seed).run().violations == [], f"seed {seed}"
+
+
+def test_a_seed_gives_the_same_trace() -> None:
+    assert Run(OVERLAY, 3).run().trace_hash == Run(OVERLAY, 3).run().trace_hash
+
+
+def test_a_fault_that_is_left_out_changes_no_other() -> None:
+    whole = Run(OVERLAY, 3).faults
+    assert Run(OVERLAY, 3, only=[1, 4]).faults == [whole[1], whole[4]]

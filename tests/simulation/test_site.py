@@ -1,0 +1,212 @@
+"""The page over simulated nodes: what it tells, and that to watch changes nothing."""
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_client import Screen
+from rillnode.codecs.errors import ConfigError, TransportError
+from rillnode.node.cli import main
+from rillnode.node.config import parse_address
+from rillnode.node.simulation.run import Result, Run
+from rillnode.node.simulation.scenario import Scenario, parse_scenario
+from rillnode.node.simulation.serving import ServedRun, served
+from rillnode.node.simulation.watching import Watch
+
+LOOPBACK = parse_address("127.0.0.1:0")
+SCENARIO = """
+nodes = 3
+messages = 60
+seconds = 12.0
+
+[clients]
+callers = 1
+
+[[fault]]
+kind = "partition"
+nodes = ["n1"]
+at_seconds = 2.0
+seconds = 4.0
+
+[[fault]]
+kind = "kill"
+nodes = ["n2"]
+at_seconds = 7.0
+seconds = 2.0
+"""
+
+
+def scenario() -> Scenario:
+    return parse_scenario(SCENARIO, Path("watched.toml"))
+
+
+def get(page: ServedRun, path: str) -> Any:
+    with urllib.request.urlopen(page.url.rstrip("/") + path, timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def refusal(page: ServedRun, path: str) -> tuple[int, str]:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        get(page, path)
+    with caught.value as error:
+        return error.code, json.loads(error.read())["error"]
+
+
+class Looking(threading.Thread):
+    """Looks again and again in a thread of its own, once at least, until it is `over`."""
+
+    def __init__(self, look: Callable[[], object], *, once: bool = False) -> None:
+        super().__init__(daemon=True)
+        self.over = once
+        self._look = look
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._look()
+            while not self.over:
+                self._look()
+        except BaseException as error:
+            self._error = error
+
+    def end(self, page: ServedRun) -> None:
+        """Answer what it still asks, and raise what it raised."""
+        self.over = True
+        while self.is_alive():
+            page.answer(0.05)
+        if self._error is not None:
+            raise self._error
+
+
+def watched(run: Run, speed: float, look: Callable[[ServedRun], object]) -> Result:
+    """Run while a thread looks; then look once more, at what has stayed."""
+    with served(run, LOOPBACK, speed) as page:
+        looking = Looking(lambda: look(page))
+        looking.start()
+        result = page.run()
+        looking.end(page)
+        final = Looking(lambda: check_end(page, result), once=True)
+        final.start()
+        final.end(page)
+    return result
+
+
+def test_to_watch_changes_nothing() -> None:
+    plain = Run(scenario(), 3).run()
+    seen: set[str] = set()
+
+    def look(page: ServedRun) -> None:
+        network = get(page, "/v1/network")
+        seen.update(fault["kind"] for fault in network["faults"])
+        for host in network["hosts"]:
+            if host["kind"] != "node":
+                continue
+            for name in ("overview", "streams", "links", "actors", "warnings", "history"):
+                try:
+                    get(page, f"/v1/{name}?node={host['name']}")
+                except urllib.error.HTTPError as error:
+                    if error.code != 503:  # it has not started yet
+                        raise
+        seen.add("all")
+
+    result = watched(Run(scenario(), 3), 30.0, look)
+    assert result.violations == []
+    assert result.trace_hash == plain.trace_hash
+    assert result.virtual_seconds == plain.virtual_seconds
+    assert "all" in seen
+
+
+def test_partitions_and_dead_nodes_are_seen_and_the_end_stays() -> None:
+    pictures: list[dict[str, Any]] = []
+    states: list[str] = []
+
+    def look(page: ServedRun) -> None:
+        pictures.append(get(page, "/v1/network"))
+        if len(pictures) > 1:
+            states.append(get(page, "/v1/overview?node=n2")["state"])
+        time.sleep(0.02)
+
+    watched(Run(scenario(), 4), 10.0, look)
+    parted = [one for one in pictures if one["cut"]]
+    assert parted
+    groups = {host["name"]: host["group"] for host in parted[0]["hosts"]}
+    assert (groups["n1"], groups["n0"]) == (1, 0)
+    assert {"kind": "partition", "host": "n1", "other": parted[0]["faults"][0]["other"]} in (
+        parted[0]["faults"]
+    )
+    down = [
+        host["state"]
+        for one in pictures
+        for host in one["hosts"]
+        if (host["name"], host["state"]) == ("n2", "killed")
+    ]
+    assert down
+    assert {"killed", "ready"} <= set(states)
+
+
+def check_end(page: ServedRun, result: Result) -> None:
+    """How a run has ended is still there."""
+    network = get(page, "/v1/network")
+    assert (network["running"], network["trace_hash"]) == (False, result.trace_hash)
+    assert network["links"]
+    overview = get(page, "/v1/overview?node=n1")
+    assert overview["state"] == "over"
+    assert overview["simulation"] == {"node": "n1", "nodes": ["n0", "n1", "n2"]}
+    streams = get(page, "/v1/streams?node=n1")["streams"]
+    (stream,) = [one for one in streams if one["name"] == "events-n1"]
+    entries = get(page, f"/v1/streams/{stream['name']}/entries?node=n1&limit=5")["entries"]
+    assert len(entries) == 5
+    assert get(page, f"/v1/streams/{stream['name']}?node=n1")["next_index"] == stream["next_index"]
+    assert refusal(page, "/v1/overview?node=n9") == (404, "node.unknown")
+    assert refusal(page, "/v1/streams/none/entries?node=n1") == (404, "stream.unknown")
+    assert refusal(page, "/nowhere") == (404, "http.path")
+
+
+def test_the_address_must_be_of_this_machine_and_free() -> None:
+    run = Run(scenario(), 1)
+    everywhere = served(run, parse_address("0.0.0.0:0"), None)
+    with pytest.raises(ConfigError, match="not of this machine"), everywhere:
+        pass
+    with served(run, LOOPBACK, None) as page:
+        taken = parse_address(page.url.removeprefix("http://").rstrip("/"))
+        second = served(Run(scenario(), 2), taken, None)
+        with pytest.raises(TransportError, match="in use"), second:
+            pass
+
+
+def test_a_watch_answers_what_was_asked_and_holds_the_speed() -> None:
+    watch = Watch(10.0)
+    asked = [watch.ask(lambda: 7), watch.ask(lambda: 1 // 0)]
+    begun = time.monotonic()
+    for moment in (5.0, 5.5, 7.0):
+        watch.jump(moment)
+    assert 0.2 <= time.monotonic() - begun < 5
+    assert asked[0].result(0) == 7
+    with pytest.raises(ZeroDivisionError):
+        asked[1].result(0)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "options", "text"),
+    [
+        ("sim-churn", ("--seeds", "0..1", "--http", "127.0.0.1:0"), "take --seed instead"),
+        ("sim-churn", ("--http", "0.0.0.0:0"), "not of this machine"),
+        ("sim-propagation", ("--http", "127.0.0.1:0"), "has none"),
+        ("sim-churn", ("--http", "8090"), "host:port"),
+        ("sim-churn", ("--http", "127.0.0.1:0", "--speed", "0"), "a number above 0"),
+    ],
+)
+def test_what_cannot_be_watched_is_a_mistake_in_the_command(
+    scenario: str, options: tuple[str, ...], text: str
+) -> None:
+    file = Path(__file__).parents[2] / "configs" / f"{scenario}.toml"
+    screen = Screen()
+    assert main(["sim", "run", str(file), *options], screen.terminal) == 2
+    assert text in screen.err

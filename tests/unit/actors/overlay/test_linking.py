@@ -1,0 +1,61 @@
+"""A node's table of neighbours: what of it the tracker is told, and when."""
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, cast
+
+from rillnode.actors.overlay.context import OverlayContext
+from rillnode.actors.overlay.linking import CONNECT_SECONDS, Neighbour, Neighbourhood
+from rillnode.codecs.streamr.node_address import parse_node_address
+
+OWN, B, C, D = ("0" * 64, "b" * 64, "c" * 64, "d" * 64)
+ADDRESSES = {one: parse_node_address(f"noise://{one}@h:1") for one in (B, C, D)}
+
+
+def table() -> Neighbourhood:
+    context = SimpleNamespace(
+        settings=SimpleNamespace(identity=OWN), admitted=Counter[str](), streams=None
+    )
+    return Neighbourhood(cast(OverlayContext, context), (), cast(Any, None))
+
+
+def link(links: Neighbourhood, *identities: str) -> None:
+    for identity in identities:
+        origin = SimpleNamespace(principal=f"noise:{identity}", link=None)
+        parts = cast(Any, ((), origin, None, None))
+        links.linked[identity] = Neighbour(identity, *parts)
+
+
+def names(links: Neighbourhood, now: float) -> tuple[list[str], int] | None:
+    told = links.news(now)
+    return None if told is None else (sorted(one[:1] for one in told[0]), told[1])
+
+
+def test_an_instruction_counts_once_everybody_is_linked() -> None:
+    links = table()
+    links.instruct([ADDRESSES[B], ADDRESSES[C]], 1, 0.0)
+    link(links, B)
+    assert names(links, 1.0) == (["b"], 0)
+    link(links, C)
+    assert names(links, 2.0) == (["b", "c"], 1)
+    assert names(links, 3.0) is None
+    assert links.exact
+
+
+def test_an_instruction_that_cannot_be_carried_out_counts_after_a_while() -> None:
+    links = table()
+    links.instruct([ADDRESSES[B], ADDRESSES[C]], 1, 0.0)
+    link(links, B)
+    assert names(links, CONNECT_SECONDS / 2) == (["b"], 0)
+    assert names(links, CONNECT_SECONDS) == (["b"], 1)
+    assert not links.exact
+
+
+def test_who_has_not_heard_that_it_is_wanted_no_more_is_told_of_after_a_while_only() -> None:
+    """Else a tracker would keep links because those at their ends are slow to hear of it."""
+    links = table()
+    links.instruct([ADDRESSES[B], ADDRESSES[C]], 1, 0.0)
+    link(links, B, C, D)
+    assert names(links, 1.0) == (["b", "c"], 1)
+    assert not links.exact
+    assert names(links, CONNECT_SECONDS) == (["b", "c", "d"], 1)
