@@ -37,6 +37,7 @@ class NatsServer:
         command: what starts it, where it is to run elsewhere.
 
     Attributes:
+        directory: the same; its data are in `data`.
         port: where clients connect.
         url: the same with the protocol.
         monitor: URL of its monitoring.
@@ -51,6 +52,7 @@ class NatsServer:
     ) -> None:
         self.port, monitoring = _free_port(), _free_port()
         directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
         self._config = directory / "nats.conf"
         lines = [
             f"listen: {host}:{self.port}",

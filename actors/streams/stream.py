@@ -105,8 +105,9 @@ class StreamActor(Worker):
 
     def may_passivate(self) -> bool:
         """Stay while a subscription or a submitted operation needs this instance."""
-        waits = self._finding or self._subscriptions or self._in_flight
-        return not (waits or self._appends.in_flight)
+        if self._finding or self._subscriptions or self._in_flight:
+            return False
+        return self._log == UNKNOWN or not self._appends.in_flight
 
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take requests from links and completed operations from the store."""
@@ -213,10 +214,7 @@ class StreamActor(Worker):
 
     def _expire(self, missed: int) -> None:
         """End an actor without a stream, once nothing has come for it for a while."""
-        if self._in_flight or self._appends.in_flight:
-            # Another node has removed the stream; what was submitted before is still answered.
-            self._leave_later(0)
-        elif self._log == UNKNOWN and not self._finding and missed == self._missed:
+        if self._log == UNKNOWN and not self._finding and missed == self._missed:
             self._context.router.unregister(self._own_address)
             # What is on its way already comes before this message, and is still answered.
             self.system.post(self.address, _Leave())

@@ -52,8 +52,8 @@ class LogView:
         self._journal = journal
         self._on_read = on_read
         self.name = server.name_of_log(log)
-        self.start = LogStart()
-        self.last = Place(0, 0)
+        self.start: LogStart = LogStart()
+        self.last: Place = Place(0, 0)
         self._reader = LogReader(server, self.name)
         self._loading = asyncio.Lock()
         self._loaded = False
