@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nodes import CLIENT
+from rillnode.codecs.keys import Identity
 from rillnode.node.keyfiles import write_key
 
 START_SECONDS = 90.0
@@ -21,7 +22,7 @@ class NodeProcess:
 
     Attributes:
         url: where its Noise listener is.
-        identity: its identity, hex.
+        identity: its identity, hex; its directory's name decides it.
         key_file: a key that may do everything at it.
     """
 
@@ -38,15 +39,19 @@ class NodeProcess:
         directory.mkdir(parents=True)
         self.key_file = directory / "client.key"
         write_key(self.key_file, CLIENT)
+        identity = Identity.from_seed(directory.name.encode().ljust(32, b"."))
+        write_key(directory / "node.key", identity)
         self._config = directory / "node.toml"
         self._ports = directory / "ports.json"
         self.log = directory / "node.log"
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = self.identity = ""
+        self.url = ""
+        self.identity = identity.public_hex
         self._config.write_text(
             f'name = "{directory.name}"\n'
             f'data_dir = "{directory / "data"}"\n'
+            f'[identity]\nkey_file = "{directory / "node.key"}"\n'
             f'[noise]\nlisten = "{listen}"\n'
             "[http]\nenabled = false\n"
             f'[store]\nengine = "jetstream"\nservers = {json.dumps(list(servers))}\n'
@@ -82,7 +87,7 @@ class NodeProcess:
             assert time.monotonic() < deadline, self.log.read_text()[-3_000:]
             time.sleep(0.05)
         ports: dict[str, Any] = json.loads(self._ports.read_text())
-        self.url, self.identity = f"noise://{ports['noise']}", ports["identity"]
+        self.url = f"noise://{ports['noise']}"
 
     def kill(self) -> None:
         """End it as a crash would; harmless when repeated."""

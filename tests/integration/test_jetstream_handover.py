@@ -26,6 +26,8 @@ def nodes(tmp_path: Path) -> Iterator[list[NodeProcess]]:
     """Three nodes on one server; the last one is not started."""
     with running_nats(tmp_path / "nats") as server:
         nodes = [NodeProcess(tmp_path / name, [server.url]) for name in ("a", "b", "c")]
+        # Their names decide it: there is something to hand over at the join and at the loss.
+        assert all(owned(node, *nodes) for node in nodes)
         try:
             yield nodes
         finally:
