@@ -44,7 +44,8 @@ class Cell(ActorAddress):
     Attributes:
         base: the system that it belongs to.
         kind: policy and counters of its actor class.
-        factory: makes the instance, and again after a restart or a passivation.
+        factory: makes the instance, and again after a restart or a passivation; Thespian's
+            Actor once there will be no other instance.
         instance: None before the first turn, while passivated and after the exit.
         mailbox: messages in order of arrival; `EMPTY` when idle, `GONE` after the exit. The
             system takes the whole list for a turn.

@@ -1,6 +1,6 @@
 """Dead letters: messages that no actor has handled."""
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -28,7 +28,8 @@ class DeadLetters:
 
     def __init__(self, kept_max: int) -> None:
         self.reasons: Counter[Reason] = Counter()
-        self._kept: deque[DeadLetter] = deque(maxlen=kept_max)
+        self._kept: list[DeadLetter] = []
+        self._kept_max = kept_max
 
     @property
     def count(self) -> int:
@@ -39,6 +40,8 @@ class DeadLetters:
         """Count and keep one."""
         self.reasons[letter.reason] += 1
         self._kept.append(letter)
+        if len(self._kept) > self._kept_max:
+            del self._kept[0]
 
     def __len__(self) -> int:
         return len(self._kept)

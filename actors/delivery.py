@@ -62,6 +62,11 @@ class Delivery:
     messages: Sequence[WireMessage]
     tracked: bool = False
 
+    @property
+    def answers_bytes_max(self) -> int:
+        """What its answers may take together, one to each message."""
+        return self.origin.message_bytes_max * len(self.messages)
+
 
 class Handled:
     """Tells a connection that its workers have handled what it handed on."""

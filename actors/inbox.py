@@ -19,7 +19,8 @@ BATCH_MESSAGES_MAX: Final = 1_024
 class Inbox:
     """Takes deliveries on any thread and posts them on the loop's, in order of arrival.
 
-    The loop is woken once for all that arrives before it comes to it.
+    The loop is woken once for all that arrives before it comes to it; what arrives on its own
+    thread is posted at once.
     """
 
     def __init__(
@@ -29,11 +30,13 @@ class Inbox:
         lose: Callable[..., None],
         call_soon: Schedule,
         call_soon_threadsafe: Schedule,
+        may_post: Callable[[], bool],
     ) -> None:
         self._post = post
         self._lose = lose
         self._call_soon = call_soon
         self._call_soon_threadsafe = call_soon_threadsafe
+        self._may_post = may_post
         self._batches: deque[tuple[Delivery, ...]] = deque()
         self._called = False
 
@@ -45,6 +48,9 @@ class Inbox:
         batch = tuple(deliveries)
         for start in range(0, len(batch), BATCH_MESSAGES_MAX):
             self._batches.append(batch[start : start + BATCH_MESSAGES_MAX])
+        if self._may_post():
+            self._drain()
+            return
         # Whoever sees True has added before the drain set False, which pops only after that.
         if self._called or not self._batches:
             return

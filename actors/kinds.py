@@ -1,5 +1,6 @@
 """What one actor system knows of an actor class: its policy, and what its actors did."""
 
+import sys
 from bisect import bisect_left
 from collections import Counter, deque
 from dataclasses import dataclass
@@ -64,11 +65,13 @@ class ActorKind:
 
     Attributes:
         is_worker: whether its instances have the hooks of `Worker`.
-        awake: cells to look at when idle instances are sought.
-        looking: whether the next look has been scheduled.
+        lasting: whether a cell's first instance is also its last.
+        awake: cells to look at when idle instances are sought; None while no look is scheduled.
         turns: turns that were taken.
         turn_seconds: what they took together.
-        long_turns: those above `TURN_USUAL_SECONDS`, by the bound that they are within.
+        long_turns: those above `TURN_USUAL_SECONDS`, by the place of the bound in `TURN_BOUNDS`;
+            None while there are none.
+        failure_reasons: failures by exception class; None while there are none.
         parent: the kind of the newest instance's parent.
     """
 
@@ -81,8 +84,8 @@ class ActorKind:
         "instances",
         "is_worker",
         "last_failure",
+        "lasting",
         "long_turns",
-        "looking",
         "mailbox_messages_max",
         "name",
         "on_failure",
@@ -100,7 +103,8 @@ class ActorKind:
         self.name = UNKNOWN
         if actor_class is not None:
             counted: type[Actor] = getattr(policy, "stands_for", None) or actor_class
-            self.name = f"{counted.__module__}.{counted.__qualname__}"
+            # One text for all systems of a process.
+            self.name = sys.intern(f"{counted.__module__}.{counted.__qualname__}")
         self.is_worker = actor_class is not None and issubclass(actor_class, Worker)
         self.mailbox_messages_max: int = getattr(
             policy, "mailbox_messages_max", MAILBOX_MESSAGES_MAX
@@ -115,6 +119,7 @@ class ActorKind:
             policy, "restart_window_seconds", Worker.restart_window_seconds
         )
         self.idle_seconds: float | None = getattr(policy, "idle_seconds", None)
+        self.lasting = self.on_failure != "restart" and self.idle_seconds is None
         self.cells = 0
         self.instances = 0
         self.handled = 0
@@ -122,15 +127,16 @@ class ActorKind:
         self.slowest_seconds = 0.0
         self.turns = 0
         self.turn_seconds = 0.0
-        self.long_turns = [0] * (len(TURN_BOUNDS) + 1)
-        self.failure_reasons: Counter[str] = Counter()
+        self.long_turns: dict[int, int] | None = None
+        self.failure_reasons: Counter[str] | None = None
         self.last_failure = ""
-        self.awake: deque[Cell] = deque()
-        self.looking = False
+        self.awake: deque[Cell] | None = None
         self.parent: ActorKind | None = None
 
     def failed(self, error: BaseException) -> None:
         """Count a failure and keep its reason."""
+        if self.failure_reasons is None:
+            self.failure_reasons = Counter()
         self.failure_reasons[type(error).__name__] += 1
         self.last_failure = f"{type(error).__name__}: {error}"
 
@@ -143,21 +149,29 @@ class ActorKind:
 
     def took_long(self, seconds: float) -> None:
         """Count a turn that was not usual by how long it was."""
-        self.long_turns[bisect_left(TURN_BOUNDS, seconds)] += 1
+        place = bisect_left(TURN_BOUNDS, seconds)
+        if self.long_turns is None:
+            self.long_turns = {}
+        self.long_turns[place] = self.long_turns.get(place, 0) + 1
 
     def stats(self, mailbox_depth: int) -> ActorStats:
         """The counters as they are now."""
+        reasons = dict(self.failure_reasons or Counter[str]())
+        long_turns = self.long_turns or {}
         return ActorStats(
             cells=self.cells,
             instances=self.instances,
             handled=self.handled,
-            failures=self.failure_reasons.total(),
-            failure_reasons=dict(self.failure_reasons),
+            failures=sum(reasons.values()),
+            failure_reasons=reasons,
             last_failure=self.last_failure,
             restarts=self.restarts,
             mailbox_depth=mailbox_depth,
             slowest_handler_seconds=self.slowest_seconds,
-            turns=[self.turns - sum(self.long_turns), *self.long_turns[1:]],
+            turns=[
+                self.turns - sum(long_turns.values()),
+                *(long_turns.get(place, 0) for place in range(1, len(TURN_BOUNDS) + 1)),
+            ],
             turn_seconds=self.turn_seconds,
             parent=None if self.parent is None else self.parent.name,
         )

@@ -135,6 +135,8 @@ class Lifecycle:
                 cancel_timers(cell)
                 self._drop_instance(cell)
                 raise
+        if kind.lasting:
+            cell.factory = Actor  # as at the exit: what made the instance is of no more use
         self._passivation.watch(cell)
         return instance
 

@@ -1,5 +1,6 @@
 """Passivation: instances of idle actors go, their cells stay."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -30,16 +31,17 @@ class Passivation:
         if kind.idle_seconds is None or cell.active is not None:
             return
         cell.active = True
-        kind.awake.append(cell)
-        if not kind.looking:
-            kind.looking = True
+        if kind.awake is None:
+            kind.awake = deque()
             self._look_later(kind, kind.idle_seconds, None)
+        kind.awake.append(cell)
 
     def _look_later(self, kind: ActorKind, seconds: float, left: int | None) -> None:
         self._timing.call_later(seconds, lambda: self._look(kind, left))
 
     def _look(self, kind: ActorKind, left: int | None) -> None:
         awake = kind.awake
+        assert awake is not None
         if left is None:
             left = len(awake)
         for _ in range(min(left, LOOK_CELLS_MAX)):
@@ -58,7 +60,7 @@ class Passivation:
         elif awake and kind.idle_seconds is not None:
             self._look_later(kind, kind.idle_seconds, None)
         else:
-            kind.looking = False
+            kind.awake = None
 
     def _is_idle(self, cell: Cell, instance: object) -> bool:
         if cell.mailbox or cell.timers:

@@ -124,7 +124,7 @@ class Quotas:
             usage.streams.discard(name)
 
     def found(self, record: StreamRecord, extents: Sequence[LogExtent]) -> None:
-        """Count a stream that is there since before the node's start."""
+        """Count a stream that was there before the node's start, or that another node has made."""
         usage = self.usage(record.owner)
         if usage is None:
             return
@@ -134,6 +134,18 @@ class Quotas:
             # What an append has told meanwhile is newer.
             if log not in usage.kept:
                 usage.keep(log, extent.data_bytes)
+
+    def measured(self) -> list[str]:
+        """The streams whose bytes are limited, by name: of principals that have such a quota."""
+        usages = [usage for usage in self._usages.values() if usage is not None]
+        return [
+            name for usage in usages if usage.quota.bytes_max is not None for name in usage.streams
+        ]
+
+    def counted(self, record: StreamRecord, extents: Sequence[LogExtent]) -> None:
+        """Other nodes append to a stream, too: so much do its logs keep now."""
+        for partition, extent in enumerate(extents):
+            self.keeps(record.owner, log_id(record.id, partition), extent)
 
     def removed(self, record: StreamRecord) -> None:
         """A stream and its bytes are gone."""
@@ -146,8 +158,8 @@ class Quotas:
             usage.keep(log, 0)
             del usage.kept[log]
 
-    def trimmed(self, owner: str, log: int, extent: LogExtent) -> None:
-        """A log keeps less."""
+    def keeps(self, owner: str, log: int, extent: LogExtent) -> None:
+        """A log keeps another number of bytes than was known."""
         usage = self.usage(owner)
         if usage is not None:
             usage.keep(log, extent.data_bytes)

@@ -119,8 +119,7 @@ class Router:
         To the peer an unknown address and one that it may not use look the same; another `code`
         is for what it may use and cannot now.
         """
-        self.undelivered[reason] += len(delivery.messages)
-        logger.debug("undelivered", extra={"reason": reason, "messages": len(delivery.messages)})
+        self._note_undelivered(reason, delivery)
         if not delivery.origin.native:
             return
         for message in delivery.messages:
@@ -130,6 +129,10 @@ class Router:
             if failure is not None:
                 answer = WireMessage(message.return_route, (), failure)
                 self.route(delivery.origin, [answer])
+
+    def _note_undelivered(self, reason: str, delivery: Delivery) -> None:
+        self.undelivered[reason] += len(delivery.messages)
+        logger.debug("undelivered", extra={"reason": reason, "messages": len(delivery.messages)})
 
     def _deliver(self, address: Address | None, delivery: Delivery) -> None:
         origin = delivery.origin

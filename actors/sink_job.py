@@ -1,7 +1,8 @@
 """A sink's job: a child process that is started, started again with backoff, and given keys.
 
 A job that only ever fails is parked: whatever is wrong, starting it again does not mend it, and
-costs what a start of Spark costs. It stays so until somebody resumes it.
+costs what a start of Spark costs. It stays so until somebody resumes it. One that ends because of
+what passes, as when the store of its tables is away, waits and is tried for ever.
 """
 
 import logging
@@ -17,18 +18,19 @@ logger = logging.getLogger("rillnode.actors.sink_job")
 BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 FAILURES_MAX: Final = 8
-"""Ends in a row, without progress between them, after which a job is parked. Own choice: about
-three minutes and eight starts of Spark."""
+"""Failures in a row, without progress between them, after which a job is parked. What passes does
+not count. Own choice: about three minutes and eight starts of Spark."""
 
 CONFIGURATION_CODE: Final = 2
 """Exit code of a job whose configuration is wrong: it is parked at once."""
 PASSING_CODE: Final = 3
-"""Exit code of a job that did not reach the node, or for which the machine was too busy. That
-passes: it is never parked."""
+"""Exit code of a job that did not reach the node or the store of its tables, or for which the
+machine was too busy. That passes: it is never parked."""
 
 State = Literal[
     "starting",
     "running",
+    "waiting",
     "waiting to start again",
     "parked",
     "pausing",
@@ -44,6 +46,8 @@ class SinkStatus:
     """What is known of a sink; read by the node's status.
 
     Attributes:
+        state: "waiting" from an end because of what passes until there is progress again, also
+            while a start is tried.
         failures: how often the job has ended without progress since it last made some.
         last_exit: code of its end, if it has made no progress since.
         last_error: why it ended last, in its own words; kept for who looks later.
@@ -94,6 +98,7 @@ class SinkJob:
         self._stopping = False
         self._external = external
         self._halted = False
+        self._faults = 0
 
     def start(self) -> None:
         """Start the process unless it runs, or was stopped, paused or parked."""
@@ -104,7 +109,8 @@ class SinkJob:
             return
         self._process = self._launch(self._sink, {}, self._on_exit)
         self._status.starts += 1
-        self._status.state = "running"
+        if self._status.state != "waiting":
+            self._status.state = "running"
         self._status.pid = self._process.pid
         logger.info("sink_started", extra={"sink": self._sink, "pid": self._process.pid})
 
@@ -126,7 +132,12 @@ class SinkJob:
         status.failures += 1
         status.last_exit, status.last_error = code, reason
         about = {"sink": self._sink, "code": code, "reason": reason}
-        if code == CONFIGURATION_CODE or (code != PASSING_CODE and status.failures >= FAILURES_MAX):
+        if code == PASSING_CODE:
+            status.state = "waiting"
+            logger.warning("sink_waiting", extra={**about, "start_again_seconds": delay})
+            return delay
+        self._faults += 1
+        if code == CONFIGURATION_CODE or self._faults >= FAILURES_MAX:
             self._halted = True
             status.state = "parked"
             logger.error("sink_parked", extra={**about, "failures": status.failures})
@@ -153,15 +164,16 @@ class SinkJob:
         if not self._halted or self._stopping:
             return
         self._halted = False
-        self._status.failures = 0
-        self._status.last_exit = None
+        self._forget_failures()
         logger.info("sink_resumed", extra={"sink": self._sink})
         self.start()
 
     def healthy(self) -> None:
         """The job has made progress: its next failure is a first one again."""
-        self._status.failures = 0
-        self._status.last_exit = None
+        self._forget_failures()
+        if self._status.state == "waiting":
+            self._status.state = "running"
+            logger.info("sink_goes_on", extra={"sink": self._sink})
 
     def renew_key(self) -> bool:
         """Lend a new key to the job and take back the one before the last; False when stopped."""
@@ -195,3 +207,7 @@ class SinkJob:
             self._process.terminate()
         while self._keys:
             self._access.withdraw(self._keys.pop())
+
+    def _forget_failures(self) -> None:
+        self._faults = self._status.failures = 0
+        self._status.last_exit = None

@@ -117,6 +117,7 @@ class AsyncioSystemBase(Dispatcher):
             lose=self._lose,
             call_soon=loop.call_soon,
             call_soon_threadsafe=loop.call_soon_threadsafe,
+            may_post=lambda: self.on_loop_thread() and not loop.is_closed(),
         )
         self.capabilities = {} if capabilities is None else capabilities
         self.capabilities.update(common_capabilities())

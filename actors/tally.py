@@ -7,7 +7,10 @@ K = TypeVar("K")
 
 
 class Tally(Counter[K]):
-    """How many each key holds; a key that holds nothing takes no memory."""
+    """How many each key holds; a key that holds nothing takes no memory.
+
+    Made as `Tally()`: what `Tally[K]()` makes remembers its K, which takes four times as much.
+    """
 
     def drop(self, key: K) -> None:
         """Count one less, in constant time (as a Counter's own subtraction is not)."""

@@ -32,14 +32,16 @@ class Timer:
         self._cell = cell
         self._message = message
         self.due = timing.monotonic() + seconds
-        self._handle = timing.call_later(seconds, self._fire)
+        # Let go of at the end: the handle leads back to this timer.
+        self._handle: TimerHandle | None = timing.call_later(seconds, self._fire)
         if cell.timers is None:
             cell.timers = {}
         cell.timers[self] = None
 
     def cancel(self) -> None:
         """Drop it; harmless after it has fired."""
-        self._handle.cancel()
+        if self._handle is not None:
+            self._handle.cancel()
         self._forget()
 
     def _fire(self) -> None:
@@ -47,6 +49,7 @@ class Timer:
         self._cell.base.post(self._cell, self._message, self._cell)
 
     def _forget(self) -> None:
+        self._handle = None
         timers = self._cell.timers
         if timers is not None:
             timers.pop(self, None)

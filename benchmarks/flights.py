@@ -46,7 +46,10 @@ BATCH_ROWS: Final = 20_000
 AHEAD_ROWS: Final = 300_000
 """The publisher waits when it is so far before silver, so that kills hit it at work, too."""
 
-LAND_SECONDS_MAX: Final = 3_600.0
+STILL_SECONDS_MAX: Final = 900.0
+"""A run ends when no table has got a row for so long: a kill costs a start of Spark, and a busy
+machine makes several of it, but how long all of them take depends on how many there are."""
+
 POLL_SECONDS: Final = 1.0
 RECONNECT_SECONDS: Final = 0.2
 
@@ -54,9 +57,9 @@ SINK_CONFIG: Final = """
 [[sink.spark]]
 name = "flights"
 streams = ["flights/*"]
-table_dir = "tables/bronze"
-silver_dir = "tables/silver"
-gold_dir = "tables/gold"
+table_dir = "bronze"
+silver_dir = "silver"
+gold_dir = "gold"
 trigger_seconds = 1.0
 """
 
@@ -70,7 +73,7 @@ class Pipeline:
         subprocess.run(command, check=True, capture_output=True)
         with (home / "node.toml").open("a", encoding="utf-8") as config:
             config.write(SINK_CONFIG)
-        self.tables = home / "tables"
+        self.tables = home
         self._directory = directory
         self._running = ExitStack()
         self._server: Server | None = None
@@ -207,22 +210,28 @@ async def land(pipeline: Pipeline, publisher: Publisher, total: int, bars: Progr
     """Wait until every event is in every table; returns the seconds that it took.
 
     Raises:
-        SystemExit: the sink is parked, or takes too long.
+        SystemExit: the sink is parked, or stands still.
     """
-    started = time.monotonic()
+    started = moved = time.monotonic()
+    before: dict[str, int] = {}
     tasks = {name: bars.add_task(name, total=total) for name in ("bronze", "silver", "gold")}
     while True:
         rows = await asyncio.to_thread(pipeline.rows)
         for name, task in tasks.items():
             bars.update(task, completed=rows[name])
         publisher.landed = rows["silver"]
+        if rows != before:
+            before, moved = rows, time.monotonic()
         if min(rows.values()) >= total:
             return time.monotonic() - started
         sink = await pipeline.sink()
         if sink.get("state") == "parked":
             raise SystemExit(f"the sink is parked: {sink['last_error']}")
-        if time.monotonic() - started > LAND_SECONDS_MAX:
-            raise SystemExit(f"not every event has landed: {rows}")
+        if time.monotonic() - moved > STILL_SECONDS_MAX:
+            raise SystemExit(
+                f"no event has landed for {STILL_SECONDS_MAX:g} s, and not all have: {rows}; "
+                f"the sink: {sink or 'the node is not reached'}"
+            )
         await asyncio.sleep(POLL_SECONDS)
 
 

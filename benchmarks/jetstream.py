@@ -1,8 +1,9 @@
 """A node on NATS JetStream beside nats-py alone: same servers, replicas, settings, same run.
 
-W1, W2 and W4 as in `workloads`, with one server and with three (`jetstream`); what several nodes on
-the same three servers confirm together, and for how long pushes pause when a node comes, goes
-or crashes (`jetstream_nodes`).
+W1, W2 and W4 as in `workloads`, with one server and with three (`jetstream`), W1 also by nats-py
+through a relay, since a node is one more process between a client and the servers; what several
+nodes on the same three servers confirm together, and for how long pushes pause when a node comes,
+goes or crashes (`jetstream_nodes`).
 """
 
 import json
@@ -15,16 +16,22 @@ from pathlib import Path
 from threading import Timer
 from typing import Final
 
+import msgspec
+
 from benchmarks.figures import Sink
 from benchmarks.generator import LoadGenerator, run
 from benchmarks.jobs import Endpoint, FillJob, PushJob, ReplayJob, SpreadJob, StreamsJob
 from benchmarks.nats_servers import NatsServers, start_nats_servers
+from benchmarks.relay import start_relay
 from benchmarks.servers import RILLNODE, Server, missing, start_rillnode
 from benchmarks.workloads import Settings
 
 CASE: Final = "jetstream"
 CASE_NODES: Final = "jetstream_nodes"
 NATS_PY: Final = "nats-py"
+RELAYED: Final = "nats-py-relayed"
+"""Through a process that only passes bytes on: as many processes on the way as with a node."""
+
 _KIB: Final = 1_024
 _NODES: Final = 3
 _PARTITIONS: Final = 12
@@ -60,7 +67,11 @@ def _can_run(sink: Sink) -> bool:
 
 def _push_confirm(settings: Settings, sink: Sink, replicas: int) -> None:
     for turn in range(settings.rounds):
-        with _beside(settings, replicas) as (_, endpoints):
+        with (
+            _beside(settings, replicas) as (_, endpoints),
+            _relayed(settings, dict(endpoints)[NATS_PY]) as relayed,
+        ):
+            endpoints.append(relayed)
             for message_bytes in (_KIB, 100):
                 for window in (1_024, 64, 1):
                     workload = f"W1, {_kept(replicas)}, {message_bytes} B, window {window}"
@@ -103,12 +114,13 @@ def _streams(settings: Settings, sink: Sink, replicas: int) -> None:
             job = StreamsJob(endpoint=dict(endpoints)[system], count=count, message_bytes=100)
             with LoadGenerator(job) as generator:
                 generator.phase()
-                memory = servers.rss_bytes()
+                memory, live = servers.rss_bytes(), servers.live_bytes()
                 result = generator.phase() | generator.phase()
                 seconds = 1 / result["creates_per_second"] + 1 / result["first_pushes_per_second"]
                 result["created_and_pushed_per_second"] = 1 / seconds
                 result |= generator.phase()
                 result["servers_memory_bytes"] = (servers.rss_bytes() - memory) / count
+                result["servers_live_bytes"] = (servers.live_bytes() - live) / count
         sink.add(CASE, f"W4, {_kept(replicas)}, {count:,} streams", system, result)
 
 
@@ -126,8 +138,15 @@ def _beside(
         yield servers, [(RILLNODE, node.endpoint), (NATS_PY, bare)]
 
 
+@contextmanager
+def _relayed(settings: Settings, bare: Endpoint) -> Generator[tuple[str, Endpoint]]:
+    with start_relay(settings.directory / "relay.log", bare.port) as port:
+        yield RELAYED, msgspec.structs.replace(bare, port=port)
+
+
 def _in_turn(endpoints: list[tuple[str, Endpoint]], turn: int) -> list[tuple[str, Endpoint]]:
-    return endpoints[turn % 2 :] + endpoints[: turn % 2]
+    first = turn % len(endpoints)
+    return endpoints[first:] + endpoints[:first]
 
 
 def _kept(replicas: int) -> str:

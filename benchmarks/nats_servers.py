@@ -1,12 +1,17 @@
 """NATS servers as a node's store asks for them: one, or three of which any two are enough."""
 
 import json
+import re
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
+from urllib.request import urlopen
 
 from benchmarks.processes import Process, free_port
 from benchmarks.servers import program_path
+
+_PROFILE_SECONDS_MAX: Final = 30.0
 
 
 class NatsServers:
@@ -16,9 +21,12 @@ class NatsServers:
         ports: where clients connect.
     """
 
-    def __init__(self, processes: Sequence[Process], ports: Sequence[int]) -> None:
+    def __init__(
+        self, processes: Sequence[Process], ports: Sequence[int], profilers: Sequence[int]
+    ) -> None:
         self._processes = processes
         self.ports = ports
+        self._profilers = profilers
 
     @property
     def urls(self) -> list[str]:
@@ -34,12 +42,17 @@ class NatsServers:
         """Resident memory of all now."""
         return sum(process.rss_bytes() for process in self._processes)
 
+    def live_bytes(self) -> int:
+        """What all have in use now; collects their garbage, which is most of what they hold."""
+        return sum(map(_live_bytes, self._profilers))
+
 
 @contextmanager
 def start_nats_servers(directory: Path, count: int) -> Generator[NatsServers]:
     """Run so many servers with JetStream in files, in a cluster where they are several."""
     ports = [free_port() for _ in range(count)]
     routes = [free_port() for _ in range(count)]
+    profilers = [free_port() for _ in range(count)]
     others = json.dumps([f"nats://127.0.0.1:{port}" for port in routes])
     with ExitStack() as stack:
         processes: list[Process] = []
@@ -50,6 +63,7 @@ def start_nats_servers(directory: Path, count: int) -> Generator[NatsServers]:
                 f"server_name: n{number}",
                 f'listen: "127.0.0.1:{port}"',
                 "max_payload: 8388608",
+                f"prof_port: {profilers[number]}",
                 f"jetstream {{ store_dir: {json.dumps(str(home / 'data'))} }}",
             ]
             if count > 1:
@@ -61,4 +75,12 @@ def start_nats_servers(directory: Path, count: int) -> Generator[NatsServers]:
             processes.append(stack.enter_context(Process(command, home / "nats.log")))
         for process, port in zip(processes, ports, strict=True):
             process.wait_for_port(port)
-        yield NatsServers(processes, ports)
+        yield NatsServers(processes, ports, profilers)
+
+
+def _live_bytes(profiler: int) -> int:
+    url = f"http://127.0.0.1:{profiler}/debug/pprof/heap?debug=1&gc=1"
+    with urlopen(url, timeout=_PROFILE_SECONDS_MAX) as answer:
+        found = re.search(rb"# HeapAlloc = (\d+)", answer.read())
+    assert found is not None
+    return int(found[1])

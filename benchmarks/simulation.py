@@ -95,6 +95,22 @@ def _nodes(count: int) -> Found:
         return {"s": time.process_time() - began, "kB/node": size / 1e3}
 
 
+def _formed(count: int) -> Found:
+    """Real nodes whose overlay of degree 4 has formed: what they cost with their links."""
+    disk = DiskTable(sync_ms=0.0)
+    Spreading(Scenario(overlay=True, nodes=3, messages=1, seconds=1.0, disk=disk), 1).run()
+    gc.collect()
+    before = _resident_bytes()
+    scenario = Scenario(overlay=True, nodes=count, messages=1, seconds=1.0, disk=disk)
+    spreading = Spreading(scenario, 1)
+    spreading.run()
+    if spreading.problems:
+        raise RuntimeError(spreading.problems[0])
+    size = (_resident_bytes() - before) / count
+    spent = spreading.cpu_seconds
+    return {"s": spent["start"] + spent["form"], "kB/node": size / 1e3}
+
+
 def _overlay(nodes: int, messages: int, burst: int) -> Found:
     """Real nodes that form an overlay of degree 4 and flood messages over it."""
     scenario = Scenario(
@@ -116,7 +132,7 @@ def _flood(nodes: int, messages: int) -> Found:
     scheduler = Scheduler()
     latency = ConstantLatency(DELAY_SECONDS * 1_000)
     network = Network(scheduler, 1, latency, NetworkTable())
-    network.watchers.append(History(lambda: scheduler.now))
+    network.on_delivered.append(History(lambda: scheduler.now).delivered)
     for number in range(nodes):
         network.add_host(host_name(number), number).boot()
     flood = Flood(nodes, messages)
@@ -150,6 +166,7 @@ def _cases(quick: bool, python: str | None) -> Iterator[_Case]:
             yield _Case("model", f"{nodes:,} nodes, {messages} messages", case)
     for count in (100,) if quick else (100, 1_000):
         yield _Case("nodes", f"{count:,} nodes started", partial(_nodes, count))
+        yield _Case("nodes", f"{count:,} nodes, overlay formed", partial(_formed, count))
     for nodes, messages in ((64, 500), (256, 200), (1_000, 50)):
         for burst in (1, 10, 50):
             if not quick or nodes < 100:

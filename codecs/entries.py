@@ -131,11 +131,11 @@ def split_items(items: Iterable[bytes]) -> Iterator[list[bytes]]:
     run: list[bytes] = []
     size = 0
     for item in items:
-        if run and (size + len(item) > BLOCK_BYTES_MAX or len(run) == BLOCK_ENTRIES_MAX):
-            yield run
-            run, size = [], 0
-        run.append(item)
         size += len(item)
+        if run and (size > BLOCK_BYTES_MAX or len(run) == BLOCK_ENTRIES_MAX):
+            yield run
+            run, size = [], len(item)
+        run.append(item)
     if run:
         yield run
 

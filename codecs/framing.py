@@ -92,6 +92,10 @@ class LinkCodec(Protocol):
         """Return bytes that a peer reads and ignores; empty where the protocol has none."""
         ...
 
+    def rest(self) -> None:
+        """Tell that the link is quiet: what it takes no time to make again may go."""
+        ...
+
     def end(self) -> None:
         """Tell that no more bytes will come.
 

@@ -46,7 +46,7 @@ class NoiseLink:
         self._steps: Steps | None = steps
         self._output = output
         self._wanted = next(steps)
-        self._buffer = bytearray()
+        self._buffer = b""  # of the handshake: the message that is not whole yet
         self._session: Session | None = None
         self._cutter = FrameCutter()
         self._joiner = MessageJoiner()
@@ -143,6 +143,12 @@ class NoiseLink:
         """A record that the peer reads and ignores."""
         return self._seal(_PING)
 
+    def rest(self) -> None:
+        """Let go of expanded keys."""
+        if self._session is not None:
+            self._session.sealer.rest()
+            self._session.opener.rest()
+
     def end(self) -> None:
         """Check that the bytes did not end early."""
         if self._session is None:
@@ -172,16 +178,15 @@ class NoiseLink:
     def _shake_hands(self, data: bytes) -> bytes:
         """Go on with the handshake; return the bytes that follow it, if it is done."""
         assert self._steps is not None
-        buffer, at = self._buffer, 0
-        buffer += data
+        buffer, at = self._buffer + data, 0
         try:
             while len(buffer) - at >= self._wanted:
-                chunk = bytes(buffer[at : at + self._wanted])
+                chunk = buffer[at : at + self._wanted]
                 at += len(chunk)
                 self._wanted = self._steps.send(chunk)
         except StopIteration as done:
             self._session = done.value
             self._steps = None
-        rest = bytes(buffer[at:])
-        self._buffer = bytearray() if self._steps is None else bytearray(rest)
+        rest = buffer[at:]
+        self._buffer = b"" if self._steps is None else rest
         return rest

@@ -14,6 +14,7 @@ from rillnode.actors.streams.service import Changed
 from rillnode.actors.system import Cell
 from rillnode.codecs.keys import Identity
 from rillnode.node.config import Config
+from rillnode.node.telemetry import Telemetry
 from rillnode.transports.clock import Clock
 from rillnode.transports.tcp import TcpListener
 from rillnode.transports.web_server import WebServer
@@ -67,13 +68,18 @@ class Brokers:
         return [cell for broker in self._all() for cell in broker.open]
 
     def start(
-        self, streams: StreamContext, service: Cell, rules: StreamRules, changed: Changed
+        self,
+        streams: StreamContext,
+        service: Cell,
+        rules: StreamRules,
+        changed: Changed,
+        telemetry: Telemetry,
     ) -> None:
         """Make their actors; `changed` is to be told of streams that they make."""
         if self._streamr is not None:
-            self._streamr.start(streams, service)
+            self._streamr.start(streams, service, telemetry.relay_actor)
         if self._nextgraph is not None:
-            self._nextgraph.start(streams, rules, changed)
+            self._nextgraph.start(streams, rules, changed, telemetry.topic_actor)
 
     def changed(self, change: StreamRecord | StreamRemoved) -> None:
         """Take over that a stream's record is another, or that it is no more."""

@@ -7,7 +7,7 @@ without bound: streams are capped by `[metrics] streams_max`, codes and classes 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
@@ -119,12 +119,27 @@ METRICS: Final = (
     Described("rillnode_spark_batch_rows", "gauge", ("sink",), "Rows of the newest batch."),
     Described("rillnode_spark_batch_seconds", "gauge", ("sink",), "Time that batch took."),
     Described("rillnode_spark_rows_behind", "gauge", ("sink",), "Entries not yet in the table."),
+    Described(
+        "rillnode_spark_table_rows_behind", "gauge", ("sink", "table"),
+        "Rows of bronze that silver or a gold table has not taken in.",
+    ),
+    Described(
+        "rillnode_spark_table_seconds_behind", "gauge", ("sink", "table"),
+        "How long the first of these rows has been in bronze.",
+    ),
+    Described(
+        "rillnode_spark_state", "gauge", ("sink", "state"),
+        "1 for the state that a sink is in: running, waiting, parked, paused and so on.",
+    ),
     Described("rillnode_spark_job_starts_total", "counter", ("sink",), "Starts of a sink's job."),
     Described(
         "rillnode_spark_job_failures", "gauge", ("sink",),
         "Ends of the job since it last made progress.",
     ),
 )  # fmt: skip
+
+DERIVED_TABLES: Final = ("silver", "gold/minutes", "gold/chains", "gold/publishers")
+"""What a sink's job makes of bronze, as its report names it; other names are not told on."""
 
 _OF_LINKS: Final = (
     "rillnode_messages_total",
@@ -308,6 +323,19 @@ class NodeMetrics(Collector):
             ]
             return [(name, value) for name, value in found if isinstance(value, int | float)]
 
+        def of_tables(key: str) -> list[Sample]:
+            found: list[tuple[tuple[str, str], Any]] = [
+                ((name, table), one["report"].get(table))
+                for (name,), one in sinks
+                for table in DERIVED_TABLES
+            ]
+            values = [
+                (names, cast("dict[str, Any]", one).get(key))
+                for names, one in found
+                if isinstance(one, dict)
+            ]
+            return [(names, value) for names, value in values if isinstance(value, int | float)]
+
         # Batches are numbered from 0; one that waits for rows has the number of the next.
         running = {name for name, one in sinks if one["report"].get("state") == "running"}
 
@@ -318,6 +346,9 @@ class NodeMetrics(Collector):
             "rillnode_spark_batch_rows": reported("rows"),
             "rillnode_spark_batch_seconds": reported("seconds"),
             "rillnode_spark_rows_behind": [(name, one["rows_behind"]) for name, one in sinks],
+            "rillnode_spark_table_rows_behind": of_tables("rows_behind"),
+            "rillnode_spark_table_seconds_behind": of_tables("seconds_behind"),
+            "rillnode_spark_state": [((*name, one["state"]), 1) for name, one in sinks],
             "rillnode_spark_job_starts_total": [(name, one["starts"]) for name, one in sinks],
             "rillnode_spark_job_failures": [(name, one["failures"]) for name, one in sinks],
         }

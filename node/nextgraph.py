@@ -1,6 +1,6 @@
 """NextGraph's side of a node: the broker's key, its actors, and the listener for its clients."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.rules import StreamRules
 from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
 from rillnode.codecs.keys import SEED_BYTES
 from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.bootstrap import (
@@ -70,13 +71,20 @@ class Nextgraph:
         """The connections that there are."""
         return tuple(self._context.connections) if hasattr(self, "_context") else ()
 
-    def start(self, streams: StreamContext, rules: StreamRules, changed: StreamChange) -> None:
+    def start(
+        self,
+        streams: StreamContext,
+        rules: StreamRules,
+        changed: StreamChange,
+        topic: Callable[..., Worker],
+    ) -> None:
         """Make the actors.
 
         Args:
             streams: the node's parts.
             rules: what is configured for streams by name.
             changed: told of the streams that are made for topics.
+            topic: makes the actor of a topic.
         """
         self._context = BrokerContext(
             streams=streams,
@@ -87,7 +95,7 @@ class Nextgraph:
             rules=rules,
             stream_changed=changed,
         )
-        spawn_broker(self._context)
+        spawn_broker(self._context, topic)
 
     def changed(self, change: StreamRecord | StreamRemoved) -> None:
         """Tell a topic that its stream is no more."""

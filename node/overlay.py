@@ -25,7 +25,7 @@ from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS
 from rillnode.actors.overlay.tracker import TrackerActor
 from rillnode.actors.peers.connection import PeerContext
 from rillnode.actors.peers.dialling import PeerActor, PeerSettings, PeerStatus
-from rillnode.actors.ports import Clock, Dialer, Dialling, Entropy
+from rillnode.actors.ports import Clock, Dialling, Entropy
 from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.rules import RESERVED_PREFIX
@@ -295,7 +295,7 @@ class OverlayLinks:
             dial, prefix, name = self._released.dialer(node.url), b"SN_O_", node.url
         else:
             status = PeerStatus(f"{node.host}:{node.port}", "noise")
-            dial, prefix, name = self._noise_dialer(node), b"NX_O_", node.identity[:16]
+            dial, prefix, name = partial(self._dial, node), b"NX_O_", node.identity[:16]
         settings = PeerSettings(
             name=name, prefix=prefix, dial=dial, kept=False, may_use=NODE_PRINCIPAL.__eq__
         )
@@ -304,16 +304,13 @@ class OverlayLinks:
         self._context.router.register(_link_address(node), cell)
         return _Held(cell, status)
 
-    def _noise_dialer(self, node: NodeAddress) -> Dialer:
-        def dial(events: LinkEvents, on_failure: Callable[[RillnodeError], None]) -> Dialling:
-            codec = NoiseLink.initiator(
-                self._identity,
-                node_identity=node.identity,
-                ephemeral=self._context.entropy(DH_BYTES),
-            )
-            return self._dialer.dial(node.host, node.port, codec, events, on_failure)
-
-        return dial
+    def _dial(
+        self, node: NodeAddress, events: LinkEvents, on_failure: Callable[[RillnodeError], None]
+    ) -> Dialling:
+        codec = NoiseLink.initiator(
+            self._identity, node_identity=node.identity, ephemeral=self._context.entropy(DH_BYTES)
+        )
+        return self._dialer.dial(node.host, node.port, codec, events, on_failure)
 
     def _close_unused(self, node: AnyAddress) -> None:
         held = self._held.get(node)

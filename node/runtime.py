@@ -257,7 +257,7 @@ class Node:
         rules = StreamRules(table.rule for table in self.config.streams)
         streams = system.spawn(partial(service.StreamService, context, on_stream, rules))
         system.spawn(partial(RecordFollower, context, on_stream))
-        self._brokers.start(context, streams, rules, on_stream)
+        self._brokers.start(context, streams, rules, on_stream, self._telemetry)
         self._indexes = system.spawn(partial(index_service.IndexService, context))
         status = system.spawn(
             partial(StatusActor, router, self._access, self._observed.status_document)

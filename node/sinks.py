@@ -80,7 +80,7 @@ class Sinks:
             name: f"{status.state}: the job ended with code {status.last_exit}, "
             f"{status.last_error or 'without a word'}; see {self._dir / name}.log"
             for name, status in self._statuses.items()
-            if status.last_exit is not None and status.pid is None
+            if status.last_exit is not None and (status.pid is None or status.state == "waiting")
         }
 
     def key_path(self, sink: str) -> Path:

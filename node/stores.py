@@ -1,5 +1,6 @@
 """Which store a node has: what `[store]` says."""
 
+import asyncio
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -37,7 +38,12 @@ def _jetstream(config: Config, identity: str) -> MakeStore:
 
     def make(complete: Complete, on_health: OnHealth) -> LogStore:
         return JetStreamLogStore(
-            options, complete=complete, on_health=on_health, identity=identity, name=config.name
+            options,
+            complete=complete,
+            on_health=on_health,
+            identity=identity,
+            name=config.name,
+            loop=asyncio.get_running_loop(),
         )
 
     return make

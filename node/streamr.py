@@ -1,6 +1,6 @@
 """Streamr's side of a node: its key, its actors, and the listener for its clients."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,6 @@ from rillnode.actors.streamr.connection import StreamrEvents
 from rillnode.actors.streamr.context import Relays, StreamrContext
 from rillnode.actors.streamr.directory import Directory, Done, LoadDirectory
 from rillnode.actors.streamr.key_exchange import KeyExchangeActor
-from rillnode.actors.streamr.relay import RelayActor
 from rillnode.actors.streamr.sessions import Sessions, SessionSettings
 from rillnode.actors.streams.context import (
     PushedKeys,
@@ -23,6 +22,7 @@ from rillnode.actors.streams.context import (
     stream_address,
 )
 from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import STREAMR_FRAME_BYTES_MAX, STREAMR_LINK_BUFFER_BYTES_MAX
@@ -86,8 +86,10 @@ class Streamr:
         """The connections that there are."""
         return tuple(self._context.open) if hasattr(self, "_context") else ()
 
-    def start(self, streams: StreamContext, stream_service: Cell) -> None:
-        """Make the actors."""
+    def start(
+        self, streams: StreamContext, stream_service: Cell, relay: Callable[..., Worker]
+    ) -> None:
+        """Make the actors; `relay` makes that of a stream partition."""
         system = streams.system
         self._stream_service = stream_service
         self._catalogue = Catalogue(streams.access)
@@ -100,9 +102,9 @@ class Streamr:
         sessions = self._sessions = Sessions(settings, streams.clock, self._entropy)
 
         def make_relay(stream_id: str, partition: int) -> Cell:
-            return system.spawn(partial(RelayActor, self._context, stream_id, partition))
+            return system.spawn(partial(relay, self._context, stream_id, partition))
 
-        directory = partial(Directory, streams.store, sessions, self._catalogue)
+        directory = partial(Directory, streams.store, sessions, self._catalogue, streams.clock)
         self._context = StreamrContext(
             streams=streams,
             node_key=self._key,

@@ -53,6 +53,22 @@ class Telemetry:
         """Makes the actor of a sink."""
         return SparkSinkActor
 
+    # The brokers' actors: their codecs and libraries are only for who has asked for them.
+
+    @property
+    def relay_actor(self) -> Callable[..., Worker]:
+        """Makes the actor of a stream partition's Streamr clients."""
+        from rillnode.actors.streamr.relay import RelayActor
+
+        return RelayActor
+
+    @property
+    def topic_actor(self) -> Callable[..., Worker]:
+        """Makes the actor of a NextGraph topic."""
+        from rillnode.actors.nextgraph.topic import TopicActor
+
+        return TopicActor
+
     async def close(self) -> None:
         """Hand over what was not handed over yet."""
 
@@ -101,6 +117,20 @@ class Tracing(Telemetry):
     def sink_actor(self) -> Callable[..., Worker]:
         """Makes the actor of a sink."""
         return partial(TracedSink, self._store)
+
+    @property
+    def relay_actor(self) -> Callable[..., Worker]:
+        """Makes the actor of a stream partition's Streamr clients."""
+        from rillnode.actors.spans.streamr import TracedRelay
+
+        return partial(TracedRelay, self._store)
+
+    @property
+    def topic_actor(self) -> Callable[..., Worker]:
+        """Makes the actor of a NextGraph topic."""
+        from rillnode.actors.spans.nextgraph import TracedTopic
+
+        return partial(TracedTopic, self._tracer)
 
     async def close(self) -> None:
         """Hand over what was not handed over yet."""

@@ -70,7 +70,7 @@ class MemoryNetwork:
             disk=DiskTable(sync_ms=sync_ms),
         )
         self._history = History(lambda: self.now)
-        self._world.network.watchers.append(self._history)
+        self._world.network.on_delivered.append(self._history.delivered)
         self._numbers: dict[str, int] = {}
 
     def __enter__(self) -> Self:

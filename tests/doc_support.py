@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,9 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ports import free_port
+
 ROOT = Path(__file__).parents[1]
-COMMAND_SECONDS = 120
-START_SECONDS = 60
+COMMAND_SECONDS = 600
+START_SECONDS = 300
 BANNER = "...\nrillnode ...: ...\n...\n"
 """What a node prints once it takes work, after lines of its log."""
 
@@ -102,12 +103,12 @@ class Runner:
         for folder in ("configs", "examples"):
             (directory / folder).symlink_to(ROOT / folder)
         self._node: subprocess.Popen[bytes] | None = None
-        noise, ockam, http = _free_port(), _free_port(), _free_port()
+        noise, ockam, http = free_port(), free_port(), free_port()
         self._ports = {
             "127.0.0.1:4000": f"127.0.0.1:{ockam}",
             "127.0.0.1:4100": f"127.0.0.1:{noise}",
             "127.0.0.1:8080": f"127.0.0.1:{http}",
-            "127.0.0.1:8890": f"127.0.0.1:{_free_port()}",
+            "127.0.0.1:8890": f"127.0.0.1:{free_port()}",
         }
         self._environment = {
             **os.environ,
@@ -258,9 +259,3 @@ def running(directory: Path, seconds_max: float = COMMAND_SECONDS) -> Generator[
         runner.kill()
         raise
     runner.close()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port

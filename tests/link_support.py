@@ -108,7 +108,7 @@ def noise_pair(
     return near, far
 
 
-async def until(condition: Callable[[], object], *, seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
     """Let the loop run until `condition` holds."""
     async with asyncio.timeout(seconds):
         while not condition():

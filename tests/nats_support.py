@@ -12,13 +12,22 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from ports import free_port
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.actors.storage.jetstream.store import JetStreamLogStore
+from rillnode.node.config import Config, StoreTable
 from store_support import ANSWER_SECONDS, ThreadedDriver
 
-NATS_SERVER = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
+NATS_SERVER = (
+    os.environ.get("NATS_SERVER")
+    or shutil.which("nats-server")
+    or shutil.which("nats-server", path="/usr/sbin")
+)
+"""The server that tests start: the one that the environment names, or the installed one."""
+
 START_SECONDS = 30.0
 
 needs_nats = pytest.mark.skipif(
@@ -50,7 +59,7 @@ class NatsServer:
         host: str = "127.0.0.1",
         command: Sequence[str] = (),
     ) -> None:
-        self.port, monitoring = _free_port(), _free_port()
+        self.port, monitoring = free_port(), free_port()
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self._config = directory / "nats.conf"
@@ -135,7 +144,7 @@ class NatsCluster:
     """
 
     def __init__(self, directory: Path) -> None:
-        ports = [_free_port() for _ in range(3)]
+        ports = [free_port() for _ in range(3)]
         routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
         self.servers = [
             NatsServer(
@@ -216,6 +225,12 @@ class MutingProxy:
                 one.shutdown(socket.SHUT_RDWR)
 
 
+def on_jetstream(config: Config, *urls: str, replicas: int = 1) -> Config:
+    """The same configuration of a node, called as its directory, whose streams are in JetStream."""
+    store = StoreTable(engine="jetstream", servers=urls, replicas=replicas)
+    return msgspec.structs.replace(config, name=config.data_dir.name, store=store)
+
+
 class JetStreamDriver(ThreadedDriver):
     """Drives a JetStreamLogStore whose limits are reached early."""
 
@@ -228,6 +243,7 @@ class JetStreamDriver(ThreadedDriver):
         patience_seconds: float = 0.0,
         settle_seconds_max: float = 30.0,
         doubt_seconds: float = 0.0,
+        keys_bytes_max: int = 268_435_456,
         identity: str = "",
     ) -> None:
         self.identity = identity
@@ -244,6 +260,7 @@ class JetStreamDriver(ThreadedDriver):
             value_bytes_max=16,
             spare_bytes=4_096,
             doubt_seconds=doubt_seconds,
+            keys_bytes_max=keys_bytes_max,
             repair_seconds_min=0.01,
             repair_seconds_max=0.1,
         )
@@ -271,10 +288,3 @@ class JetStreamDriver(ThreadedDriver):
             self.options, complete=self.told.put, on_health=self.hear,
             identity=self.identity, name=f"node {self.identity}",
         )  # fmt: skip
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port

@@ -363,16 +363,22 @@ def log_forgets_its_tail(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryLogStore, "crash", lossy)
 
 
-def pull_begins_late(patch: pytest.MonkeyPatch) -> None:
-    """An Ockam pull begins behind the index that was asked for."""
+def misread_pulls(patch: pytest.MonkeyPatch, *, index: int = 0, limit: int = 0) -> None:
+    """Let a node read other numbers in Ockam's pulls than their clients have written."""
 
-    def late(*args: Any, **options: Any) -> Any:
+    def misread(*args: Any, **options: Any) -> Any:
         request = decode_request(*args, **options)
         if isinstance(request, PullRequest):
-            request.index += 1
+            request.index += index
+            request.limit += limit
         return request
 
-    patch.setattr(stream, "decode_request", late)
+    patch.setattr(stream, "decode_request", misread)
+
+
+def pull_begins_late(patch: pytest.MonkeyPatch) -> None:
+    """An Ockam pull begins behind the index that was asked for."""
+    misread_pulls(patch, index=1)
 
 
 def confirms_repeated(patch: pytest.MonkeyPatch) -> None:

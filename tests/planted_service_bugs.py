@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from planted_bugs import Patch, Planted, always
+from planted_bugs import Patch, Planted, always, misread_pulls
 from rillnode.actors.access import VERBS, Access
 from rillnode.actors.peers import dialling
 from rillnode.actors.storage import Append, Read, RemoveStream, SavedIndexKey, Trim, log_id
@@ -23,9 +23,8 @@ from rillnode.actors.streams.stream import StreamActor
 from rillnode.actors.streams.subscription import SubscriptionActor
 from rillnode.codecs import noise, noise_xx
 from rillnode.codecs.ockam.routing import WireMessage
-from rillnode.codecs.ockam.stream import PullRequest
-from rillnode.codecs.requests import decode_request
 from rillnode.node.simulation.scenario import ClientsTable
+from rillnode.transports.groups import LinkGroup
 
 CALLERS = ClientsTable(
     producers=3, followers=0, consumers=0, readers=0, ockam_users=0, callers=3, examiners=0
@@ -208,14 +207,7 @@ def refusals_unanswered(patch: pytest.MonkeyPatch) -> None:
 
 def pulls_over_the_limit(patch: pytest.MonkeyPatch) -> None:
     """An Ockam pull brings one entry more than it was asked for."""
-
-    def generous(*args: Any, **options: Any) -> Any:
-        request = decode_request(*args, **options)
-        if isinstance(request, PullRequest):
-            request.limit += 1
-        return request
-
-    patch.setattr(stream, "decode_request", generous)
+    misread_pulls(patch, limit=1)
 
 
 def reads_end_early(patch: pytest.MonkeyPatch) -> None:
@@ -305,6 +297,17 @@ def failures_read_as_empty(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StreamActor, "_read", silent)
 
 
+def links_end_the_taking(patch: pytest.MonkeyPatch) -> None:
+    """A node of which a link has gone takes no new one."""
+    release = LinkGroup.release
+
+    def last(self: LinkGroup, link: Any) -> None:
+        release(self, link)
+        self._open = False
+
+    patch.setattr(LinkGroup, "release", last)
+
+
 def _planted(patch: Patch, *rules: str, **more: Any) -> Planted:
     return Planted(patch.__name__.replace("_", "-"), patch, rules, **more)
 
@@ -332,4 +335,5 @@ PLANTED_SERVICES = (
     _planted(idle_streams_end, "no-progress"),
     _planted(peers_left_out, "pull-short", "wrong-log", clients=CALLERS, nodes=3),
     _planted(peers_not_redialled, "no-progress", clients=CALLERS, nodes=3),
+    _planted(links_end_the_taking, "no-progress"),
 )

@@ -27,6 +27,16 @@ class Proxy:
         host, port = self._server.sockets[0].getsockname()
         return f"{host}:{port}"
 
+    async def take_away(self) -> None:
+        """Cut every connection and refuse new ones until `bring_back`."""
+        self._host, self._port = self._server.sockets[0].getsockname()
+        self._server.close()
+        self.cut()
+
+    async def bring_back(self) -> None:
+        """Listen where it did before it was taken away."""
+        self._server = await asyncio.start_server(self._accept, self._host, self._port)
+
     def cut(self) -> None:
         """Break every connection, without a word to either end."""
         for writer in self._writers:

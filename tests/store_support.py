@@ -1,9 +1,10 @@
 """What tests of stores share: a store driven step by step, whichever it is."""
 
+import asyncio
 import queue
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -69,6 +70,13 @@ def wait_until(reached: Callable[[], bool]) -> None:
     while not reached():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+async def eventually(true: Callable[[], Awaitable[bool]]) -> None:
+    """The same of what takes awaiting to find out."""
+    async with asyncio.timeout(ANSWER_SECONDS):
+        while not await true():
+            await asyncio.sleep(0.02)
 
 
 class StoreDriver(ABC):

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from typing import Final, Protocol
 
@@ -66,18 +66,18 @@ class LinkGroup:
         self.clock = clock
         self.limits = limits
         self.counters: Counter[str] = Counter()
-        self.failures: deque[LinkFailure] = deque(maxlen=FAILURES_KEPT_MAX)
+        self.failures: list[LinkFailure] = []
         self.opened = 0
         self.unproven = 0
         self.unfinished = Unfinished(limits.unfinished_bytes_max)
         self.handshakes = Histogram(HANDSHAKE_BOUNDS)
         self._past = Meter()
         self._links: dict[Member, None] = {}
-        # The oldest first; some are proven meanwhile. A dict would find its first in linear time.
+        # The oldest first. A dict would find its first in linear time.
         self._proving: OrderedDict[Member, None] = OrderedDict()
         self._per_host: Counter[str] = Counter()
         self._sweep = Sweep(clock, self._links.keys(), limits.sweep_seconds)
-        self._left = asyncio.Event()
+        self._left: asyncio.Event | None = None  # once closing
         self._open = True
 
     def __len__(self) -> int:
@@ -118,6 +118,11 @@ class LinkGroup:
         self._sweep.start()
         return None
 
+    def proved(self, link: Member) -> None:
+        """The handshake of a link has succeeded: it makes no room for others any more."""
+        self.opened += 1
+        self._proving.pop(link, None)
+
     def release(self, link: Member) -> None:
         """Let a link go; harmless for one that was not admitted."""
         if link not in self._links:
@@ -128,7 +133,8 @@ class LinkGroup:
         self._per_host[link.host] -= 1
         if not self._per_host[link.host]:
             del self._per_host[link.host]
-        self._left.set()
+        if self._left is not None:
+            self._left.set()
 
     def count(self, link: Member, error: RillnodeError) -> None:
         """Count and log a failure: its code and who, never what was sent."""
@@ -136,6 +142,8 @@ class LinkGroup:
         self.failures.append(
             LinkFailure(self.clock.monotonic(), link.remote, error.code, error.text)
         )
+        if len(self.failures) > FAILURES_KEPT_MAX:
+            del self.failures[0]
         _logger.info(
             "link_failed",
             extra={"code": error.code, "remote": link.remote, "transport": self.transport},
@@ -162,6 +170,7 @@ class LinkGroup:
         self.stop()
         for link in list(self._links):
             link.close(reason)
+        left = self._left = self._left or asyncio.Event()
         while self._links:
-            self._left.clear()
-            await self._left.wait()
+            left.clear()
+            await left.wait()

@@ -47,6 +47,7 @@ class TcpLink(asyncio.Protocol):
 
     _transport: asyncio.Transport
     _info: LinkInfo
+    _make_events: Callable[[], LinkEvents]  # until opened
 
     def __init__(
         self,
@@ -151,6 +152,8 @@ class TcpLink(asyncio.Protocol):
         return False
 
     def _check_idle(self, now: float, limits: LinkLimits) -> None:
+        if not (self._heard or self._sent):
+            self._codec.rest()
         # Reads and writes only set a flag, which costs less than asking the clock each time.
         if self._heard or self._paused:
             self._heard, self._heard_at = False, now
@@ -282,12 +285,14 @@ class TcpLink(asyncio.Protocol):
             wire_format=self._codec.wire_format,
         )
         now = self._heard_at = self._sent_at = self._begun_at = self._group.clock.monotonic()
-        self._group.opened += 1
+        self._group.proved(self)
         self._group.handshakes.record(self.meter.opened(self._info.principal, now))
         self._events = self._make_events()
+        del self._make_events
         self._events.link_opened(self)
         if self._settled is not None and not self._settled.done():
             self._settled.set_result(None)
+        self._settled = None
 
     def _fail(self, error: RillnodeError) -> None:
         """Close because of the peer: at once, but for a last word of the handshake."""

@@ -183,7 +183,7 @@ class WebSocketLink:
             await self._end(self._reason, WSCloseCode.OK)
             return
         self._events = events
-        self._group.opened += 1
+        self._group.proved(self)
         self.meter.connected(self._transport, self._group.clock.monotonic())
         self.meter.opened(self.info.principal, self._group.clock.monotonic())
         events.link_opened(self)

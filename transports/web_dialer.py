@@ -20,6 +20,7 @@ from rillnode.transports.clock import Clock
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import Link, LinkLimits
 from rillnode.transports.meters import LinkMeter
+from rillnode.transports.watched_client import WatchedConnection, WatchedConnector
 from rillnode.transports.web import close_reason
 
 _logger = logging.getLogger("rillnode.transports.web_dialer")
@@ -56,15 +57,17 @@ Raises:
 
 
 class _Socket(aiohttp.ClientWebSocketResponse):
-    """A WebSocket that remembers the headers of the server's answer."""
+    """A WebSocket that remembers the headers of the server's answer, and its connection."""
 
     headers: Mapping[str, str]
+    watched: WatchedConnection
 
     def __init__(
         self, reader: Any, writer: Any, protocol: Any, response: Any, *args: Any, **options: Any
     ) -> None:
         super().__init__(reader, writer, protocol, response, *args, **options)
         self.headers = response.headers
+        self.watched = response.connection.protocol
 
 
 class DialledWebSocket:
@@ -150,10 +153,17 @@ class DialledWebSocket:
         if drained and self._events is not None and self._reason is None:
             self._events.link_drained()
 
+    def crowded_out(self, error: TransportError) -> None:
+        """Count why, and end at once: all links hold too much, and this one for longest."""
+        self._reason = self._reason or str(error)
+        self._group.count(self, error)
+        self._socket.watched.abort()
+
     async def run(self, events: DialledEvents) -> None:
         """Tell `events` of the link from its opening to its end."""
         self._events = events
-        self._group.opened += 1
+        self._socket.watched.on_held = self._hold
+        self._group.proved(self)
         self.meter.opened(self.info.principal, self._group.clock.monotonic())
         events.link_opened(self)
         reason = "the connection broke"
@@ -161,12 +171,17 @@ class DialledWebSocket:
             reason = await self._read(events)
         finally:
             self._reason = self._reason or reason
+            self._socket.watched.on_held = None
+            self._group.unfinished.release(self)
             self._group.release(self)
             events.link_closed(self._reason)
             if self._writer is not None:
                 await asyncio.wait((self._writer,), timeout=self._group.limits.close_seconds)
                 self._writer.cancel()
             await self._socket.close()
+
+    def _hold(self, size: int, begun: bool) -> None:
+        self._group.unfinished.hold(self, size, begun=begun)
 
     async def _read(self, events: DialledEvents) -> str:
         while True:
@@ -273,7 +288,9 @@ class WebSocketDialer:
         self, url: str, headers: Mapping[str, str], make_events: MakeEvents
     ) -> tuple[DialledWebSocket, DialledEvents]:
         if self._session is None:
-            self._session = aiohttp.ClientSession(ws_response_class=_Socket)
+            self._session = aiohttp.ClientSession(
+                connector=WatchedConnector(), ws_response_class=_Socket
+            )
         # Pyright cannot see the parameters of aiohttp's class, which attrs makes.
         timeout = aiohttp.ClientWSTimeout(
             ws_close=self.group.limits.close_seconds  # pyright: ignore[reportCallIssue]

@@ -1,5 +1,6 @@
 """The broker put together: its actors, made once per node."""
 
+from collections.abc import Callable
 from functools import partial
 
 from rillnode.actors.nextgraph.blocks import BlocksActor
@@ -13,14 +14,20 @@ from rillnode.actors.nextgraph.topic import TopicActor
 from rillnode.actors.nextgraph.users import UsersActor
 from rillnode.actors.nextgraph.wallets import WalletsActor
 from rillnode.actors.streams.context import StreamRemoved
+from rillnode.actors.worker import Worker
 
 
-def spawn_broker(context: BrokerContext) -> None:
-    """Make the actors that a broker always has, and the tables of the others."""
+def spawn_broker(context: BrokerContext, topic: Callable[..., Worker] = TopicActor) -> None:
+    """Make the actors that a broker always has, and the tables of the others.
+
+    Args:
+        context: the broker's parts.
+        topic: makes the actor of a topic.
+    """
     system = context.streams.system
     context.overlays = Table(lambda key: system.spawn(partial(OverlayActor, context, key)))
     context.outers = Table(lambda key: system.spawn(partial(OuterActor, context, key)))
-    context.topics = Table(lambda key: system.spawn(partial(TopicActor, context, key)))
+    context.topics = Table(lambda key: system.spawn(partial(topic, context, key)))
     context.blocks = Table(lambda key: system.spawn(partial(BlocksActor, context, key)))
     context.users = system.spawn(partial(UsersActor, context))
     context.inboxes = system.spawn(partial(InboxActor, context))

@@ -133,4 +133,4 @@ class BrokerContext:
     wallets: Cell = field(init=False)
     connections: set[Cell] = field(default_factory=set[Cell])
     sessions: set[Session] = field(default_factory=set[Session])
-    counters: Counter[str] = field(default_factory=Counter[str])
+    counters: Counter[str] = field(default_factory=Counter)

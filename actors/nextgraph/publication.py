@@ -21,6 +21,7 @@ class Publish:
         commit: the id of the event's commit.
         parents: the commits that it comes after; None where that cannot be read.
         records: the event's blocks, as they are stored.
+        fenced: so often another node has written the topic's log first.
     """
 
     asked: Asked
@@ -29,6 +30,7 @@ class Publish:
     commit: bytes
     parents: Sequence[bytes] | None
     records: Sequence[tuple[str, bytes | None]]
+    fenced: int = 0
 
 
 def publication(asked: Asked, overlay: bytes, event: Event, *, allowed: bool) -> Publish:

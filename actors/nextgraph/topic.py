@@ -10,7 +10,7 @@ there already is answered like the first time, and not forwarded again.
 
 import logging
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
 from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor
@@ -45,6 +45,9 @@ from rillnode.codecs.nextgraph.types import OverlayId
 logger = logging.getLogger("rillnode.actors.nextgraph.topic")
 
 PAGE_KEYS: Final = 1_000
+
+FENCED_MAX: Final = 10
+"""An event is tried again so often where other nodes write the same topic."""
 
 
 @dataclass(slots=True, eq=False)
@@ -288,7 +291,10 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
                 self._forget()
                 self._unsure.add(publish.commit)
             for one in waiting:
-                one.asked.refuse(ResultCode.STORAGE_ERROR)
+                if error.code == "store.fenced" and one.fenced < FENCED_MAX:
+                    self._publish_again(one)
+                else:
+                    one.asked.refuse(ResultCode.STORAGE_ERROR)
             return
         if self._topic is None:
             self._outdated = True
@@ -299,8 +305,17 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         for one in waiting:
             one.asked.answer()
 
-    def _forward(self, publish: Publish) -> None:
-        """Encode the event once for each overlay that it is followed on, and send it to all."""
+    def _publish_again(self, publish: Publish) -> None:
+        """Another node was first: look at what it has written, and decide anew."""
+        again = replace(publish, fenced=publish.fenced + 1)
+        self.answer_in_order(publish.asked, self._with_topic(again))
+
+    def _forward(self, publish: Publish) -> int:
+        """Encode the event once for each overlay that it is followed on, and send it to all.
+
+        Returns:
+            the bytes of what was encoded.
+        """
         encoded: dict[OverlayId, Forwarded] = {}
         for session, overlays in self._followers.items():
             if session is publish.asked.session:
@@ -310,6 +325,7 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
                     message = ClientMessage(overlay, publish.event)
                     encoded[overlay] = Forwarded(encode_message(message))
                 self.system.post(session.connection, encoded[overlay])
+        return sum(len(one.plaintext) for one in encoded.values())
 
     def _sync(self, sync: Sync) -> None:
         topic = self._found()

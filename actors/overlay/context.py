@@ -65,8 +65,8 @@ class OverlayContext:
     streams: StreamContext
     settings: OverlaySettings
     links: NodeLinks
-    admitted: Counter[str] = field(default_factory=Counter[str])
-    counters: Counter[str] = field(default_factory=Counter[str])
+    admitted: Counter[str] = field(default_factory=Counter)
+    counters: Counter[str] = field(default_factory=Counter)
     neighbours: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     origin: Origin = field(
         default_factory=lambda: Origin(NODE_PRINCIPAL, FRAME_BYTES_MAX, native=False)

@@ -7,7 +7,6 @@ too, whether an append that has failed is in the log all the same, as may be aft
 
 import json
 import logging
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -112,7 +111,7 @@ class Keeper:
         self._partition = partition
         self._log = log_id(record.id, partition)
         self._asker = asker
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: list[_Waiting] = []
         self._in_flight: list[_Waiting] = []
         self._changed: dict[ChainName, None] = {}
         self._records: Records = []
@@ -141,7 +140,8 @@ class Keeper:
         kind = self._waiting[0].item.kind
         run = list(takewhile(lambda one: one.item.kind is kind, self._waiting))
         items = next(split_items([one.item.data for one in run]))
-        self._in_flight = [self._waiting.popleft() for _ in items]
+        self._in_flight = self._waiting[: len(items)]
+        del self._waiting[: len(items)]
         self._append(kind, items)
 
     @property

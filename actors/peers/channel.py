@@ -66,7 +66,7 @@ class ChannelContext:
     idle_seconds: float
     channels_max: int
     channels_per_connection_max: int
-    counters: Counter[str] = field(default_factory=Counter[str])
+    counters: Counter[str] = field(default_factory=Counter)
     open: dict[ActorAddress, Origin] = field(default_factory=dict[ActorAddress, Origin])
 
 

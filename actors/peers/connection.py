@@ -5,11 +5,10 @@ reads only as fast as the workers, the store and the peer itself take what comes
 """
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from rillnode.actors.access import Access
@@ -76,7 +75,7 @@ class PeerContext:
     access: Access
     entropy: Entropy
     open: Cells = field(default_factory=Cells)
-    malformed: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    malformed: Counter[tuple[str, str]] = field(default_factory=Counter)
     connection_actor: "Callable[[PeerContext, Link, bytes, bool], Worker] | None" = None
     peer_actor: Callable[..., Worker] | None = None
 
@@ -135,7 +134,7 @@ class ConnectionActor(Worker):
         if not self._origin.native:  # those say how large an answer they want
             fitting = SLICE_ANSWERS_BYTES_MAX // info.message_bytes_max
             self._slice_frames = min(SLICE_FRAMES, fitting)
-        self._frames: deque[bytes] = deque()
+        self._frames: list[bytes] = []
         self._origin.awaited = False
         self._timer: TimerHandle | None = None
         self._store_held = False
@@ -162,7 +161,7 @@ class ConnectionActor(Worker):
             case Delivery():
                 self._send(message)
             case Received(frames=frames):
-                self._frames.extend(frames)
+                self._frames += frames
                 if not self._origin.unhandled and self._timer is None:
                     self._dispatch()
                 elif self._timer is None:
@@ -224,9 +223,8 @@ class ConnectionActor(Worker):
         if self._held():
             self._wait(HOLD_SECONDS)
             return
-        frames = list(islice(self._frames, self._slice_frames))
-        for _ in frames:
-            self._frames.popleft()
+        frames = self._frames[: self._slice_frames]
+        del self._frames[: self._slice_frames]
         messages: list[WireMessage] = []
         try:
             for message in self._wire.decode(frames):

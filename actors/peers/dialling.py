@@ -5,7 +5,6 @@ was accepted; messages go on to that one, which takes the first hop off their on
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -168,7 +167,7 @@ class PeerActor(Worker):
         self._context = context
         self._settings = settings
         self._status = status
-        self._waiting: deque[tuple[Delivery, int]] = deque()
+        self._waiting: list[tuple[Delivery, int]] = []
         self._waiting_bytes = 0
         self._connection: Cell | None = None
         self._link: Link | None = None
@@ -259,7 +258,7 @@ class PeerActor(Worker):
 
     def _take_waiting(self) -> list[Delivery]:
         """Take what waits; all of it has been handled once, so that nobody waits for it twice."""
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self._waiting = self._waiting, []
         self._waiting_bytes = self._status.waiting = 0
         for delivery, size in waiting:
             delivery.origin.account.reserved_bytes -= size

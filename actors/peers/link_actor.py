@@ -50,6 +50,7 @@ class LinkActorEvents(Generic[LinkT]):
         trace = self._trace = trace_of(cast(Any, link))
         told = link if trace is None else cast(LinkT, TracedLink(link, trace))
         self._cell = self._system.spawn(self._factory(told))
+        del self._factory  # there is one of it for each link
 
     def messages_received(self, messages: list[bytes]) -> None:
         """Hand the messages of one read to the actor."""

@@ -4,9 +4,9 @@ The first address is the one of nodes since 2022-04, the second what older ones 
 """
 
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 from rillnode.actors.ports import Entropy
 from rillnode.actors.services.answering import AnsweringActor, echo
@@ -23,6 +23,8 @@ from rillnode.actors.worker import Worker
 from rillnode.codecs.ockam import discovery
 from rillnode.codecs.ockam.hub import uppercase
 from rillnode.codecs.ockam.routing import local
+
+_SELECTIONS_KEPT: Final = 16
 
 _STREAM_SERVICES: Final = (
     ("stream", service.ADDRESSES),
@@ -45,10 +47,7 @@ def spawn_services(context: StreamContext, indexes: Cell, enabled: Collection[Se
         indexes: the index service.
         enabled: names of services; the order does not matter.
     """
-    found: list[ServiceName] = [name for name in SERVICE_NAMES if name in enabled]
-    known = (*_STREAM_SERVICES, *((name, addresses_of(name)) for name in found))
-    listed = [discovery.Service(name, (local(addresses[0]),)) for name, addresses in known]
-    answering = frozenset(chain.from_iterable(addresses for _, addresses in known))
+    selection = _select(frozenset(enabled))
     hub = ServiceContext(context.system, context.router, context.entropy)
     factories: dict[ServiceName, Callable[[], Worker]] = {
         "echo": partial(AnsweringActor, hub.router, echo),
@@ -57,13 +56,41 @@ def spawn_services(context: StreamContext, indexes: Cell, enabled: Collection[Se
         "static_forwarding": partial(StaticForwardingService, hub),
         "pub_sub": partial(PubSubService, hub),
         "tracing": partial(AliasService, hub, TRACING),
-        "discovery": partial(AnsweringActor, hub.router, _discovering(listed, hub.entropy)),
-        "stream_subscribe": partial(SubscriptionService, context, indexes, answering),
+        "discovery": partial(
+            AnsweringActor, hub.router, _discovering(selection.listed, hub.entropy)
+        ),
+        "stream_subscribe": partial(SubscriptionService, context, indexes, selection.answering),
     }
-    for name in found:
+    for name, addresses in selection.services:
         cell = context.system.spawn(factories[name], name=name)
-        for address in addresses_of(name):
+        for address in addresses:
             context.router.register(address, cell)
+
+
+class _Selection(NamedTuple):
+    """The services that nodes have enabled.
+
+    Attributes:
+        services: each with its addresses.
+        listed: they and the streams' services, as discovery tells of them.
+        answering: the addresses of all of these.
+    """
+
+    services: Sequence[tuple[ServiceName, tuple[bytes, ...]]]
+    listed: Sequence[discovery.Service]
+    answering: frozenset[bytes]
+
+
+@lru_cache(_SELECTIONS_KEPT)
+def _select(enabled: frozenset[ServiceName]) -> _Selection:
+    """Shared by all nodes of a process that have enabled the same."""
+    found: list[ServiceName] = [name for name in SERVICE_NAMES if name in enabled]
+    services: list[tuple[ServiceName, tuple[bytes, ...]]]
+    services = [(name, addresses_of(name)) for name in found]
+    known = (*_STREAM_SERVICES, *services)
+    listed = [discovery.Service(name, (local(addresses[0]),)) for name, addresses in known]
+    answering = frozenset(chain.from_iterable(addresses for _, addresses in known))
+    return _Selection(services, listed, answering)
 
 
 def _discovering(

@@ -35,8 +35,8 @@ class ServiceContext:
 class Allowance:
     """Counts what one service keeps for each connection and each principal."""
 
-    _links: Tally[Origin] = field(default_factory=Tally[Origin])
-    _principals: Tally[str] = field(default_factory=Tally[str])
+    _links: Tally[Origin] = field(default_factory=Tally)
+    _principals: Tally[str] = field(default_factory=Tally)
     _held: dict[Cell, Origin] = field(default_factory=dict[Cell, Origin])
 
     def permits(self, origin: Origin) -> bool:

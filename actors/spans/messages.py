@@ -5,7 +5,7 @@ from typing import Final
 
 from rillnode.actors.delivery import Delivery
 from rillnode.actors.ports import Span
-from rillnode.actors.router import UNKNOWN_TEXT, Router
+from rillnode.actors.router import Router
 from rillnode.codecs.ockam.routing import WireMessage
 
 PARENTS_MAX: Final = 64
@@ -50,15 +50,9 @@ def span_of(delivery: Delivery) -> Span | None:
 class TracedRouter(Router):
     """A router that tells of what it cannot deliver."""
 
-    def undeliverable(
-        self,
-        reason: str,
-        delivery: Delivery,
-        code: str = "address.unknown",
-        text: str = UNKNOWN_TEXT,
-    ) -> None:
-        """End the spans of messages that reach nobody, count them, and tell the origin."""
+    def _note_undelivered(self, reason: str, delivery: Delivery) -> None:
+        """Count messages that reach nobody, and end their spans."""
         for message in delivery.messages:
             if isinstance(message, TracedMessage) and message.span is not None:
                 message.span.end({}, reason)
-        super().undeliverable(reason, delivery, code, text)
+        super()._note_undelivered(reason, delivery)

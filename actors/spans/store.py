@@ -8,7 +8,7 @@ from typing import Any
 from rillnode.actors.ports import Span, Tracer
 from rillnode.actors.storage import Append, LogStore, Operation, Read
 from rillnode.actors.storage.checkpoint import Checkpoint, Checkpointing
-from rillnode.actors.storage.watch import SharedStore, Sharing, Watch, WatchRecords
+from rillnode.actors.storage.watch import AnyWatch, SharedStore, Sharing
 
 
 class Turn:
@@ -149,7 +149,7 @@ class TracedStore:
 class TracedSharedStore(TracedStore):
     """The same of a store that nodes share."""
 
-    def watch(self, operation: Watch | WatchRecords) -> None:
+    def watch(self, operation: AnyWatch) -> None:
         """Wait for what other nodes do."""
         self._store.watch(operation)
 

@@ -1,8 +1,9 @@
 """Streams, subscriptions and sinks on a node with a tracer."""
 
 from functools import partial
+from typing import Any
 
-from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.delivery import Delivery
 from rillnode.actors.sink_job import SinkStatus
 from rillnode.actors.spans.messages import contexts_of
 from rillnode.actors.spans.store import TracedStore
@@ -10,9 +11,6 @@ from rillnode.actors.spark_sink import SinkPorts, SinkSettings, SparkSinkActor
 from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.stream import Request, StreamActor
 from rillnode.actors.streams.subscription import SubscriptionActor
-from rillnode.actors.system import Cell
-from rillnode.codecs import native
-from rillnode.codecs.ockam.routing import Route
 
 
 class TracedStreamActor(StreamActor):
@@ -30,7 +28,7 @@ class TracedStreamActor(StreamActor):
     ) -> None:
         super().__init__(context, own_address, name, partition)
         self._traced = store
-        self.subscription_actor = partial(TracedSubscription, store, name, partition)
+        self.subscription_actor = partial(TracedSubscription, store, (name, partition))
 
     def _take(self, message: Request) -> None:
         parents = contexts_of(message.messages) if isinstance(message, Delivery) else ()
@@ -45,20 +43,11 @@ class TracedSubscription(SubscriptionActor):
     stands_for = SubscriptionActor
 
     def __init__(
-        self,
-        store: TracedStore,
-        name: str,
-        partition: int,
-        context: StreamContext,
-        log: int,
-        stream: Cell,
-        origin: Origin,
-        return_route: Route,
-        request: native.SubscribeRequest,
+        self, store: TracedStore, destination: tuple[str, int], *subscription: Any
     ) -> None:
-        super().__init__(context, log, stream, origin, return_route, request)
+        super().__init__(*subscription)
         self._traced = store
-        self._destination = name, partition
+        self._destination = destination
 
     def _advance(self) -> None:
         with self._traced.turn(*self._destination, reads="deliver"):

@@ -10,7 +10,11 @@ logger = logging.getLogger("rillnode.actors.storage")
 
 
 def deliver(complete: Complete, operations: Sequence[Operation]) -> None:
-    """Hand completed operations over; a node that is gone must not end the store's threads."""
+    """Hand completed operations over.
+
+    What `complete` raises is its own, of whatever kind: a RuntimeError of a loop that is closed, or
+    what a tracer of an application has raised. All other operations need the thread that calls it.
+    """
     try:
         complete(operations)
     except Exception:

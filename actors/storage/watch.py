@@ -37,6 +37,25 @@ class WatchRecords(Operation):
     removed: list[StreamRecord] = field(default_factory=list[StreamRecord])
 
 
+@dataclass(slots=True, eq=False)
+class WatchValues(Operation):
+    """Wait until other nodes have changed named values since the last one was completed.
+
+    One at a time of each prefix. What came before the first one is not told of: ask for it with
+    ListRecords, after the first watch. Errors: `store.closed`.
+
+    Attributes:
+        prefix: of the names.
+        changed: result: names, and what they stand for now; None: nothing any more.
+    """
+
+    prefix: str = ""
+    changed: list[tuple[str, bytes | None]] = field(default_factory=list[tuple[str, bytes | None]])
+
+
+AnyWatch = Watch | WatchRecords | WatchValues
+
+
 @dataclass(frozen=True, slots=True)
 class SharingNode:
     """A node that serves the same logs; `identity` is its Ed25519 identity, hex."""
@@ -68,7 +87,7 @@ class Sharing:
 class SharedStore(Protocol):
     """A LogStore with `Capability.SHARED`: others append to its logs, too."""
 
-    def watch(self, operation: Watch | WatchRecords) -> None:
+    def watch(self, operation: AnyWatch) -> None:
         """Complete the operation as soon as there is what it waits for."""
         ...
 

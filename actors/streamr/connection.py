@@ -6,11 +6,9 @@ while much of what it has published is not durable yet, or much of what it is se
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from thespian.actors import ChildActorExited, PoisonMessage
@@ -101,7 +99,7 @@ class StreamrConnection(Worker):
         self._context = context
         self._link = link
         self._outlet = outlet
-        self._frames: deque[bytes] = deque()
+        self._frames: list[bytes] = []
         self._scheduled = False
         self._draining = False
         self._subscribed: set[PartitionName] = set()
@@ -122,7 +120,7 @@ class StreamrConnection(Worker):
         match message:
             case Received(frames=frames):
                 # What comes in one turn is taken together.
-                self._frames.extend(frames)
+                self._frames += frames
                 self._soon()
             case Published():
                 self._published(message)
@@ -167,14 +165,13 @@ class StreamrConnection(Worker):
 
     def _go_on(self) -> None:
         """Take one slice of what was read, as far as nothing has to wait."""
-        frames = list(islice(self._frames, SLICE_FRAMES))
+        frames = self._frames[:SLICE_FRAMES]
         taken = 0
         while taken < len(frames) and not self._held():
             if not self._request(frames[taken]):
                 break
             taken += 1
-        for _ in range(taken):
-            self._frames.popleft()
+        del self._frames[:taken]
         self._hand_on()
         if not self._frames:
             if not self._draining:

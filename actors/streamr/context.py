@@ -63,5 +63,5 @@ class StreamrContext:
     relays: Relays
     key_exchange: Cell
     directory: Cell
-    counters: Counter[str] = field(default_factory=Counter[str])
+    counters: Counter[str] = field(default_factory=Counter)
     open: set[Cell] = field(default_factory=set[Cell])

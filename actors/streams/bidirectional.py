@@ -83,7 +83,7 @@ class _Workers:
 
     made: dict[_Key, _Made] = field(default_factory=dict[_Key, _Made])
     _keys: dict[Cell, _Key] = field(default_factory=dict[Cell, _Key])
-    _principals: Tally[str] = field(default_factory=Tally[str])
+    _principals: Tally[str] = field(default_factory=Tally)
 
     def held_by(self, principal: str) -> int:
         """How many a principal has."""

@@ -44,6 +44,9 @@ class Forget:
 
 FORGET: Final = Forget()
 
+FENCED_MAX: Final = 5
+"""A position is saved anew so often where another node saves the same one."""
+
 
 class IndexActor(Worker):
     """Owner of one saved index.
@@ -66,6 +69,8 @@ class IndexActor(Worker):
         self._highest = -1
         self._saves_in_flight = 0
         self._save_error: StoreError | None = None
+        # So often in a row another node was first.
+        self._fenced = 0
         self._waiting: list[GetPosition | SavePosition] = []
         self._unanswered: list[GetPosition | SavePosition] = []
 
@@ -150,7 +155,20 @@ class IndexActor(Worker):
         if not self._saves_in_flight:
             # After a failure the highest asked for is not saved: it may be asked for again.
             self._highest = -1 if self._durable is None else self._durable
-            self._answer()
+            error = self._save_error
+            if error is not None and error.code == "store.fenced" and self._fenced < FENCED_MAX:
+                self._save_again()
+            else:
+                self._fenced = 0
+                self._answer()
+
+    def _save_again(self) -> None:
+        """Another node has saved the position: look where it is now, and save what is beyond."""
+        self._fenced += 1
+        self._save_error = None
+        requests, self._unanswered = self._unanswered, []
+        for request in requests:
+            self._request(request)
 
     def _forget(self) -> None:
         # Saves under way were submitted after the removal, and count.

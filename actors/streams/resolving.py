@@ -19,7 +19,9 @@ from rillnode.actors.system import Cell
 logger = logging.getLogger("rillnode.actors.streams.resolving")
 
 _PARSED_MAX: Final = 4_096
-"""Addresses that a guard remembers the names of: taking one apart costs more than the look-up."""
+"""Addresses that guards remember the names of: taking one apart costs more than the look-up."""
+
+_parse: Final = lru_cache(_PARSED_MAX)(parse_stream_address)
 
 
 def stream_resolver(context: StreamContext, parent: Cell) -> Resolve:
@@ -37,12 +39,11 @@ def stream_resolver(context: StreamContext, parent: Cell) -> Resolve:
 
 def stream_guard(access: Access) -> Admits:
     """Keep out who may do nothing with a stream of an address's name."""
-    parse = lru_cache(_PARSED_MAX)(parse_stream_address)
 
     def admits(address: bytes, origin: Origin) -> bool:
         if access.sees_all(origin.principal):
             return True
-        name = (parse(address) or ("",))[0]
+        name = (_parse(address) or ("",))[0]
         if name and access.verbs(origin.principal, name):
             return True
         logger.info("refused", extra={"principal": origin.principal, "stream": name[:64]})

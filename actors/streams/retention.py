@@ -122,7 +122,7 @@ class RetentionActor(Worker):
         record, partition = operation.token
         if operation.error is None and operation.trimmed:
             if self._context.quotas.enabled:
-                self._context.quotas.trimmed(record.owner, operation.log, operation.extent)
+                self._context.quotas.keeps(record.owner, operation.log, operation.extent)
             logger.info(
                 "trimmed",
                 extra={

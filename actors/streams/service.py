@@ -328,7 +328,7 @@ class StreamService(Worker):
         if operation.error is not None:
             self._refuse(work, operation.error)
             return
-        self._context.quotas.trimmed(record.owner, operation.log, operation.extent)
+        self._context.quotas.keeps(record.owner, operation.log, operation.extent)
         if isinstance(work.request, native.TrimRequest):
             first = operation.extent.first_index
             response = native.PositionResponse(work.request.request_id, first)

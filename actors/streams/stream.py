@@ -121,7 +121,7 @@ class StreamActor(Worker):
                 self._found(message)
             case _Expire(deliveries=seen):
                 self._expire(seen)
-            case _Leave():
+            case _Leave() if self._log == UNKNOWN and not self._finding:
                 self.system.exit(self.address)
             case Append():
                 self._appended(message)
@@ -146,7 +146,7 @@ class StreamActor(Worker):
         self._waiting = [*self._waiting, message]
         if isinstance(message, Delivery):
             # It may all be pulls: its connection must not hand on more and more of them.
-            message.origin.account.reserved_bytes += _largest_answers(message)
+            message.origin.account.reserved_bytes += message.answers_bytes_max
         if not self._finding:
             self._finding = True
             self._look()
@@ -166,7 +166,7 @@ class StreamActor(Worker):
         waiting, self._waiting = self._waiting, ()
         for message in waiting:
             if isinstance(message, Delivery):
-                message.origin.account.reserved_bytes -= _largest_answers(message)
+                message.origin.account.reserved_bytes -= message.answers_bytes_max
         record = operation.record
         if record is not None and self._partition < record.partitions:
             self._log = log_id(record.id, self._partition)
@@ -208,13 +208,18 @@ class StreamActor(Worker):
 
     def _forget(self) -> None:
         self._log = UNKNOWN
+        self._in_flight += self._appends.in_flight
         for cell in self._subscriptions:
             self.system.post(cell, REMOVED)
         self._leave_later(1)
 
     def _expire(self, missed: int) -> None:
-        """End an actor without a stream, once nothing has come for it for a while."""
-        if self._log == UNKNOWN and not self._finding and missed == self._missed:
+        """End an actor without a stream, once nothing has come for a while and all is answered."""
+        if self._log != UNKNOWN or self._finding or missed != self._missed:
+            return
+        if self._in_flight:
+            self._leave_later(0)
+        else:
             self._context.router.unregister(self._own_address)
             # What is on its way already comes before this message, and is still answered.
             self.system.post(self.address, _Leave())
@@ -300,14 +305,15 @@ class StreamActor(Worker):
 
     def _appended(self, operation: Append) -> None:
         settle(self._context, self._own_address, operation)
-        if self._log != UNKNOWN:
-            # What an instance before a restart has submitted was never counted by this one.
-            self._appends.in_flight = max(0, self._appends.in_flight - 1)
-        if operation.error is not None:
-            if operation.error.code == "stream.removed" and operation.log == self._log:
-                self._forget()
-        else:
+        # What an instance before a restart has submitted was never counted by this one.
+        if operation.log != self._log:
+            self._in_flight = max(0, self._in_flight - 1)
+            return
+        self._appends.in_flight = max(0, self._appends.in_flight - 1)
+        if operation.error is None:
             self._grown(operation.first_index + operation.count)
+        elif operation.error.code == "stream.removed":
+            self._forget()
 
     def _grown(self, next_index: int) -> None:
         if self._subscriptions:
@@ -390,7 +396,3 @@ _NEEDS: Final[dict[type, Verb]] = {
     native.SubscribeRequest: "subscribe",
     native.AppendRequest: "push",
 }
-
-
-def _largest_answers(delivery: Delivery) -> int:
-    return delivery.origin.message_bytes_max * len(delivery.messages)

@@ -25,7 +25,7 @@ from rillnode.codecs.ockam.cbor_items import (
     read_head,
     take,
 )
-from rillnode.codecs.ockam.routing import Address, HeaderMemory, Route, WireMessage
+from rillnode.codecs.ockam.routing import Address, Header, HeaderMemory, Route, WireMessage
 
 _BREAK: Final = 0xFF
 _NULL: Final = b"\xf6"
@@ -41,7 +41,7 @@ class CborDecoder:
     __slots__ = ("_headers",)
 
     def __init__(self) -> None:
-        self._headers = HeaderMemory(_read_header, encode_header((), ()))
+        self._headers = HeaderMemory(_read_header, _HEARTBEAT)
 
     def decode(self, frames: Iterable[bytes]) -> Iterator[WireMessage]:
         """Decode frames in order; messages before a malformed frame are yielded first.
@@ -169,3 +169,7 @@ def _read_end(frame: bytes, at: int) -> int:
     if not _ends(frame, at):
         raise CodecError("codec.cbor", "the array has more items than it may", offset=at)
     return at + 1
+
+
+_HEARTBEAT: Final[Header] = (encode_header((), ()), (), ())
+"""What all connections begin with."""

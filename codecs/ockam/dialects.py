@@ -160,6 +160,9 @@ class EitherDialect:
         """Nothing: neither dialect has bytes that every peer ignores."""
         return b""
 
+    def rest(self) -> None:
+        """Nothing: neither dialect has keys."""
+
     def end(self) -> None:
         """Check that the bytes did not end inside a frame; a peer need not have sent any."""
         if self._framing is not None:

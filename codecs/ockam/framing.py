@@ -68,6 +68,9 @@ class U16Framing:
         """Nothing: peers of 2021 close on an empty frame."""
         return b""
 
+    def rest(self) -> None:
+        """Nothing: there are no keys."""
+
     def end(self) -> None:
         """Check that the bytes did not end inside a frame."""
         if self._cutter.inside_frame:
@@ -151,6 +154,9 @@ class U32Framing:
     def ping(self) -> bytes:
         """Nothing: idle peers of this dialect send nothing either."""
         return b""
+
+    def rest(self) -> None:
+        """Nothing: there are no keys."""
 
     def end(self) -> None:
         """Check that the bytes did not end early."""

@@ -89,26 +89,30 @@ def format_route(route: Route) -> str:
     return ";".join(map(str, route))
 
 
+Header = tuple[bytes, Route, Route]
+"""A header as it is written, and the onward and the return route that it says."""
+
+
 class HeaderMemory:
     """The last few headers of one connection, so that an equal one is not read again.
 
     Args:
         read: reads the header that a message begins with: both routes, and the offset after it.
-        heartbeat: the header without any address, to begin with.
+        first: what to begin with: a header and its routes.
     """
 
     __slots__ = ("_headers", "_read")
 
-    def __init__(self, read: Callable[[bytes], tuple[Route, Route, int]], heartbeat: bytes) -> None:
+    def __init__(self, read: Callable[[bytes], tuple[Route, Route, int]], first: Header) -> None:
         self._read = read
-        self._headers: list[tuple[bytes, Route, Route]] = [(heartbeat, (), ())]  # latest first
+        self._headers = [first]  # latest first
 
     @property
-    def latest(self) -> tuple[bytes, Route, Route]:
+    def latest(self) -> Header:
         """The header found last, and its routes."""
         return self._headers[0]
 
-    def find(self, frame: bytes) -> tuple[bytes, Route, Route]:
+    def find(self, frame: bytes) -> Header:
         """The header that `frame` begins with; raises as `read` does."""
         headers = self._headers
         for nth, entry in enumerate(headers):
@@ -133,9 +137,11 @@ class WireDecoder:
             minimal; else take them, as nodes of 2021 do.
     """
 
+    __slots__ = ("_headers", "_strict")
+
     def __init__(self, *, strict: bool = False) -> None:
         self._strict = strict
-        self._headers = HeaderMemory(partial(_read_header, strict=strict), encode_header((), ()))
+        self._headers = HeaderMemory(_READERS[strict], _HEARTBEAT)
 
     def decode(self, frames: Iterable[bytes]) -> Iterator[WireMessage]:
         """Decode frames in order; messages before a malformed frame are yielded first.
@@ -220,3 +226,8 @@ def _read_route(frame: bytes, offset: int, strict: bool) -> tuple[Route, int]:
         hops.append(Address(kind, frame[start:end]))
         at = end
     return tuple(hops), at
+
+
+# Shared by all connections.
+_READERS: Final = {strict: partial(_read_header, strict=strict) for strict in (False, True)}
+_HEARTBEAT: Final[Header] = (encode_header((), ()), (), ())

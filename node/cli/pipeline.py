@@ -74,7 +74,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from rillnode.node.pipeline.object_store import check_stores
 
     stop = threading.Event()
-    with _session(sink, loaded.data_dir) as (session, drain_file):
+    with _session(sink, loaded.data_dir, terminal) as (session, drain_file):
         for text in check_stores(config.locations):
             terminal.message(text)
         derived = Derived(session, config, drain_file)
@@ -118,7 +118,7 @@ def replay(args: argparse.Namespace, terminal: Terminal) -> int:
     sink, config = _tables(loaded, args.name)
     from rillnode.node.pipeline.replay import replay as make_anew
 
-    with _session(sink, loaded.data_dir) as (session, drain_file):
+    with _session(sink, loaded.data_dir, terminal) as (session, drain_file):
         make_anew(session, config, drain_file, terminal.message)
     return Exit.OK
 
@@ -140,7 +140,9 @@ def _tables(loaded: Config, name: str | None) -> "tuple[SparkSink, DerivedConfig
 
 
 @contextmanager
-def _session(sink: SparkSink, data_dir: Path) -> "Generator[tuple[SparkSession, Path]]":
+def _session(
+    sink: SparkSink, data_dir: Path, terminal: Terminal
+) -> "Generator[tuple[SparkSession, Path]]":
     """Spark for the time of the block; what it fails with comes out as one line.
 
     Raises:
@@ -153,6 +155,7 @@ def _session(sink: SparkSink, data_dir: Path) -> "Generator[tuple[SparkSession, 
     work_dir = data_dir.absolute() / "sinks" / f"{sink.name}-pipeline"
     drain_file = work_dir / "drain"
     drain_file.unlink(missing_ok=True)
+    terminal.message("starting Spark")
     try:
         with quiet_stderr():
             session = open_session(

@@ -56,7 +56,7 @@ class Terminal:
         plain = dict(_flat("", {key: record[key] for key in record if key not in inner}))
         width = max(map(len, plain), default=0)
         for key, value in plain.items():
-            self.write_text(f"{printable(key):<{width}}  {shown(value)}\n")
+            self.write_text(f"{printable(key):<{width}}  {_shown_as(key, value)}\n")
         for key, value in inner.items():
             self._table(cast(Sequence[Row], value), key)
 
@@ -100,7 +100,7 @@ class Terminal:
             name = column.replace("_", " ")
             table.add_column(name, justify="right" if numeric else "left", overflow="fold")
         for row in rows:
-            table.add_row(*(Text(shown(row[column])) for column in columns))
+            table.add_row(*(Text(_shown_as(column, row[column])) for column in columns))
         self.flush()
         Console(file=self.out, highlight=False, _environ=self.environ).print(table)
 
@@ -132,6 +132,11 @@ def shown(value: object) -> str:
             return ", ".join(f"{printable(key)} {shown(one)}" for key, one in pairs) or "-"
         case _:
             return printable(str(value))
+
+
+def _shown_as(name: str, value: object) -> str:
+    """A value of a name as people read it; ids of processes as other commands take them."""
+    return shown(value) if name.rpartition(".")[2] != "pid" else printable(str(value or "-"))
 
 
 def _is_table(value: object) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -51,8 +52,16 @@ class Client:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._streams: WeakSet[Stream] = WeakSet()
-        self._channels: WeakSet[SecureChannel] = WeakSet()
+
+    @cached_property
+    def _streams(self) -> WeakSet[Stream]:
+        """Those that were opened and are in use; made when needed, as sets take much memory."""
+        return WeakSet()
+
+    @cached_property
+    def _channels(self) -> WeakSet[SecureChannel]:
+        """Likewise."""
+        return WeakSet()
 
     async def __aenter__(self) -> Self:
         """Nothing more to do: `connect` has connected."""

@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 from typing import Final, Protocol
 
@@ -94,14 +95,19 @@ class Session:
         self._closing = False
         self._error: RillnodeError | None = None
         self._reconnecting: asyncio.Task[None] | None = None
-        self._idle = asyncio.Event()
-        self._random = Random(entropy(8))
+        self._idle: asyncio.Event | None = None  # once closing
+        self._chance = entropy(8)
         self.messages = Messages(send=self._send_message, settled=self._settle, entropy=entropy)
 
     @property
     def connected(self) -> bool:
         """Whether a link is open now."""
         return self._link is not None
+
+    @cached_property
+    def _random(self) -> Random:
+        """Spreads attempts; made when the first link is lost, as few sessions need it."""
+        return Random(self._chance)
 
     async def open(self) -> None:
         """Make the first link.
@@ -115,11 +121,12 @@ class Session:
         """Wait until every request is answered, then close; what is still open then fails."""
         if not self._closing:
             self._closing = True
+            idle = self._idle = asyncio.Event()
             try:
                 async with asyncio.timeout(timeout_seconds):
                     while self._pending or self.messages:
-                        self._idle.clear()
-                        await self._idle.wait()
+                        idle.clear()
+                        await idle.wait()
             except TimeoutError:
                 logger.warning("closed_with_requests_open", extra={"requests": len(self._pending)})
         if self._reconnecting is not None:
@@ -156,7 +163,8 @@ class Session:
             RequestError: the node refused it.
             TransportError: no answer in time, or the session ended.
         """
-        future: asyncio.Future[native.Response] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[native.Response] = loop.create_future()
 
         def on_response(response: native.Response | RillnodeError) -> None:
             if future.done():
@@ -166,14 +174,16 @@ class Session:
             else:
                 future.set_result(response)
 
-        self.ask(address, request, on_response)
-        try:
-            async with asyncio.timeout(seconds):
-                return await future
-        except TimeoutError:
+        def expire() -> None:
             text = f"the node has not answered in {seconds:.0f} s"
-            raise TransportError("request.timeout", text) from None
+            on_response(TransportError("request.timeout", text))
+
+        self.ask(address, request, on_response)
+        timer = loop.call_later(seconds, expire)
+        try:
+            return await future
         finally:
+            timer.cancel()
             self.unanswered += self._forget(request.request_id) is not None
 
     def subscribe(self, subscription_id: int, subscriber: Subscriber) -> None:
@@ -313,14 +323,15 @@ class Session:
         return pending
 
     def _settle(self) -> None:
-        if not self._pending and not self.messages:
+        if self._idle is not None and not self._pending and not self.messages:
             self._idle.set()
 
     def _fail(self, error: RillnodeError) -> None:
         self._error = error
         pending, self._pending = self._pending, {}
         subscribers, self._subscribers = self._subscribers, {}
-        self._idle.set()
+        if self._idle is not None:
+            self._idle.set()
         for request in pending.values():
             request.on_response(error)
         self.messages.fail(error)

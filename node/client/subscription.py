@@ -16,6 +16,9 @@ logger = logging.getLogger("rillnode.node.client")
 CREDIT_BYTES: Final = 4_194_304
 """Bytes of blocks that a node may send ahead, for each partition."""
 
+GRANT_BYTES: Final = CREDIT_BYTES // 8
+"""What was taken is granted again once it is so much, and not with each small batch."""
+
 
 class Follower:
     """What several partitions of a stream bring, in the order of each partition.
@@ -84,7 +87,7 @@ class _Partition:
         self._next = index
         self._route: Route | None = None
         self._held_bytes = 0
-        self._owed_bytes = 0  # taken since the node was asked, which has not said where it is
+        self._owed_bytes = 0  # taken, and not granted to the node again
         self._id = session.next_id()
         session.subscribe(self._id, self)
 
@@ -98,8 +101,6 @@ class _Partition:
 
     def blocks_received(self, response: native.BlocksResponse, route: Route) -> None:
         """Hand on the entries that have not come yet."""
-        if self._route is None and self._owed_bytes:
-            self._session.tell(route, native.CreditRequest(self._id, self._owed_bytes))
         self._route = route
         if response.first_index > self._next:
             skipped = response.first_index - self._next
@@ -121,12 +122,12 @@ class _Partition:
         self._follower.fail(error)
 
     def grant(self, size: int) -> None:
-        """Let the node send as much again as was taken."""
+        """Let the node send as much again as was taken, once that is worth a message."""
         self._held_bytes -= size
-        if self._route is None:
-            self._owed_bytes += size
-        else:
-            self._session.tell(self._route, native.CreditRequest(self._id, size))
+        self._owed_bytes += size
+        if self._route is not None and self._owed_bytes >= GRANT_BYTES:
+            self._session.tell(self._route, native.CreditRequest(self._id, self._owed_bytes))
+            self._owed_bytes = 0
 
     def close(self) -> None:
         """End the subscription."""

@@ -7,8 +7,9 @@ The structs can be built in Python as well (`Config(name="a", data_dir=Path("dat
 types cannot say is checked by `rillnode.node.config.check_config`.
 """
 
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -222,6 +223,10 @@ class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     streams_max: Count = 200
 
 
+_VERBS_KEPT: Final = 64
+"""Sets of verbs that grants share: as many as there are."""
+
+
 class GrantTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Lets someone do something with streams. Nothing is allowed that no grant names.
 
@@ -247,7 +252,13 @@ class GrantTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     def grant(self) -> Grant:
         """The grant as access control takes it."""
-        return Grant(who=self.who, streams=self.streams, may=frozenset(self.may))
+        return Grant(who=self.who, streams=self.streams, may=_verbs(self.may))
+
+
+@lru_cache(_VERBS_KEPT)
+def _verbs(may: tuple[Verb, ...]) -> frozenset[Verb]:
+    """What a grant allows; one set for all that allow the same."""
+    return frozenset(may)
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

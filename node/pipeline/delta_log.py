@@ -174,7 +174,7 @@ class TableLog:
             if rows_max is not None and rows >= rows_max:
                 return self._timed(end)
         for version in range(end.version + 1, latest + 1):
-            files, time_ms = self._added(version)
+            files, time_ms = self.added(version)
             rows += sum(file.rows for file in files)
             if rows_max is not None and rows > rows_max and end != start:
                 break
@@ -198,7 +198,7 @@ class TableLog:
         if start.files < end.files:
             found += self._base_files(end.base)[start.files : end.files]
         for version in range(max(start.version, end.base) + 1, end.version + 1):
-            found += self._added(version)[0]
+            found += self.added(version)[0]
         return found
 
     def files_at(self, end: Position) -> list[LogFile]:
@@ -209,36 +209,22 @@ class TableLog:
             return self._base_files(end.base)[: end.files]
         return live_files(self._at(end.version))
 
-    def uris(self, files: Sequence[LogFile]) -> list[str]:
-        """Where files lie, for Spark or pyarrow."""
-        return [f"{self._location.rstrip('/')}/{file.path}" for file in files]
+    def rows_left_of_base(self, position: Position) -> int:
+        """Rows of the version whose whole content comes first that a position does not cover.
 
-    def _timed(self, end: Position) -> Position:
-        """The position with the time of its base; all of the base came at one time."""
-        added = self._added(end.base)[1]
-        return end._replace(time_ms=max(end.time_ms, added))
+        Raises:
+            StoreError: the log does not reach back that far.
+        """
+        if position.base < 0 or position.version > position.base:
+            return 0
+        return sum(file.rows for file in self._base_files(position.base)[position.files :])
 
-    def _check(self, position: Position, table: DeltaTable) -> None:
-        if position.table and position.table != str(table.metadata().id):
-            text = (
-                f"the table {self._location} was made anew; "
-                "`rillnode pipeline replay` makes what depends on it anew, too"
-            )
-            raise ConfigError("spark.table", text)
+    def added(self, version: int) -> tuple[list[LogFile], int]:
+        """The files that one version has added rows in, and its time, ms since 1970.
 
-    def _base_files(self, base: int) -> list[LogFile]:
-        if self._base is None or self._base[0] != base:
-            self._base = (base, live_files(self._at(base)))
-        return list(self._base[1])
-
-    def _at(self, version: int) -> DeltaTable:
-        try:
-            return DeltaTable(self._location, version=version)
-        except (DeltaError, OSError) as error:
-            raise _lost(self._location, version) from error
-
-    def _added(self, version: int) -> tuple[list[LogFile], int]:
-        """The files that one version has added rows in, and its time."""
+        Raises:
+            StoreError: the log does not reach back that far, or rows were rewritten.
+        """
         system, root = filesystem(self._location)
         try:
             with system.open_input_stream(f"{root}/_delta_log/{version:020}.json") as stream:
@@ -262,6 +248,34 @@ class TableLog:
             )
             raise StoreError("spark.log", text)
         return files, time_ms
+
+    def uris(self, files: Sequence[LogFile]) -> list[str]:
+        """Where files lie, for Spark or pyarrow."""
+        return [f"{self._location.rstrip('/')}/{file.path}" for file in files]
+
+    def _timed(self, end: Position) -> Position:
+        """The position with the time of its base; all of the base came at one time."""
+        added = self.added(end.base)[1]
+        return end._replace(time_ms=max(end.time_ms, added))
+
+    def _check(self, position: Position, table: DeltaTable) -> None:
+        if position.table and position.table != str(table.metadata().id):
+            text = (
+                f"the table {self._location} was made anew; "
+                "`rillnode pipeline replay` makes what depends on it anew, too"
+            )
+            raise ConfigError("spark.table", text)
+
+    def _base_files(self, base: int) -> list[LogFile]:
+        if self._base is None or self._base[0] != base:
+            self._base = (base, live_files(self._at(base)))
+        return list(self._base[1])
+
+    def _at(self, version: int) -> DeltaTable:
+        try:
+            return DeltaTable(self._location, version=version)
+        except (DeltaError, OSError) as error:
+            raise _lost(self._location, version) from error
 
 
 def live_files(table: DeltaTable, time_column: str = TIME_COLUMN) -> list[LogFile]:

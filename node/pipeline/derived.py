@@ -8,8 +8,8 @@ after growing pauses.
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +18,12 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from rillnode.actors.sink_job import PASSING_CODE
+from rillnode.codecs.errors import StoreError
+from rillnode.node.pipeline.behind import LOOK_SECONDS, Behind
 from rillnode.node.pipeline.checkpoint import own_checkpoint
-from rillnode.node.pipeline.delta_log import TableLog
-from rillnode.node.pipeline.explaining import FAILURES, explain
+from rillnode.node.pipeline.delta_log import TableLog, saved_position
+from rillnode.node.pipeline.explaining import FAILURES
 from rillnode.node.pipeline.files import absolute
 from rillnode.node.pipeline.gold_query import GoldQuery
 from rillnode.node.pipeline.gold_tables import DERIVED, LAG
@@ -28,6 +31,7 @@ from rillnode.node.pipeline.job_config import DerivedConfig
 from rillnode.node.pipeline.lag import LagNotes
 from rillnode.node.pipeline.maintenance import Maintenance
 from rillnode.node.pipeline.offsets import Positions
+from rillnode.node.pipeline.places import explain_end
 from rillnode.node.pipeline.silver import start_silver
 
 GOLD_SECONDS: Final = 20.0
@@ -39,16 +43,28 @@ _GOLD_POLL_SECONDS: Final = 0.25
 
 
 class Part:
-    """One table's query, as people are told of it: whether it works, and if not, why."""
+    """One table's query, as people are told of it: whether it works, and if not, why.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        name: the table's.
+        places: directories and URIs without which it cannot work.
+
+    Attributes:
+        behind: how far it is behind bronze, as far as that is known.
+    """
+
+    def __init__(self, name: str, places: Sequence[str]) -> None:
         self.name = name
+        self.behind: dict[str, int] = {}
+        self._places = places
         self._failures = 0
         self._error: str | None = None
+        self._passes = False
 
     def failed(self, error: Exception) -> float:
         """Note a failure; returns the seconds to wait before the next attempt."""
-        self._error = explain(error)[0]
+        self._error, code = explain_end(error, self._places)
+        self._passes = code == PASSING_CODE
         delay = BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)]
         self._failures += 1
         text = f"{self.name} failed, next attempt in {delay:g} s: {self._error}"
@@ -62,8 +78,25 @@ class Part:
     def report(self) -> dict[str, object]:
         """The part's state, for the job's report."""
         if self._error is None:
-            return {"state": "running"}
-        return {"state": "failed", "failures": self._failures, "error": self._error}
+            return {"state": "running", **self.behind}
+        state = "waiting" if self._passes else "failed"
+        return {"state": state, "failures": self._failures, "error": self._error, **self.behind}
+
+
+@contextmanager
+def own_tables(config: DerivedConfig) -> Generator[None]:
+    """Keep others from making the same tables.
+
+    Raises:
+        StoreError: `pipeline.busy`, another process makes them; raised on entering.
+    """
+    with ExitStack() as owned:
+        try:
+            owned.enter_context(own_checkpoint(config.checkpoint_dir, seconds=0))
+        except StoreError as error:
+            text = f"another process, such as a sink's job, makes {config.silver_dir} already"
+            raise StoreError("pipeline.busy", text) from error
+        yield
 
 
 @dataclass(slots=True)
@@ -90,9 +123,11 @@ class Derived:
         self._drain_file = drain_file
         self._bronze_dir = absolute(config.bronze_dir)
         self._silver_dir = absolute(config.silver_dir)
-        self._silver_log = TableLog(self._silver_dir)
+        self._bronze_log, self._silver_log = TableLog(self._bronze_dir), TableLog(self._silver_dir)
         self._maintenance = Maintenance(self._silver_dir, config.compact_commits)
-        self._silver, self._lag_part = Part("silver"), Part("gold/lag")
+        self._places = config.locations
+        self._silver, self._lag_part = (Part(one, self._places) for one in ("silver", "gold/lag"))
+        self._behind, self._look_at = Behind(self._bronze_log), 0.0
         self._query: StreamingQuery | None = None
         self._batch_id: int | None = None
         self._start_at = 0.0
@@ -112,7 +147,8 @@ class Derived:
                     silver=self._silver_dir,
                     gold=gold_dir,
                 )
-                self._gold.append(_Gold(query, Part(f"gold/{table.name}"), 0.0))
+                part = Part(f"gold/{table.name}", self._places)
+                self._gold.append(_Gold(query, part, 0.0))
             self._lag = LagNotes(f"{gold_dir.rstrip('/')}/{LAG.name}")
 
     def run_once(self, say: Callable[[str], None] = lambda _: None) -> None:
@@ -142,6 +178,9 @@ class Derived:
 
     def step(self) -> None:
         """Start the query or start it again, and keep its table in order; takes little time."""
+        if time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + LOOK_SECONDS
+            self._look()
         try:
             if self._query is None:
                 self._start_if_due()
@@ -187,14 +226,14 @@ class Derived:
 
     def _start_if_due(self) -> None:
         # Without a first version of bronze there is nothing to follow.
-        if time.monotonic() >= self._start_at and TableLog(self._bronze_dir).open() is not None:
+        if time.monotonic() >= self._start_at and self._bronze_log.open() is not None:
             self._own()
             interval = f"{round(self._config.trigger_seconds * 1000)} milliseconds"
             self._query = self._start_silver({"processingTime": interval})
 
     def _own(self) -> None:
         if not self._is_owner:
-            self._owned.enter_context(own_checkpoint(self._config.checkpoint_dir, seconds=0))
+            self._owned.enter_context(own_tables(self._config))
             self._is_owner = True
 
     def _start_silver(self, trigger: Mapping[str, Any]) -> StreamingQuery:
@@ -208,6 +247,20 @@ class Derived:
             duplicate_seconds=self._config.duplicate_seconds,
             trigger=trigger,
         )
+
+    def _look(self) -> None:
+        """Note how far the tables are behind bronze."""
+        parts = (self._silver, *(gold.part for gold in self._gold))
+        found: dict[str, dict[str, int]] = {}
+        with suppress(*FAILURES):  # then nobody knows; what is made of bronze says why
+            bronze = self._bronze_log.open()
+            if bronze is not None:
+                silver = saved_position(self._silver_log.open(), str(bronze.metadata().id))
+                positions = {gold.part.name: gold.query.position for gold in self._gold}
+                positions[self._silver.name] = silver
+                found = self._behind.look(bronze, positions, datetime.now(UTC))
+        for part in parts:
+            part.behind = found.get(part.name, {})
 
     def _follow(self, query: StreamingQuery) -> None:
         progress = query.lastProgress

@@ -7,6 +7,7 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from rillnode.actors.sink_job import CONFIGURATION_CODE, PASSING_CODE
 from rillnode.codecs.errors import RillnodeError
 
 FAILURES: Final = (RillnodeError, PySparkException, Py4JError, DeltaError, OSError)
@@ -24,11 +25,10 @@ _BUSY: Final = (
     "seconds that Spark waits for it. Nothing is lost, the job goes on where its tables end "
     "[job.busy]"
 )
-_PASSES_CODE: Final = 3
 _EXIT_CODES: Final = {
-    "ConfigError": 2,
-    "TransportError": _PASSES_CODE,
-    "HandshakeError": _PASSES_CODE,
+    "ConfigError": CONFIGURATION_CODE,
+    "TransportError": PASSING_CODE,
+    "HandshakeError": PASSING_CODE,
 }
 
 
@@ -48,6 +48,11 @@ def explain(error: Exception) -> tuple[str, int]:
         # The only connections of which we see such errors are those to Java.
         return _JAVA_ENDED, 1
     if _LATE_WORKER in str(error):
-        return _BUSY, _PASSES_CODE
+        return _BUSY, PASSING_CODE
+    return f"{first_line(error)} [job.spark]", 1
+
+
+def first_line(error: Exception) -> str:
+    """What an error says first; its kind where it says nothing."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{lines[0] if lines else type(error).__name__} [job.spark]", 1
+    return lines[0] if lines else type(error).__name__

@@ -21,6 +21,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from rillnode.actors.sink_job import CONFIGURATION_CODE, PASSING_CODE
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import ConfigError, RequestError, RillnodeError, TransportError
 from rillnode.node.pipeline.fetching import fetch_ranges
@@ -211,9 +212,10 @@ def _load(path: Path) -> ExportConfig:
 def _exit_code(error: Exception) -> int:
     match error:
         case ConfigError():
-            return 2
-        case TransportError():
-            return 3
+            return CONFIGURATION_CODE
+        case TransportError() | OSError():
+            # Disks that are full or away pass as nodes do.
+            return PASSING_CODE
         case _:
             return 1
 

@@ -23,9 +23,11 @@ def local_path(location: str) -> Path | None:
 
 
 def absolute(location: str) -> str:
-    """A location that means the same in every process: local paths absolute, URIs as they are."""
-    local = local_path(location)
-    return location if local is None else str(local)
+    """A location that means the same in every process: local paths absolute, URIs as they are.
+
+    It is a plain text, which can be written down, whatever kind of text it was.
+    """
+    return str(local_path(location) or location)
 
 
 def sync_files(paths: Iterable[Path]) -> None:

@@ -57,6 +57,9 @@ class GoldQuery:
         bronze: the bronze table.
         silver: the silver table.
         gold: the directory or URI of the gold tables.
+
+    Attributes:
+        position: how far in bronze the table has come, as the last step saw it.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class GoldQuery:
         self._bronze = TableLog(bronze)
         self._silver = silver
         self._location = f"{gold.rstrip('/')}/{table.name}"
+        self.position: Position | None = None
 
     def step(self) -> bool:
         """Take in the next part of what silver has; returns whether there was any.
@@ -83,6 +87,7 @@ class GoldQuery:
         start = saved_position(open_table(self._location), source)
         if start.base < 0:
             start = start._replace(base=covered.base)
+        self.position = start
         if start[1:4] == covered[1:4]:
             return False
         end = self._end(start, covered)
@@ -96,6 +101,7 @@ class GoldQuery:
                 else self._rows(span).toArrow()
             )
             upsert(self._location, self._table, rows, end.transactions())
+        self.position = end
         return True
 
     def _end(self, start: Position, covered: Position) -> Position:

@@ -5,8 +5,8 @@
 SIGTERM and SIGINT let the running batch finish and end the job with exit code 0; so does the end
 of standard input with `--watch-stdin`, which is how the job notices that its node is gone.
 Errors end it with one line on standard error and exit code 2 (configuration), 3 (what passes: the
-node is not reached, or the machine is too busy to start Spark's processes) or 1. The same file
-runs under `spark-submit` with `"master": null`.
+node or the store of the tables is not reached, or the machine is too busy to start Spark's
+processes) or 1. The same file runs under `spark-submit` with `"master": null`.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rillnode.node.pipeline import landing
 from rillnode.node.pipeline.checkpoint import own_checkpoint, sync_commits
 from rillnode.node.pipeline.derived import Derived
-from rillnode.node.pipeline.explaining import FAILURES, explain
+from rillnode.node.pipeline.explaining import FAILURES
 from rillnode.node.pipeline.files import absolute
 from rillnode.node.pipeline.job_config import JobConfig, load_job_config
 from rillnode.node.pipeline.job_log import FAILURE_PREFIX, quiet_stderr
@@ -31,6 +31,7 @@ from rillnode.node.pipeline.job_stop import DRAIN_SECONDS, stop_on_signals, watc
 from rillnode.node.pipeline.lag import LAG_SECONDS
 from rillnode.node.pipeline.maintenance import Maintenance
 from rillnode.node.pipeline.object_store import check_stores
+from rillnode.node.pipeline.places import check_places, explain_end
 from rillnode.node.pipeline.progress import Batch, Table, read_progress, report_of
 from rillnode.node.pipeline.ranges import ask
 from rillnode.node.pipeline.session import open_session
@@ -56,13 +57,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.watch_stdin:
         watch_stdin(stop)
     stop_on_signals(stop)
+    places: tuple[str, ...] = ()
     try:
         config = load_job_config(options.config)
+        places = config.places
+        check_places(places)
         owned = own_checkpoint(config.checkpoint_dir, seconds=LOCK_SECONDS)
         with owned, quiet_stderr():
             run(config, stop, available_now=options.available_now)
     except FAILURES as error:
-        text, code = explain(error)
+        text, code = explain_end(error, places)
         print(f"{FAILURE_PREFIX}{text}", file=sys.stderr, flush=True)
         return code
     return 0

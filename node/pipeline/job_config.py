@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.pipeline.files import local_path
 from rillnode.node.pipeline.ranges import ClientOptions
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
@@ -89,6 +90,14 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     def locations(self) -> tuple[str, ...]:
         """Where all tables lie."""
         return (self.table_dir, *(self.derived.locations if self.derived is not None else ()))
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What must be writable: the tables, and checkpoints that are no matter of Spark's own."""
+        derived = self.derived
+        checkpoints = (self.checkpoint_dir, derived.checkpoint_dir if derived is not None else None)
+        local = (one for one in checkpoints if one is not None and local_path(one) is not None)
+        return (*self.locations, *local)
 
     @property
     def client_options(self) -> ClientOptions:

@@ -190,14 +190,17 @@ def data_loss(lost: Range) -> RequestError:
     )
 
 
-def behind(part: Range) -> RequestError:
-    """The answer of a node that does not know of a range which another one has told of."""
-    return RequestError(
-        "client.behind",
-        f"the node does not have entry {part.start} of stream {part.stream!r} partition "
-        f"{part.partition} yet: ask again, or another node",
-        retryable=True,
-    )
+def behind(part: Range | None = None) -> RequestError:
+    """The answer of a node that does not know of what another one has told of.
+
+    Args:
+        part: the range that it was asked for; None: where the last batch has ended.
+    """
+    what = "what the last batch has read"
+    if part is not None:
+        what = f"entry {part.start} of stream {part.stream!r} partition {part.partition}"
+    text = f"the node does not have {what} yet: ask again, or another node"
+    return RequestError("client.behind", text, retryable=True)
 
 
 def split_ranges(ranges: Iterable[Range], tasks_max: int | None) -> list[tuple[Range, ...]]:

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.pipeline.checkpoint import own_checkpoint
-from rillnode.node.pipeline.derived import Derived
+from rillnode.node.pipeline.derived import Derived, own_tables
 from rillnode.node.pipeline.files import local_path
 from rillnode.node.pipeline.gold_tables import LAG
 from rillnode.node.pipeline.job_config import DerivedConfig
@@ -32,7 +31,7 @@ def replay(
 
     Raises:
         ConfigError: a table is not local.
-        StoreError: `file.locked`, a job is making these tables.
+        StoreError: `pipeline.busy`, a job is making these tables.
     """
     silver, checkpoint = _local(config.silver_dir), _local(config.checkpoint_dir)
     gold = None if config.gold_dir is None else _local(config.gold_dir)
@@ -51,7 +50,7 @@ def replay(
             else _beside(checkpoint, _NEW)
         ),
     )
-    with own_checkpoint(config.checkpoint_dir, seconds=0):
+    with own_tables(config):
         derived = Derived(session, fresh, drain_file)
         derived.run_once(say)
         derived.finish()

@@ -44,7 +44,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rillnode.codecs.errors import ConfigError, RequestError
+from rillnode.codecs.errors import ConfigError
 from rillnode.node.pipeline.offset import Created, Offset, made_anew, of_streams, ranges_of
 from rillnode.node.pipeline.offsets import (
     Bound,
@@ -52,6 +52,7 @@ from rillnode.node.pipeline.offsets import (
     Key,
     Positions,
     Range,
+    behind,
     check_ends,
     check_streams,
     data_loss,
@@ -284,11 +285,7 @@ def _look(options: SourceOptions, known: Offset | None = None) -> tuple[Ends, Cr
     def question(client: RangeClient) -> tuple[Ends, Created]:
         ends, created = _extents(client)
         if several and known is not None and known.is_past(ends, created):
-            raise RequestError(
-                "client.behind",
-                "the node has not heard of the last batch yet: ask again, or another node",
-                retryable=True,
-            )
+            raise behind()
         return ends, created
 
     return ask(options.client, question)

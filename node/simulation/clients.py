@@ -5,10 +5,10 @@ with what it had saved on a node, and nothing else.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import shake_128
 from typing import Final
 
@@ -25,12 +25,13 @@ from rillnode.codecs.ockam.stream import (
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
 from rillnode.node.client.subscription import CREDIT_BYTES
-from rillnode.node.simulation.history import History, Log, Push, log_of
-from rillnode.node.simulation.scenario import ClientsTable
+from rillnode.node.simulation.history import History, Log, log_of
 from rillnode.node.simulation.world import Machine, World
 
 MARKER: Final = b"rill-simulated "
 """Begins each payload, so that it is recognised where it must not be seen."""
+
+_FILLING_AHEAD: Final = 251
 
 AGAIN_SECONDS: Final = 0.5
 """Pause of an application after a failure that it can do nothing about."""
@@ -63,8 +64,14 @@ class Share:
 
 def payload_of(producer: str, number: int, size: int) -> bytes:
     """One entry's bytes: who pushes it, its number, and filling that depends on both."""
-    head = MARKER + f"{producer} {number} ".encode()
-    return head + shake_128(head).digest(max(0, size - len(head)))
+    head = b"%b%b %d " % (MARKER, producer.encode(), number)
+    at = number % _FILLING_AHEAD
+    return head + _filling(producer, size)[at : at + max(0, size - len(head))]
+
+
+@lru_cache(maxsize=64)
+def _filling(producer: str, size: int) -> bytes:
+    return shake_128(producer.encode()).digest(size + _FILLING_AHEAD)
 
 
 class Program:
@@ -74,6 +81,9 @@ class Program:
         machine: where it runs.
         node: the node that it talks to.
         done: whether all that it has to push is confirmed.
+        stream_name: the node's stream.
+        log_name: what the history calls the node's log of it.
+        life: the program's name and how often it was started: no two lives push the same.
     """
 
     def __init__(self, share: Share, machine: Machine, node: str) -> None:
@@ -82,27 +92,16 @@ class Program:
         self.node = node
         self.done = False
         self.name = machine.name
+        self.log_name = log_of(node)
+        self.stream_name = share.stream or self.log_name
+        self.life = f"{self.name}.0"
         self._lives = 0
         self._random = share.world.network.random(f"deeds of {machine.name}")
-
-    @property
-    def life(self) -> str:
-        """The program's name and how often it was started: no two lives push the same."""
-        return f"{self.name}.{self._lives}"
-
-    @property
-    def stream_name(self) -> str:
-        """The node's stream."""
-        return self.share.stream or self.log_name
-
-    @property
-    def log_name(self) -> str:
-        """What the history calls the node's log of it."""
-        return log_of(self.node)
 
     def start(self) -> "asyncio.Task[None]":
         """Begin, in the process that runs on the machine now."""
         self._lives += 1
+        self.life = f"{self.name}.{self._lives}"
         return self.machine.loop.create_task(self._run())
 
     async def live(self, client: Client, stream: Stream) -> None:
@@ -124,65 +123,6 @@ class Program:
             if client is not None:
                 await client.close()
             await asyncio.sleep(AGAIN_SECONDS)
-
-
-class Producer(Program):
-    """Pushes its entries, spread over the time, each again until it is confirmed."""
-
-    def __init__(
-        self, share: Share, machine: Machine, node: str, entries: int, clients: ClientsTable
-    ) -> None:
-        super().__init__(share, machine, node)
-        self._entries = entries
-        self._size = clients.payload_bytes
-        self._window = clients.window
-        self._burst = clients.burst
-        self._left = deque(range(entries))
-
-    async def live(self, client: Client, stream: Stream) -> None:
-        """Push what has not been pushed.
-
-        A program that was killed does not know what became of what was not confirmed; the next
-        one goes on behind it.
-        """
-        window, loop = asyncio.Semaphore(self._window), self.machine.loop
-        tasks: list[asyncio.Task[None]] = []
-        while self._left:
-            number = self._left.popleft()
-            if number % self._burst == 0:
-                due = self.share.seconds * number / self._entries
-                await asyncio.sleep(max(0.0, due - loop.time()))
-                tasks = [task for task in tasks if not task.done() or task.exception()]
-            await window.acquire()
-            tasks.append(loop.create_task(self._push(stream, number, window)))
-        await asyncio.gather(*tasks)
-        self.done = True
-
-    async def _push(self, stream: Stream, number: int, window: asyncio.Semaphore) -> None:
-        history = self.share.history
-        partition = number % self.share.partitions
-        payload = payload_of(self.life, number, self._size)
-        push = history.pushes.get(payload)
-        if push is None:
-            log = (self.log_name, partition)
-            push = Push(self.life, number, log, history.now())
-            history.pushed(payload, push)
-        try:
-            while True:
-                push.attempts += 1
-                try:
-                    index = await stream.push(payload, partition=partition)
-                except RequestError as error:
-                    history.note(self.name, "refused", f"{number} {error.code}")
-                    await asyncio.sleep(AGAIN_SECONDS)
-                else:
-                    break
-        except RillnodeError:  # the session has ended: the next one pushes it again
-            self._left.appendleft(number)
-            raise
-        finally:
-            window.release()
-        history.confirmed(payload, index)
 
 
 class Follower(Program):
@@ -212,18 +152,18 @@ class Follower(Program):
                     self._taken_bytes += sum(len(entry.data) for entry in batch)
                     self._check_window(self.share.history.bytes_received[self.name] - before)
 
-    def check_order(self, batch: Iterable[Entry]) -> None:
-        """Note entries, which must be the next ones."""
-        history = self.share.history
+    def check_order(self, batch: Sequence[Entry]) -> None:
+        """Note entries of one partition, which must be the next ones."""
+        history, log = self.share.history, (self.log_name, batch[0].partition)
+        expected = self.reached.get(log[1], 0)
         for entry in batch:
-            log = (self.log_name, entry.partition)
-            expected = self.reached.get(entry.partition, 0)
             if entry.index != expected and self.log_name not in history.lost:
                 rule = "subscription-gap" if entry.index > expected else "subscription-duplicate"
                 text = f"{self.name} expected {expected} of {log[0]}/{log[1]}, got {entry.index}"
                 history.broken(rule, text)
-            self.reached[entry.partition] = entry.index + 1
-            history.read(self.life, log, entry.index, bytes(entry.data), entry.received_at)
+            expected = entry.index + 1
+        self.reached[log[1]] = expected
+        history.read(self.life, log, batch)
 
     def _check_window(self, received: int) -> None:
         """A slow subscriber costs its window: no more may be on its way, or wait for it."""
@@ -279,7 +219,7 @@ class Consumer(Program):
                     text = f"{self.name} expected {expected} of {log[0]}/0, got {entry.index}"
                     history.broken("consumer-seam", text)
                 expected = entry.index + 1
-                history.saw(self.name, log, entry.index, bytes(entry.data))
+                history.saw(self.name, log, [(entry.index, bytes(entry.data))])
                 self._processed = max(self._processed, expected)
                 wanted -= 1
                 if wanted < 0:
@@ -330,8 +270,7 @@ def check_pulled(
         history.broken("pull-gap", f"{who} pulled {index}+{limit}, got {found}")
     if index + len(found) < min(end, index + limit):
         history.broken("pull-short", f"{who} pulled {index}+{limit} of {end}, got {len(found)}")
-    for one, payload in pulled:
-        history.saw(who, log, one, payload)
+    history.saw(who, log, pulled)
 
 
 class RouteCaller(Program):

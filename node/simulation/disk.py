@@ -1,6 +1,7 @@
 """A host's disk: a store in memory that outlives the processes that open it, and its faults."""
 
 from collections.abc import Callable
+from functools import cached_property
 from random import Random
 from typing import Final
 
@@ -32,10 +33,15 @@ class Disk:
         store: what the processes of the host open, one after the other.
     """
 
-    def __init__(self, table: DiskTable, random: Random) -> None:
+    def __init__(self, table: DiskTable, make_random: Callable[[], Random]) -> None:
         self._table = table
-        self._random = random
+        self._make_random = make_random
         self.store = self._new_store()
+
+    @cached_property
+    def _random(self) -> Random:
+        """What is chance on this disk; made when needed."""
+        return self._make_random()
 
     def make_store(
         self, loop: ProcessLoop, clock: Clock, complete: Complete, on_health: OnHealth
@@ -64,7 +70,7 @@ class Disk:
         self.store.bad_reads = 0
 
     def _new_store(self) -> "SimulatedStore":
-        return SimulatedStore(self._table, self._random)
+        return SimulatedStore(self._table, lambda: self._random)
 
 
 class SimulatedStore(MemoryLogStore):
@@ -76,7 +82,7 @@ class SimulatedStore(MemoryLogStore):
         on_submit: is called with each write when it is submitted.
     """
 
-    def __init__(self, table: DiskTable, random: Random) -> None:
+    def __init__(self, table: DiskTable, random: Callable[[], Random]) -> None:
         super().__init__(
             complete=lambda _: None,
             on_health=lambda _: None,
@@ -112,7 +118,7 @@ class SimulatedStore(MemoryLogStore):
         if self.on_submit is not None:
             self.on_submit(operation)
         if self._sync_seconds and isinstance(operation, Append):
-            spread = self._random.lognormvariate(0.0, _SYNC_SIGMA)
+            spread = self._random().lognormvariate(0.0, _SYNC_SIGMA)
             self.faults.sync_seconds = self._sync_seconds * spread * self.slow
         super().submit(operation)
 

@@ -5,24 +5,30 @@ and is the same in every run of a seed.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+import msgspec
+
+from rillnode.codecs.entries import Entry
 from rillnode.node.simulation.clock import EPOCH_MS
 from rillnode.node.simulation.pipes import Pipe
 
 EVENTS_KEPT_MAX: Final = 20_000
 """Events kept for the report; all are hashed."""
 
-DEEDS_HASHED: Final = 256
-"""Events that are hashed together."""
+DEEDS_HASHED: Final = 1_024
+"""Events that are hashed together: that is cheaper."""
 
 VIOLATIONS_KEPT_MAX: Final = 100
 
 Log = tuple[str, int]
 """A stream's name and a partition."""
+
+Entries = Iterable[tuple[int, bytes]]
+"""Indexes and what stands there."""
 
 
 def log_of(node: str) -> str:
@@ -54,9 +60,8 @@ class Event(NamedTuple):
     text: str
 
 
-@dataclass(slots=True)
-class Push:
-    """One entry that a producer pushes, until it is confirmed.
+class Push(msgspec.Struct, gc=False):
+    """One entry that a producer pushes, until it is confirmed; a Struct, as there are many.
 
     Attributes:
         producer: who.
@@ -86,7 +91,7 @@ class History:
         pushes: by payload.
         logs: what anybody has ever seen at each index.
         lost: streams whose disk was lost: nothing is promised of them.
-        first_seen: when each entry reached each follower, by payload and follower.
+        first_seen: when each entry reached each follower, by follower and payload.
         bytes_received: by host.
         shared: whether all nodes' logs hold each other's entries.
         clocks_wrong: whether a clock was ever set wrongly.
@@ -96,44 +101,47 @@ class History:
     pushes: dict[bytes, Push] = field(default_factory=dict[bytes, Push])
     logs: dict[Log, dict[int, bytes]] = field(default_factory=dict[Log, dict[int, bytes]])
     lost: dict[str, None] = field(default_factory=dict[str, None])
-    first_seen: dict[bytes, dict[str, float]] = field(default_factory=dict[bytes, dict[str, float]])
+    first_seen: dict[str, dict[bytes, float]] = field(default_factory=dict[str, dict[bytes, float]])
     bytes_received: Counter[str] = field(default_factory=Counter[str])
     shared: bool = False
     clocks_wrong: bool = False
     violations: list[Violation] = field(default_factory=list[Violation])
-    events: list[Event] = field(default_factory=list[Event])
     events_count: int = 0
 
     def __post_init__(self) -> None:
         self._hash = blake2b(digest_size=16)
-        self._deeds: list[str] = []
+        self._deeds: list[tuple[float, str, str, str | int]] = []
+        self._kept: list[tuple[float, str, str, str]] = []
         self._ends: dict[Log, int] = {}
 
     # Deeds are hashed under these words; to change one changes every trace hash.
 
     def note(self, who: str, what: str, text: str = "") -> None:
         """Note an event."""
-        at = self.now()
+        deed = (self.now(), who, what, text)
+        self._deed(deed)
+        if len(self._kept) < EVENTS_KEPT_MAX:
+            self._kept.append(deed)
+
+    @property
+    def events(self) -> list[Event]:
+        """The events that are kept, the first ones."""
+        return [Event(*deed) for deed in self._kept]
+
+    def _deed(self, deed: tuple[float, str, str, str | int]) -> None:
         self.events_count += 1
-        self._deed(f"{at:.9f} {who} {what} {text}\n")
-        if len(self.events) < EVENTS_KEPT_MAX:
-            self.events.append(Event(at, who, what, text))
-
-    def _deed(self, line: str) -> None:
-        """Have a line hashed, together with others: that is cheaper."""
-        self._deeds.append(line)
+        self._deeds.append(deed)
         if len(self._deeds) >= DEEDS_HASHED:
-            self._hash_deeds()
-
-    def _hash_deeds(self) -> None:
-        self._hash.update("".join(self._deeds).encode())
-        self._deeds.clear()
+            self._hash.update(msgspec.msgpack.encode(self._deeds))
+            self._deeds.clear()
 
     @property
     def trace_hash(self) -> str:
         """Stands for all events so far, and their order."""
-        self._hash_deeds()
-        return self._hash.hexdigest()
+        # What is hashed together is part of the hash, and who looks must not change it.
+        found = self._hash.copy()
+        found.update(msgspec.msgpack.encode(self._deeds))
+        return found.hexdigest()
 
     def broken(self, rule: str, text: str) -> None:
         """Note that a rule was broken."""
@@ -143,17 +151,24 @@ class History:
 
     # Producers -------------------------------------------------------------------------------
 
-    def pushed(self, payload: bytes, push: Push) -> None:
-        """A producer begins to push an entry."""
-        self.pushes[payload] = push
-        self.note(push.producer, "push", f"{push.log[0]}/{push.log[1]} {push.number}")
+    def pushed(self, pushes: dict[bytes, Push]) -> None:
+        """A producer begins to push entries of one log, by their payloads."""
+        self.pushes.update(pushes)
+        first = next(iter(pushes.values()))
+        numbers = [push.number for push in pushes.values()]
+        self.note(first.producer, "push", f"{first.log[0]}/{first.log[1]} {numbers}")
 
-    def confirmed(self, payload: bytes, index: int) -> None:
-        """A producer was told that its entry is durable, at an index."""
-        push = self.pushes[payload]
-        push.index, push.confirmed_at = index, self.now()
-        self.note(push.producer, "confirm", f"{push.log[0]}/{push.log[1]} {push.number} {index}")
-        self.saw(push.producer, push.log, index, payload)
+    def confirmed(self, payloads: Sequence[bytes], indexes: Sequence[int]) -> None:
+        """A producer was told that entries of one log are durable, each at an index."""
+        first, now = self.pushes[payloads[0]], self.now()
+        numbers: list[int] = []
+        for payload, index in zip(payloads, indexes, strict=True):
+            push = self.pushes[payload]
+            push.index, push.confirmed_at = index, now
+            numbers.append(push.number)
+        text = f"{first.log[0]}/{first.log[1]} {numbers} {indexes}"
+        self.note(first.producer, "confirm", text)
+        self.saw(first.producer, first.log, zip(indexes, payloads, strict=True))
 
     def confirmed_end(self, log: Log) -> int:
         """The index after the last that anybody has seen."""
@@ -161,47 +176,50 @@ class History:
 
     # Readers ---------------------------------------------------------------------------------
 
-    def saw(self, who: str, log: Log, index: int, payload: bytes) -> None:
-        """Somebody saw an entry: nobody may ever have seen another one there."""
+    def saw(self, who: str, log: Log, entries: Entries) -> None:
+        """Somebody saw entries: nobody may ever have seen others there."""
         if log[0] in self.lost:
             return
-        known = self.logs.setdefault(log, {}).setdefault(index, payload)
-        if index >= self._ends.get(log, 0):
-            self._ends[log] = index + 1
-        if known != payload:
-            self.broken(
-                "index-reassigned",
-                f"{log[0]}/{log[1]} {index}: {who} saw {_short(payload)}, "
-                f"where {_short(known)} was before",
-            )
-        push = self.pushes.get(payload)
-        if push is None:
-            self.broken("unknown-entry", f"{log[0]}/{log[1]} {index}: {_short(payload)}")
-        elif push.log[1] != log[1] or not (self.shared or push.log[0] == log[0]):
-            text = f"{log[0]}/{log[1]} {index}: {_short(payload)} was pushed to"
-            self.broken("wrong-log", f"{text} {push.log[0]}/{push.log[1]}")
+        known, pushes = self.logs.setdefault(log, {}), self.pushes
+        end = self._ends.get(log, 0)
+        for index, payload in entries:
+            if index >= end:
+                end = self._ends[log] = index + 1
+            before = known.setdefault(index, payload)
+            if before != payload:
+                self.broken(
+                    "index-reassigned",
+                    f"{log[0]}/{log[1]} {index}: {who} saw {_short(payload)}, "
+                    f"where {_short(before)} was before",
+                )
+            push = pushes.get(payload)
+            if push is None:
+                self.broken("unknown-entry", f"{log[0]}/{log[1]} {index}: {_short(payload)}")
+            elif push.log != log and not (self.shared and push.log[1] == log[1]):
+                text = f"{log[0]}/{log[1]} {index}: {_short(payload)} was pushed to"
+                self.broken("wrong-log", f"{text} {push.log[0]}/{push.log[1]}")
 
-    def read(self, who: str, log: Log, index: int, payload: bytes, received_at: int) -> None:
-        """A follower got an entry, which says when it arrived, in milliseconds since 1970."""
-        self.saw(who, log, index, payload)
-        push = self.pushes.get(payload)
-        since, now = self.now() if push is None else push.pushed_at, self.now()
-        if not (self.clocks_wrong or since - 0.001 <= (received_at - EPOCH_MS) / 1_000 <= now):
-            text = f"{log[0]}/{log[1]} {index}: pushed at {since:.3f}, seen at {now:.3f}"
-            self.broken("received-at", f"{text}, said to have arrived at {received_at}")
-        self.first_seen.setdefault(payload, {}).setdefault(who, self.now())
+    def read(self, who: str, log: Log, entries: Sequence[Entry]) -> None:
+        """A follower got entries, which say when they arrived, in milliseconds since 1970."""
+        payloads = [bytes(entry.data) for entry in entries]
+        self.saw(who, log, zip([entry.index for entry in entries], payloads, strict=True))
+        now, seen, pushes = self.now(), self.first_seen.setdefault(who, {}), self.pushes
+        for entry, payload in zip(entries, payloads, strict=True):
+            push = pushes.get(payload)
+            since = now if push is None else push.pushed_at
+            arrived = (entry.received_at - EPOCH_MS) / 1_000
+            if not (since - 0.001 <= arrived <= now or self.clocks_wrong):
+                text = f"{log[0]}/{log[1]} {entry.index}: pushed at {since:.3f}, seen at {now:.3f}"
+                self.broken("received-at", f"{text}, said to have arrived at {entry.received_at}")
+            seen.setdefault(payload, now)
 
     # The network -----------------------------------------------------------------------------
 
-    def sent(self, pipe: Pipe, data: bytes) -> None:
-        """A process has sent bytes."""
-
     def delivered(self, pipe: Pipe, data: bytes) -> None:
         """Bytes have arrived."""
-        self.bytes_received[pipe.target] += len(data)
-        self.events_count += 1
-        at = self.now()
-        self._deed(f"{at:.9f} {pipe.source}>{pipe.target} {len(data)}\n")
+        size = len(data)
+        self.bytes_received[pipe.target] += size
+        self._deed((self.now(), pipe.source, pipe.target, size))
 
 
 def _short(payload: bytes) -> str:

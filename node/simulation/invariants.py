@@ -8,6 +8,7 @@ each node's whole logs, read after the last fault.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from rillnode.node.simulation.history import History, Log, Push
 
@@ -66,22 +67,22 @@ def check_logs(history: History, logs: LogContents, dials: Mapping[str, int]) ->
         indexes = [index for index, _ in entries]
         if indexes != list(range(len(indexes))):
             history.broken("log-dense", f"{log[0]}/{log[1]} holds {_ranges(indexes)}")
-        for index, payload in entries:
-            history.saw("the end", log, index, payload)
-        _check_seen(history, log, dict(entries))
+        history.saw("the end", log, entries)
+        _check_seen(history, log, indexes)
     _check_copies(history, logs, dials)
     _check_order(history)
 
 
-def _check_seen(history: History, log: Log, found: Mapping[int, bytes]) -> None:
+def _check_seen(history: History, log: Log, found: Sequence[int]) -> None:
+    gone = sorted(history.logs.get(log, {}).keys() - set(found))
+    if not gone:
+        return
     confirmed = {
         push.index: push
         for push in history.pushes.values()
         if push.log == log and push.index is not None
     }
-    for index in sorted(set(history.logs.get(log, ())) | set(confirmed)):
-        if index in found:
-            continue
+    for index in gone:
         push = confirmed.get(index)
         if push is None:
             history.broken("seen-lost", f"{log[0]}/{log[1]} {index} was seen, and is gone")
@@ -94,11 +95,11 @@ def _check_seen(history: History, log: Log, found: Mapping[int, bytes]) -> None:
 
 def _check_copies(history: History, logs: LogContents, dials: Mapping[str, int]) -> None:
     """Each confirm has an index of its own; that an entry stands twice needs that it was resent."""
-    owners: dict[tuple[Log, int], Push] = {}
+    owners: dict[Log, dict[int, Push]] = {}
     for push in history.pushes.values():
         if push.index is None or push.log[0] in history.lost:
             continue
-        other = owners.setdefault((push.log, push.index), push)
+        other = owners.setdefault(push.log, {}).setdefault(push.index, push)
         if other is not push:
             text = f"{push.producer} {push.number} and {other.producer} {other.number}"
             history.broken("copies-merged", f"{text} were both confirmed at {push.index}")
@@ -106,7 +107,7 @@ def _check_copies(history: History, logs: LogContents, dials: Mapping[str, int])
         if log[0] in history.lost:
             continue
         for payload, count in Counter(payload for _, payload in entries).items():
-            source = history.pushes.get(payload)
+            source = history.pushes.get(payload) if count > 1 else None
             if source is None:
                 continue
             sent = source.attempts + dials.get(source.producer.partition(".")[0], 1) - 1
@@ -119,7 +120,7 @@ def _check_order(history: History) -> None:
     """Pushes that succeeded at once were confirmed in their order."""
     last: dict[tuple[str, Log], tuple[int, int]] = {}
     pushes = (one for one in history.pushes.values() if one.attempts == 1)
-    for push in sorted(pushes, key=lambda one: one.number):
+    for push in sorted(pushes, key=attrgetter("number")):
         if push.index is None or push.log[0] in history.lost:
             continue
         key = (push.producer, push.log)

@@ -261,7 +261,9 @@ class ProcessLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """Run a callback after virtual seconds."""
-        return self.call_at(self.scheduler.now + delay, callback, *args, context=context)
+        call = Call(self, callback, args, context, self.scheduler.now + delay)
+        self.scheduler.at(call)
+        return call
 
     def call_at(
         self,

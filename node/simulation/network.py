@@ -8,10 +8,11 @@ import asyncio
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
 from random import Random
 from typing import Any, Final, Protocol
 
-from rillnode.node.simulation.loop import Life, ProcessLoop, Scheduler
+from rillnode.node.simulation.loop import Call, Life, ProcessLoop, Scheduler
 from rillnode.node.simulation.pipes import Pipe, Sign, StreamTransport
 from rillnode.node.simulation.scenario import NetworkTable
 
@@ -25,24 +26,15 @@ SYN_SECONDS: Final = 1.0
 
 Factory = Callable[[], asyncio.BaseProtocol]
 
+Watch = Callable[[Pipe, bytes], object]
+"""Sees bytes on their way."""
+
 
 class Latency(Protocol):
     """How far hosts are from each other."""
 
     def seconds(self, source: int, target: int, /) -> float:
         """The delay of a message, one way."""
-        ...
-
-
-class Watcher(Protocol):
-    """Sees all that processes hand to the network, and all that comes out of it."""
-
-    def sent(self, pipe: Pipe, data: bytes) -> None:
-        """A process has sent bytes."""
-        ...
-
-    def delivered(self, pipe: Pipe, data: bytes) -> None:
-        """Bytes have arrived."""
         ...
 
 
@@ -153,7 +145,8 @@ class Network:
     """All hosts and the ways between them.
 
     Attributes:
-        watchers: who sees what is sent and what arrives.
+        on_sent: who sees all that processes hand to the network.
+        on_delivered: who sees all that comes out of it.
         counts: segments, and what became of them.
         bytes_sent: by host.
         dials: connections that each host has asked for.
@@ -165,7 +158,8 @@ class Network:
     ) -> None:
         self.scheduler = scheduler
         self.hosts: dict[str, Host] = {}
-        self.watchers: list[Watcher] = []
+        self.on_sent: list[Watch] = []
+        self.on_delivered: list[Watch] = []
         self.counts: Counter[str] = Counter()
         self.bytes_sent: Counter[str] = Counter()
         self.dials: Counter[str] = Counter()
@@ -178,6 +172,7 @@ class Network:
         self._byte_seconds = 8e-6 / table.bandwidth_mbit if table.bandwidth_mbit else 0.0
         self._even = table == NetworkTable()
         self._loop = ProcessLoop(scheduler, "network")
+        self._context = copy_context()
         self._connections: Counter[tuple[str, str]] = Counter()
         self._blocks: Counter[tuple[str, str]] = Counter()
         self._stalled: dict[Pipe, None] = {}
@@ -277,11 +272,13 @@ class Network:
 
     def carry(self, pipe: Pipe, when: float, arrive: Callable[[], object]) -> None:
         """Call `arrive` then, whoever lives or not."""
-        self._loop.call_at(when, arrive)
+        # What arrives is nothing that the sender's context is for.
+        self.scheduler.at(Call(self._loop, arrive, (), self._context, when))
 
     def blocked(self, pipe: Pipe) -> bool:
         """Whether nothing gets through now; the pipe goes on when that is over."""
-        if not self.blocked_way(pipe.source, pipe.target):
+        target = pipe.target
+        if self.hosts[target].up and not (self._blocks and (pipe.source, target) in self._blocks):
             return False
         self.counts["stopped"] += 1
         self._stalled[pipe] = None
@@ -293,13 +290,13 @@ class Network:
         held = pipe.unread_bytes + pipe.sender.get_write_buffer_size()
         if held > self.unread_bytes_max:
             self.unread_bytes_max = held
-        for watcher in self.watchers:
-            watcher.sent(pipe, data)
+        for watch in self.on_sent:
+            watch(pipe, data)
 
     def delivered(self, pipe: Pipe, data: bytes) -> bytes:
         """Bytes arrive, as they are or harmed."""
-        for watcher in self.watchers:
-            watcher.delivered(pipe, data)
+        for watch in self.on_delivered:
+            watch(pipe, data)
         if not self._harm:
             return data
         way = (pipe.source, pipe.target)

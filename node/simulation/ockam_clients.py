@@ -77,7 +77,7 @@ class OckamUser(Program):
         history, producer, number = self.share.history, self.life, next(self._numbers)
         payload = payload_of(producer, number, PAYLOAD_BYTES)
         push = Push(producer, number, log, history.now())
-        history.pushed(payload, push)
+        history.pushed({payload: push})
         self.done = False
         while True:
             push.attempts += 1
@@ -86,7 +86,7 @@ class OckamUser(Program):
             if confirm.request_id != request.request_id:
                 history.broken("route-answer", f"{self.name} got the confirm of another push")
             if confirm.status is Status.OK:
-                history.confirmed(payload, confirm.index)
+                history.confirmed([payload], [confirm.index])
                 self.done = True
                 return
             history.note(self.name, "refused", str(number))

@@ -6,12 +6,11 @@ blocked, segments wait and are sent again when it is open.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from functools import cached_property
 from random import Random
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from rillnode.node.simulation.loop import ProcessLoop
 
@@ -92,7 +91,8 @@ class Pipe:
         self.last = b""
         self._carrier = carrier
         self._number = number
-        self._items: deque[tuple[float, Item]] = deque()
+        # A list, as those below: the window keeps it short, and an empty deque takes 760 bytes.
+        self._items: list[tuple[float, Item]] = []
         self._under_way = False
         self.unread_bytes = 0
 
@@ -125,7 +125,7 @@ class Pipe:
         if self._carrier.blocked(self):
             return
         self._under_way = False
-        item = self._items.popleft()[1]
+        item = self._items.pop(0)[1]
         if isinstance(item, bytes):
             seen = self._carrier.delivered(self, item)
             self.last = item
@@ -141,20 +141,20 @@ class StreamTransport(asyncio.Transport):
     _protocol: asyncio.Protocol
 
     def __init__(self, loop: ProcessLoop, out: Pipe, address: tuple[str, int]) -> None:
-        super().__init__({"peername": address})
+        self._address = address
         self.loop = loop
         self.peer: StreamTransport
         self._out = out
-        self._buffer: deque[bytes] = deque()
+        self._buffer: list[bytes] = []
         self._buffered = 0
         self._high, self._low = 65_536, 16_384
         self._writing_paused = False
         self._reading_paused = False
-        self._arrived: deque[tuple[bytes | Sign, int]] = deque()
+        self._arrived: list[tuple[bytes | Sign, int]] = []
         self._closing = False
         self._gone = False
-        self._opened: asyncio.Future[None] | None = None
-        self._factory: Callable[[], asyncio.BaseProtocol]
+        self._opened: asyncio.Future[None] | None = None  # while it waits for the other side
+        self._factory: Callable[[], asyncio.BaseProtocol]  # likewise
         loop.sockets[self] = None
 
     @property
@@ -186,6 +186,10 @@ class StreamTransport(asyncio.Transport):
         return not self._gone and self._opened is not None and not self._opened.done()
 
     # What the protocol calls -------------------------------------------------------------------
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """The other side's address, `peername`; nothing else is known."""
+        return self._address if name == "peername" else default
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send bytes, or keep them while the window is full."""
@@ -289,11 +293,13 @@ class StreamTransport(asyncio.Transport):
             return
         self.open(self._factory)
         self._opened.set_result(None)
+        self._opened = None
+        del self._factory
 
     def _push(self) -> None:
         out, buffer = self._out, self._buffer
         while buffer and self._has_room():
-            segment = buffer.popleft()
+            segment = buffer.pop(0)
             self._buffered -= len(segment)
             out.send(segment)
         if self._writing_paused and self._buffered <= self._low:
@@ -312,7 +318,7 @@ class StreamTransport(asyncio.Transport):
     def _read(self) -> None:
         if not self._arrived or self._reading_paused or self._gone:
             return
-        item, size = self._arrived.popleft()
+        item, size = self._arrived.pop(0)
         if isinstance(item, Sign):
             if not self._protocol.eof_received():
                 self.close()

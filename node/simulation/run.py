@@ -2,17 +2,18 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice, permutations
 from random import Random
 from typing import Final
 
+from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client.stream import Stream
 from rillnode.node.simulation.clients import (
     Consumer,
     Follower,
-    Producer,
     Program,
     Reader,
     RouteCaller,
@@ -27,6 +28,7 @@ from rillnode.node.simulation.invariants import check_logs
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.loop import SimulationStuck
 from rillnode.node.simulation.ockam_clients import OckamUser
+from rillnode.node.simulation.producers import Producer
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.shared_stream import STREAM, SharedStream
 from rillnode.node.simulation.wire import WireAudit
@@ -98,7 +100,8 @@ class Run:
         self.world.network.processing_seconds = scenario.processing_ms / 1_000
         scheduler = self.world.scheduler
         self.history = History(lambda: scheduler.now)
-        self.world.network.watchers += [WireAudit(self.history), self.history]
+        self.world.network.on_sent.append(WireAudit(self.history).sent)
+        self.world.network.on_delivered.append(self.history.delivered)
         self.history.shared = scenario.overlay
         self.programs: dict[str, Program] = {}
         self._shared = (
@@ -124,7 +127,7 @@ class Run:
         result = Result(self.seed, faults=self.faults)
         try:
             self.world.run(self._direct(result))
-        except SimulationStuck as error:
+        except (SimulationStuck, RillnodeError) as error:
             self.history.broken("no-progress", str(error))
         for session in self.world.sessions:
             if session.unasked > session.unanswered:
@@ -288,17 +291,10 @@ class Run:
         found: dict[Log, list[tuple[int, bytes]]] = {}
 
         async def read(node: str) -> None:
-            client = await self.world.client(reader, node)
-            name = log_of(node) if self._shared is None else STREAM
-            for info in await client.streams(name):
-                stream = await client.stream(info.name)
-                for partition in range(stream.partitions):
-                    if self._shared is None:
-                        await self._push_last(stream, log_of(node), partition)
-                    log = found.setdefault((log_of(node), partition), [])
-                    while entries := await stream.pull(len(log), READ_ENTRIES, partition=partition):
-                        log += [(entry.index, bytes(entry.data)) for entry in entries]
-            await client.close()
+            try:
+                found.update(await self._read_node(reader, node))
+            except RillnodeError as error:
+                self.history.broken("no-progress", f"the logs of {node} are not read: {error}")
 
         async def read_all() -> None:
             await asyncio.gather(*map(read, self.world.nodes))
@@ -311,12 +307,33 @@ class Run:
             self.history.broken("no-progress", "the logs cannot be read at the end")
         return found
 
+    async def _read_node(self, reader: Machine, node: str) -> dict[Log, list[tuple[int, bytes]]]:
+        """Read the logs of one node.
+
+        Raises:
+            RillnodeError: it takes no link, or refuses what everybody may do.
+        """
+        found: dict[Log, list[tuple[int, bytes]]] = {}
+        client = await self.world.client(reader, node)
+        name = log_of(node) if self._shared is None else STREAM
+        for info in await client.streams(name):
+            stream = await client.stream(info.name)
+            for partition in range(stream.partitions):
+                if self._shared is None:
+                    await self._push_last(stream, log_of(node), partition)
+                log = found[log_of(node), partition] = []
+                while entries := await stream.pull(len(log), READ_ENTRIES, partition=partition):
+                    log += [(entry.index, entry.data) for entry in entries]
+        await client.close()
+        return found
+
     async def _push_last(self, stream: Stream, name: str, partition: int) -> None:
         """Push one entry more, to a log that nobody has used for a while."""
         history, log = self.history, (name, partition)
         payload = payload_of(f"last of {name}", partition, LAST_BYTES)
-        history.pushed(payload, Push("the-end", partition, log, history.now(), attempts=1))
-        history.confirmed(payload, await stream.push(payload, partition=partition))
+        push = Push("the-end", partition, log, history.now(), attempts=1)
+        history.pushed({payload: push})
+        history.confirmed([payload], [await stream.push(payload, partition=partition)])
 
     async def _end(self, machine: NodeMachine) -> None:
         """Ask a node how its actors are, and stop it as an operator does."""
@@ -349,16 +366,18 @@ class Run:
             for push in pushes
             if push.index is not None
         ]
-        for payload, seen in history.first_seen.items():
-            push = history.pushes.get(payload)
-            if push is None:
-                continue
-            row = result.matrix.setdefault(push.producer.partition(".")[0], {})
-            for who, at in seen.items():
-                name = who.partition(".")[0]
-                row[name] = row.get(name, 0) + 1
-                result.delivered += 1
-                result.deliveries_ms.append((at - push.pushed_at) * 1_000)
+        for who, seen in history.first_seen.items():
+            name = who.partition(".")[0]
+            found = [
+                (push.producer, (at - push.pushed_at) * 1_000)
+                for payload, at in seen.items()
+                if (push := history.pushes.get(payload)) is not None
+            ]
+            result.deliveries_ms += [milliseconds for _, milliseconds in found]
+            for producer, count in Counter(producer for producer, _ in found).items():
+                row = result.matrix.setdefault(producer.partition(".")[0], {})
+                row[name] = row.get(name, 0) + count
+        result.delivered = len(result.deliveries_ms)
         result.bytes_sent = dict(sorted(network.bytes_sent.items()))
         result.network = dict(sorted(network.counts.items()))
 

@@ -167,9 +167,9 @@ class SharedStream:
     async def _push(self, machine: NodeMachine, payload: bytes, number: int, part: int) -> None:
         history = self._history
         push = Push(PROBE, number, (log_of(machine.name), part), history.now(), attempts=1)
-        history.pushed(payload, push)
+        history.pushed({payload: push})
         stream = await machine.node.stream(STREAM)
-        history.confirmed(payload, await stream.push(payload, partition=part))
+        history.confirmed([payload], [await stream.push(payload, partition=part)])
 
     async def _spread(self, payload: bytes, partition: int) -> list[str]:
         """Wait until an entry is everywhere; the nodes that it does not reach."""

@@ -71,7 +71,7 @@ class Spreading:
         self._world.network.processing_seconds = scenario.processing_ms / 1_000
         scheduler = self._world.scheduler
         self._history = History(lambda: scheduler.now)
-        self._world.network.watchers.append(self._history)
+        self._world.network.on_delivered.append(self._history.delivered)
         self._nodes: list[NodeMachine] = []
         self._appended: list[array[float]] = []
         self._set_out: dict[int, float] = {}

@@ -66,5 +66,5 @@ class Watch:
                 continue
             try:
                 future.set_result(look())
-            except Exception as error:
+            except Exception as error:  # whatever it is, it is for who asked
                 future.set_exception(error)

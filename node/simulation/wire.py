@@ -25,7 +25,7 @@ class _Direction:
 
 
 class WireAudit:
-    """Watches what processes send; satisfies `Watcher`.
+    """Watches what processes send.
 
     The first frame of a direction shows the ephemeral key of its side, which must be a new one:
     with a key of another handshake its nonces would be used again.
@@ -54,9 +54,6 @@ class WireAudit:
             self._record(pipe, direction, rest[at + 2 : min(end, at + 2 + DH_BYTES)])
             at = end
         direction.rest = rest[at:]
-
-    def delivered(self, pipe: Pipe, data: bytes) -> None:
-        """What arrives was seen when it was sent."""
 
     def _record(self, pipe: Pipe, direction: _Direction, begin: bytes) -> None:
         direction.records += 1

@@ -1,7 +1,7 @@
 """A world: a scheduler, a network, and on its hosts nodes and clients, all real but for time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -26,7 +26,7 @@ from rillnode.node.runtime import Node
 from rillnode.node.simulation.clock import MachineClock
 from rillnode.node.simulation.disk import Disk
 from rillnode.node.simulation.loop import ProcessLoop, Scheduler, deterministic_interpreter
-from rillnode.node.simulation.network import Host, Latency, Network, Watcher
+from rillnode.node.simulation.network import Host, Latency, Network
 from rillnode.node.simulation.scenario import DiskTable, NetworkTable
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial
@@ -93,7 +93,7 @@ class NodeMachine(Machine):
     def __init__(self, network: Network, host: Host, config: Config, disk: DiskTable) -> None:
         super().__init__(network, host)
         self.config = config
-        self.disk = Disk(disk, network.random(f"disk of {host.name}"))
+        self.disk = Disk(disk, partial(network.random, f"disk of {host.name}"))
         self.started = self.ready = False
 
     def start(self) -> "asyncio.Task[None]":
@@ -140,12 +140,10 @@ class World:
         *,
         network: NetworkTable | None = None,
         disk: DiskTable | None = None,
-        watchers: Sequence[Watcher] = (),
     ) -> None:
         self.seed = seed
         self.scheduler = Scheduler()
         self.network = Network(self.scheduler, seed, latency, network or NetworkTable())
-        self.network.watchers.extend(watchers)
         self.machines: dict[str, Machine] = {}
         self.nodes: dict[str, NodeMachine] = {}
         self.sessions: list[Session] = []

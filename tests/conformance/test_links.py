@@ -260,7 +260,7 @@ def test_a_close_that_cannot_write_what_is_buffered_is_bounded(kind: str) -> Non
         await until(lambda: near.reason)
         assert near.reason == "stopping"
 
-    run(kind, case, replace(LIMITS, close_seconds=0.2))
+    run(kind, case, replace(LIMITS, close_seconds=1.0))
 
 
 def test_a_reader_may_send_and_close_from_inside_its_events(kind: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from link_support import until
 from nodes import CLIENT, connect_to, node_config
 from proxy import Proxy
 from rillnode.codecs.entries import Entry
@@ -38,6 +39,11 @@ async def take(stream: Stream, client_id: str, count: int) -> list[Entry]:
             if len(taken) > count:
                 break
     return taken[:count]
+
+
+def following(node: Node) -> bool:
+    """Whether somebody follows a stream."""
+    return any(name.endswith(".SubscriptionActor") for name in node.status()["actors"])
 
 
 def data_of(entries: list[Entry]) -> list[bytes]:
@@ -151,12 +157,12 @@ def test_consume_follows_all_partitions(tmp_path: Path) -> None:
 
 
 def test_tail_gets_what_comes_from_now_on(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
+    async def talk(node: Node, client: Client) -> None:
         stream = await client.stream("s")
         await stream.push_many([b"old"] * 10)
         async with aclosing(stream.tail()) as entries:
             first = asyncio.ensure_future(anext(entries))
-            await asyncio.sleep(0.05)
+            await until(lambda: following(node))
             for number in range(5):
                 await stream.push(b"new %d" % number)
             assert (await first).data == b"new 0"

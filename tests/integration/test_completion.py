@@ -13,7 +13,7 @@ import pytest
 from fake_client import Screen
 from rillnode.node.cli import main
 
-SECONDS = 20.0
+SECONDS = 120.0
 PROMPT = b"now> "
 
 # Each shell with no file of its user's but one: its name, what it says, where the script lies. In

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parent / "data" / "thirteen.jsonl"
 DEMO_SECONDS = 400
-KILLED_SECONDS = 20
+KILLED_SECONDS = 120
 
 
 def demo(out: Path, *arguments: str | Path, data: Path = DATA) -> tuple[int, list[str]]:

@@ -1,11 +1,8 @@
 """A store in JetStream says in which format it is, and one of another format is refused."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from nats_support import JetStreamDriver, NatsServer, needs_nats, running_nats
+from nats_support import JetStreamDriver, NatsServer, needs_nats
 from rillnode.actors.storage.jetstream import format as jetstream_format
 from rillnode.codecs.errors import StoreError
 from store_support import append, texts
@@ -13,26 +10,20 @@ from store_support import append, texts
 pytestmark = needs_nats
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
-    with running_nats(tmp_path / "nats") as server:
-        yield server
-
-
 @pytest.mark.parametrize("written_by", [1, 3])
 def test_a_store_of_another_format_is_refused_and_left_alone(
-    server: NatsServer, monkeypatch: pytest.MonkeyPatch, written_by: int
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch, written_by: int
 ) -> None:
     monkeypatch.setattr(jetstream_format, "FORMAT_VERSION", written_by)
-    driver = JetStreamDriver(server.url, "t")
+    driver = JetStreamDriver(nats.url, "t")
     driver.write(append(b"0"))
     driver.store.close()
     monkeypatch.setattr(jetstream_format, "FORMAT_VERSION", 2)
     with pytest.raises(StoreError, match=f"has format {written_by}, this version reads 2") as found:
-        JetStreamDriver(server.url, "t")
+        JetStreamDriver(nats.url, "t")
     assert (found.value.code, found.value.retryable) == ("store.format", False)
-    JetStreamDriver(server.url, "another").store.close()
+    JetStreamDriver(nats.url, "another").store.close()
     monkeypatch.setattr(jetstream_format, "FORMAT_VERSION", written_by)
-    driver = JetStreamDriver(server.url, "t")
+    driver = JetStreamDriver(nats.url, "t")
     assert texts(driver) == [b"0"]
     driver.store.close()

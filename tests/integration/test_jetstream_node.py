@@ -1,33 +1,17 @@
 """A whole node whose streams are in NATS JetStream."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from nats_support import NatsServer, needs_nats
+from nats_support import NatsServer, needs_nats, on_jetstream
 from nodes import connect_to, node_config
 from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.node.client import Client
-from rillnode.node.config import Config, StoreTable
 from rillnode.node.runtime import Node
 
 pytestmark = needs_nats
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
-    server = NatsServer(tmp_path / "nats")
-    server.start()
-    yield server
-    server.kill()
-
-
-def config_of(server: NatsServer, directory: Path) -> Config:
-    store = StoreTable(engine="jetstream", servers=(server.url,), replicas=1)
-    return msgspec.structs.replace(node_config(directory), store=store)
 
 
 async def pushed(client: Client, data: bytes) -> int:
@@ -55,11 +39,11 @@ async def consumed(client: Client, count: int) -> list[bytes]:
 
 
 def test_a_node_keeps_nothing_of_its_streams_on_its_own_disk(
-    server: NatsServer, tmp_path: Path
+    nats: NatsServer, tmp_path: Path
 ) -> None:
     async def first() -> None:
         async with (
-            Node(config_of(server, tmp_path / "a")) as node,
+            Node(on_jetstream(node_config(tmp_path / "a"), nats.url)) as node,
             await connect_to(node) as client,
         ):
             stream = await client.stream("s")
@@ -70,7 +54,7 @@ def test_a_node_keeps_nothing_of_its_streams_on_its_own_disk(
     async def second() -> None:
         # Another machine with the same streams, after the first is gone.
         async with (
-            Node(config_of(server, tmp_path / "b")) as node,
+            Node(on_jetstream(node_config(tmp_path / "b"), nats.url)) as node,
             await connect_to(node) as client,
         ):
             stream = await client.stream("s")
@@ -86,14 +70,14 @@ def test_a_node_keeps_nothing_of_its_streams_on_its_own_disk(
     asyncio.run(second())
 
 
-def test_a_node_outlives_the_crash_of_its_server(server: NatsServer, tmp_path: Path) -> None:
+def test_a_node_outlives_the_crash_of_its_server(nats: NatsServer, tmp_path: Path) -> None:
     async def run() -> None:
         async with (
-            Node(config_of(server, tmp_path / "a")) as node,
+            Node(on_jetstream(node_config(tmp_path / "a"), nats.url)) as node,
             await connect_to(node) as client,
         ):
             confirmed = [await pushed(client, b"%d" % number) for number in range(20)]
-            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(nats.kill)
             async with asyncio.timeout(30.0):
                 while all(check.ok for check in node.checks()):
                     await asyncio.sleep(0.01)
@@ -101,7 +85,7 @@ def test_a_node_outlives_the_crash_of_its_server(server: NatsServer, tmp_path: P
             with pytest.raises(RillnodeError) as caught:
                 await stream.push(b"refused")
             assert (caught.value.code, caught.value.retryable) == ("store.unreachable", True)
-            await asyncio.to_thread(server.start)
+            await asyncio.to_thread(nats.start)
             confirmed += [await pushed(client, b"%d" % number) for number in range(20, 40)]
             entries = {entry.index: entry.data for entry in await stream.pull(0, 1_000)}
             assert [entries[index] for index in confirmed] == [b"%d" % n for n in range(40)]
@@ -110,11 +94,11 @@ def test_a_node_outlives_the_crash_of_its_server(server: NatsServer, tmp_path: P
     asyncio.run(run())
 
 
-def test_a_node_does_not_start_without_its_servers(server: NatsServer, tmp_path: Path) -> None:
-    server.kill()
+def test_a_node_does_not_start_without_its_servers(nats: NatsServer, tmp_path: Path) -> None:
+    nats.kill()
 
     async def run() -> None:
-        async with Node(config_of(server, tmp_path / "a")):
+        async with Node(on_jetstream(node_config(tmp_path / "a"), nats.url)):
             pass
 
     with pytest.raises(StoreError, match="JetStream does not answer"):

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from nats.aio.client import Client as NatsClient
 
-from nats_support import JetStreamDriver, NatsServer, needs_nats, running_nats
+from nats_support import JetStreamDriver, NatsServer, needs_nats, on_jetstream
 from nodes import node_config
 from rillnode.actors.storage import (
     Append,
@@ -24,7 +24,7 @@ from rillnode.actors.storage import (
     StreamRecord,
     log_id,
 )
-from rillnode.actors.storage.jetstream import following, forwarding
+from rillnode.actors.storage.jetstream import forwarding
 from rillnode.actors.storage.jetstream.connection import Connection
 from rillnode.actors.storage.jetstream.forwarding import HandedAppend, HandedBatch, Outcome
 from rillnode.actors.storage.jetstream.membership import Member, owner_of
@@ -33,11 +33,10 @@ from rillnode.actors.storage.jetstream.presence import Announcement
 from rillnode.actors.storage.jetstream.stamps import Batch
 from rillnode.actors.storage.watch import Sharing, Watch
 from rillnode.codecs.entries import EntryKind, pack_body
-from rillnode.node.config import Config, StoreTable
 from rillnode.node.runtime import Node
 from store_support import append, texts, wait_until
 
-pytestmark = needs_nats
+pytestmark = [needs_nats, pytest.mark.usefixtures("impatient")]
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 
@@ -45,23 +44,12 @@ Open = Callable[[str], JetStreamDriver]
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
-    with running_nats(tmp_path / "nats") as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "SWEEP_SECONDS", 0.1)
-
-
-@pytest.fixture
-def opened(server: NatsServer) -> Iterator[Open]:
+def opened(nats: NatsServer) -> Iterator[Open]:
     """Opens stores of nodes, all on the same logs."""
     with ExitStack() as stack:
 
         def open_store(identity: str) -> JetStreamDriver:
-            driver = JetStreamDriver(server.url, "t", identity=identity)
+            driver = JetStreamDriver(nats.url, "t", identity=identity)
             stack.callback(driver.store.close)
             return driver
 
@@ -236,12 +224,12 @@ def test_a_node_joins_and_leaves_under_load(opened: Open) -> None:
     assert max(sharing(one).hand_overs for one in (a, b)) > before
 
 
-def test_requests_are_taken_once_after_a_pause_of_the_server(server: NatsServer) -> None:
+def test_requests_are_taken_once_after_a_pause_of_the_server(nats: NatsServer) -> None:
     with ExitStack() as stack:
         drivers: list[JetStreamDriver] = []
         for identity in (A, B):
             driver = JetStreamDriver(
-                server.url, "t", identity=identity, answer_seconds_max=0.5, patience_seconds=30.0
+                nats.url, "t", identity=identity, answer_seconds_max=0.5, patience_seconds=30.0
             )
             stack.callback(driver.store.close)
             drivers.append(driver)
@@ -249,11 +237,11 @@ def test_requests_are_taken_once_after_a_pause_of_the_server(server: NatsServer)
         met(a, b)
         log = log_of(B, A, B)
         assert a.write(append(b"0", log=log)).error is None
-        server.pause()
+        nats.pause()
         b.store.submit(append(b"1", log=log))
         # It gives up an answer, and asks again on the connection that it has.
         time.sleep(0.8)
-        server.resume()
+        nats.resume()
         b.settle(1)
         met(a, b)
         for number in range(2, 12):
@@ -262,40 +250,47 @@ def test_requests_are_taken_once_after_a_pause_of_the_server(server: NatsServer)
         wait_until(lambda: sharing(a).handed == sharing(b).taken)
 
 
-def test_a_lost_answer_does_not_append_twice(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarding, "ANSWER_SECONDS_MAX", 0.3)
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_lost_answer_does_not_append_twice(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, silent: bool
+) -> None:
+    caplog.set_level("INFO")
     a, b = opened(A), opened(B)
     met(a, b)
     log = log_of(B, A, B)
     assert a.write(append(b"0", log=log)).error is None
+    # Nothing at all is heard of it, or only that it is there.
+    monkeypatch.setattr(forwarding, "ANSWER_SECONDS_MAX", 3_600.0 if silent else 0.3)
     told = Connection.tell
 
     async def lost(self: Connection, subject: str, data: bytes) -> None:
-        if not subject.startswith("_INBOX"):
+        if not silent and not (data and subject.startswith("_INBOX")):
             await told(self, subject, data)
 
     monkeypatch.setattr(Connection, "tell", lost)
     operation = append(b"1", b"2", log=log)
     assert a.write(operation).error is None
     assert (operation.first_index, operation.kept_bytes) == (1, 3)
+    told_of = "store_node_gone" if silent else "store_owner_failed"
+    assert told_of in [record.message for record in caplog.records]
     monkeypatch.setattr(Connection, "tell", told)
-    # It is avoided for a while, and the log is written here.
+    # One that answers too late is avoided for a while, and the log is written here.
     assert a.write(append(b"3", log=log)).first_index == 3
     assert b.write(append(b"4", log=log)).first_index == 4
     assert texts(b, log) == [b"0", b"1", b"2", b"3", b"4"]
-    assert sharing(a).handed == 1
+    assert silent or sharing(a).handed == 1
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_late_owner_does_not_append_what_is_there(
     opened: Open, monkeypatch: pytest.MonkeyPatch, *, known: bool
 ) -> None:
-    monkeypatch.setattr(forwarding, "ANSWER_SECONDS_MAX", 0.3)
     a, b = opened(A), opened(B)
     met(a, b)
     log = log_of(B, A, B)
     if known:
         assert a.write(append(b"0", log=log)).error is None
+    monkeypatch.setattr(forwarding, "ANSWER_SECONDS_MAX", 0.3)
     late: list[tuple[asyncio.AbstractEventLoop, Partition, Batch]] = []
     took = Partition.take
 
@@ -328,7 +323,7 @@ async def instance_of(client: NatsClient, identity: str) -> bytes:
             return said.member.instance
 
 
-def test_strangers_requests_do_no_harm(opened: Open, server: NatsServer) -> None:
+def test_strangers_requests_do_no_harm(opened: Open, nats: NatsServer) -> None:
     a, b = opened(A), opened(B)
     met(a, b)
     log = log_of(B, A, B)
@@ -339,7 +334,7 @@ def test_strangers_requests_do_no_harm(opened: Open, server: NatsServer) -> None
 
     async def run() -> None:
         client = NatsClient()
-        await client.connect(server.url)
+        await client.connect(nats.url)
         subject = f"t-node-{(await instance_of(client, B)).hex()}"
 
         async def ask(data: bytes) -> Outcome:
@@ -369,12 +364,7 @@ def test_strangers_requests_do_no_harm(opened: Open, server: NatsServer) -> None
 # Nodes ---------------------------------------------------------------------------------------
 
 
-def config_of(directory: Path, server: NatsServer) -> Config:
-    store = StoreTable(engine="jetstream", servers=(server.url,), replicas=1)
-    return msgspec.structs.replace(node_config(directory), name=directory.name, store=store)
-
-
-def test_a_node_shows_who_writes(server: NatsServer, tmp_path: Path) -> None:
+def test_a_node_shows_who_writes(nats: NatsServer, tmp_path: Path) -> None:
     async def document(http: aiohttp.ClientSession, node: Node, path: str) -> Any:
         async with http.get(f"http://{node.addresses()['http']}{path}") as answer:
             assert answer.status == 200
@@ -382,8 +372,9 @@ def test_a_node_shows_who_writes(server: NatsServer, tmp_path: Path) -> None:
 
     async def run(a: Node, b: Node, http: aiohttp.ClientSession) -> None:
         async with asyncio.timeout(30.0):
-            while len((await document(http, a, "/v1/overview"))["nodes"]) != 2:
-                await asyncio.sleep(0.05)
+            for node in (a, b):
+                while len((await document(http, node, "/v1/overview"))["nodes"]) != 2:
+                    await asyncio.sleep(0.05)
         stream = await a.client.stream("s", partitions=8)
         for partition in range(8):
             await stream.push(b"x", partition=partition)
@@ -404,8 +395,8 @@ def test_a_node_shows_who_writes(server: NatsServer, tmp_path: Path) -> None:
 
     async def main() -> None:
         async with (
-            Node(config_of(tmp_path / "a", server)) as a,
-            Node(config_of(tmp_path / "b", server)) as b,
+            Node(on_jetstream(node_config(tmp_path / "a"), nats.url)) as a,
+            Node(on_jetstream(node_config(tmp_path / "b"), nats.url)) as b,
             aiohttp.ClientSession() as http,
         ):
             await run(a, b, http)

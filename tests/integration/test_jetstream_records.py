@@ -1,7 +1,6 @@
 """What is changed of a stream at one node holds at the others at once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -9,31 +8,17 @@ import aiohttp
 import msgspec
 import pytest
 
-from nats_support import JetStreamDriver, NatsServer, needs_nats, running_nats
+from nats_support import JetStreamDriver, NatsServer, needs_nats, on_jetstream
 from nodes import CLIENT, connect_to
 from rillnode.actors.storage import FindStream, PutStream, RemoveStream, Retention, StreamRecord
-from rillnode.actors.storage.jetstream import following
 from rillnode.actors.storage.watch import WatchRecords
-from rillnode.actors.streams import retention
 from rillnode.codecs.errors import RillnodeError
-from rillnode.node.config import Config, StoreTable, StreamTable
+from rillnode.node.config import StreamTable
 from rillnode.node.runtime import Node
-from store_support import ANSWER_SECONDS, wait_until
+from store_support import eventually, wait_until
 from streamr_rest_support import Server, streamr_config
 
-pytestmark = needs_nats
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
-    with running_nats(tmp_path / "nats") as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "SWEEP_SECONDS", 0.1)
-    monkeypatch.setattr(retention, "SWEEP_SECONDS", 0.1)
+pytestmark = [needs_nats, pytest.mark.usefixtures("impatient")]
 
 
 def followed(driver: JetStreamDriver) -> WatchRecords:
@@ -43,9 +28,9 @@ def followed(driver: JetStreamDriver) -> WatchRecords:
     return operation
 
 
-def test_a_store_tells_what_others_have_changed(server: NatsServer) -> None:
+def test_a_store_tells_what_others_have_changed(nats: NatsServer) -> None:
     with ExitStack() as stack:
-        one, other = JetStreamDriver(server.url, "t"), JetStreamDriver(server.url, "t")
+        one, other = JetStreamDriver(nats.url, "t"), JetStreamDriver(nats.url, "t")
         for driver in (one, other):
             stack.callback(driver.store.close)
         made = one.write(PutStream(record=StreamRecord(name="s", owner="me"))).record
@@ -70,19 +55,8 @@ def test_a_store_tells_what_others_have_changed(server: NatsServer) -> None:
         assert operation.error.code == "store.closed"
 
 
-def config_of(directory: Path, server: NatsServer) -> Config:
-    store = StoreTable(engine="jetstream", servers=(server.url,), replicas=1)
-    return msgspec.structs.replace(streamr_config(directory), name=directory.name, store=store)
-
-
-async def eventually(true: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(ANSWER_SECONDS):
-        while not await true():
-            await asyncio.sleep(0.02)
-
-
 def test_permissions_limits_and_removals_hold_at_every_node(
-    server: NatsServer, tmp_path: Path
+    nats: NatsServer, tmp_path: Path
 ) -> None:
     async def allowed(node: Node) -> bool:
         """Whether the client may connect to a node and push there."""
@@ -141,8 +115,8 @@ def test_permissions_limits_and_removals_hold_at_every_node(
 
     async def main() -> None:
         async with (
-            Node(config_of(tmp_path / "a", server)) as a,
-            Node(config_of(tmp_path / "b", server)) as b,
+            Node(on_jetstream(streamr_config(tmp_path / "a"), nats.url)) as a,
+            Node(on_jetstream(streamr_config(tmp_path / "b"), nats.url)) as b,
             aiohttp.ClientSession() as http,
         ):
             await run(a, b, http)

@@ -2,15 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 
-import msgspec
 import pytest
 from nats.aio.client import Client as NatsClient
 from nats.js import JetStreamContext
 
-from nats_support import JetStreamDriver, NatsCluster, NatsServer, needs_nats, running_nats
+from nats_support import JetStreamDriver, NatsCluster, NatsServer, needs_nats, on_jetstream
 from nodes import connect_to, node_config
 from rillnode.actors.storage import (
     Append,
@@ -26,41 +25,27 @@ from rillnode.actors.storage import (
     Trim,
     log_id,
 )
-from rillnode.actors.storage.jetstream import following
 from rillnode.actors.storage.jetstream.frames import LogFrame, encode
 from rillnode.actors.storage.jetstream.server import Server
 from rillnode.actors.storage.watch import Watch
 from rillnode.codecs.entries import EntryKind, encode_block, pack_body
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client
-from rillnode.node.config import Config, StoreTable
 from rillnode.node.runtime import Node
 from store_support import ANSWER_SECONDS, LOG, append, texts, wait_until
 
-pytestmark = needs_nats
+pytestmark = [needs_nats, pytest.mark.usefixtures("impatient")]
 
 KEY = SavedIndexKey("s", 0, "c")
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
-    with running_nats(tmp_path / "nats") as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What nobody told of is looked for often."""
-    monkeypatch.setattr(following, "SWEEP_SECONDS", 0.1)
-
-
-@pytest.fixture
-def drivers(server: NatsServer) -> Iterator[tuple[JetStreamDriver, JetStreamDriver]]:
+def drivers(nats: NatsServer) -> Iterator[tuple[JetStreamDriver, JetStreamDriver]]:
     """Two stores on the same streams."""
     with ExitStack() as stack:
         opened: list[JetStreamDriver] = []
         for _ in range(2):
-            driver = JetStreamDriver(server.url, "t")
+            driver = JetStreamDriver(nats.url, "t")
             stack.callback(driver.store.close)
             opened.append(driver)
         yield opened[0], opened[1]
@@ -75,7 +60,7 @@ def watched(driver: JetStreamDriver, index: int) -> int:
     return operation.next_index
 
 
-def append_untold(server: NatsServer, index: int, item: bytes) -> None:
+def append_untold(nats: NatsServer, index: int, item: bytes) -> None:
     """Append an entry of one byte behind others of that size, and tell no store of it."""
     block = encode_block(
         count=1, kind=EntryKind.BYTES, received_at=0, position=index, body=pack_body([item])
@@ -83,7 +68,7 @@ def append_untold(server: NatsServer, index: int, item: bytes) -> None:
 
     async def publish() -> None:
         client = NatsClient()
-        await client.connect(server.url)
+        await client.connect(nats.url)
         data = encode(LogFrame(b"another", index, [block]))
         await JetStreamContext(client).publish(f"t-{LOG:016x}", data)
         await client.close()
@@ -131,20 +116,20 @@ def test_who_watches_is_told_of_each_growth(
 
 
 def test_growth_that_nobody_told_of_is_found(
-    drivers: tuple[JetStreamDriver, JetStreamDriver], server: NatsServer
+    drivers: tuple[JetStreamDriver, JetStreamDriver], nats: NatsServer
 ) -> None:
     one, _ = drivers
     one.write(append(b"0"))
     pending = Watch(log=LOG, index=1)
     one.store.watch(pending)
-    append_untold(server, 1, b"1")
+    append_untold(nats, 1, b"1")
     one.settle(1)
     assert pending.next_index == 2
     assert texts(one) == [b"0", b"1"]
 
 
 def test_growth_that_nobody_told_of_is_found_by_who_reads_now_and_then(
-    drivers: tuple[JetStreamDriver, JetStreamDriver], server: NatsServer
+    drivers: tuple[JetStreamDriver, JetStreamDriver], nats: NatsServer
 ) -> None:
     one, other = drivers
     one.write(append(b"0"))
@@ -153,7 +138,7 @@ def test_growth_that_nobody_told_of_is_found_by_who_reads_now_and_then(
     assert texts(one) == texts(other) == expected
     for number in range(1, 4):
         expected.append(b"%d" % number)
-        append_untold(server, number, expected[-1])
+        append_untold(nats, number, expected[-1])
         wait_until(lambda: texts(one) == expected)
         wait_until(lambda: texts(other) == expected)
     one.write(append(b"4"))
@@ -268,16 +253,16 @@ def test_two_under_load_lose_nothing_and_keep_their_order(
         assert [found[index] for index in indexes] == [b"%d %d" % (at, n) for n in range(300)]
 
 
-def test_writes_wait_for_a_server_that_comes_back(server: NatsServer) -> None:
-    driver = JetStreamDriver(server.url, "t", patience_seconds=ANSWER_SECONDS)
+def test_writes_wait_for_a_server_that_comes_back(nats: NatsServer) -> None:
+    driver = JetStreamDriver(nats.url, "t", patience_seconds=ANSWER_SECONDS)
     driver.write(append(b"0"))
-    server.kill()
+    nats.kill()
     operations = [append(b"%d" % number) for number in range(1, 50)]
     for operation in operations:
         driver.store.submit(operation)
     driver.store.submit(PutRecord(key="a", value=b"1"))
     assert driver.store.health.writable
-    server.start()
+    nats.start()
     driver.collect(51)
     assert [operation.error for operation in operations] == [None] * 49
     assert driver.read(GetRecords(keys=["a"])).values == [b"1"]
@@ -289,29 +274,27 @@ def test_writes_wait_for_a_server_that_comes_back(server: NatsServer) -> None:
 # Nodes ---------------------------------------------------------------------------------------
 
 
-def config_of(directory: Path, urls: tuple[str, ...], replicas: int = 1) -> Config:
-    store = StoreTable(engine="jetstream", servers=urls, replicas=replicas)
-    return msgspec.structs.replace(node_config(directory), store=store)
-
-
 async def consumed(client: Client, count: int) -> list[bytes]:
     """Process so many entries, and save the position behind them."""
     stream = await client.stream("s")
     found: list[bytes] = []
-    async with asyncio.timeout(ANSWER_SECONDS):
-        async for entry in stream.consume(client_id="c1"):
+    # Closed here: else the position is saved some time after this returns.
+    async with (
+        asyncio.timeout(ANSWER_SECONDS),
+        aclosing(stream.consume(client_id="c1")) as entries,
+    ):
+        async for entry in entries:
             found.append(entry.data)
             if len(found) == count:
                 break
     return found
 
 
-def test_any_node_serves_any_stream(server: NatsServer, tmp_path: Path) -> None:
+def test_any_node_serves_any_stream(nats: NatsServer, tmp_path: Path) -> None:
     async def run() -> None:
-        urls = (server.url,)
         async with (
-            Node(config_of(tmp_path / "a", urls)) as a,
-            Node(config_of(tmp_path / "b", urls)) as b,
+            Node(on_jetstream(node_config(tmp_path / "a"), nats.url)) as a,
+            Node(on_jetstream(node_config(tmp_path / "b"), nats.url)) as b,
             await connect_to(a) as near,
             await connect_to(b) as far,
         ):
@@ -369,7 +352,9 @@ def test_servers_and_nodes_that_are_killed_lose_nothing_confirmed(tmp_path: Path
             await asyncio.sleep(10.0)
 
     async def run() -> None:
-        configs = [config_of(tmp_path / name, cluster.urls, 3) for name in "ab"]
+        configs = [
+            on_jetstream(node_config(tmp_path / name), *cluster.urls, replicas=3) for name in "ab"
+        ]
         async with Node(configs[0]) as a, await connect_to(a) as near:
             stop, stop_far = asyncio.Event(), asyncio.Event()
             pushing = asyncio.create_task(pushed(near, 0, stop, confirmed))

@@ -16,7 +16,7 @@ from nats.js.api import StreamInfo
 from nats.js.errors import NotFoundError
 
 from certificates import make_certificate
-from nats_support import JetStreamDriver, MutingProxy, NatsServer, needs_nats, running_nats
+from nats_support import JetStreamDriver, MutingProxy, NatsServer, needs_nats
 from rillnode.actors.storage import (
     Append,
     Capability,
@@ -37,6 +37,7 @@ from rillnode.actors.storage import (
     WriteOperation,
     log_id,
 )
+from rillnode.actors.storage.jetstream import checks
 from rillnode.actors.storage.jetstream.frames import (
     JournalFrame,
     LogFrame,
@@ -60,12 +61,6 @@ LOG_STREAM = f"t-{LOG:016x}"
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
-    with running_nats(tmp_path / "nats") as server:
-        yield server
-
-
-@pytest.fixture
 def opened() -> Iterator[ExitStack]:
     """What is open and is closed at the end."""
     with ExitStack() as stack:
@@ -73,22 +68,22 @@ def opened() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def driver(server: NatsServer, opened: ExitStack) -> JetStreamDriver:
-    return open_driver(server, opened)
+def driver(nats: NatsServer, opened: ExitStack) -> JetStreamDriver:
+    return open_driver(nats, opened)
 
 
-def open_driver(server: NatsServer, opened: ExitStack, url: str | None = None) -> JetStreamDriver:
-    driver = JetStreamDriver(url or server.url, "t")
+def open_driver(nats: NatsServer, opened: ExitStack, url: str | None = None) -> JetStreamDriver:
+    driver = JetStreamDriver(url or nats.url, "t")
     opened.callback(lambda: driver.store.close())
     return driver
 
 
-def ask(server: NatsServer, request: Callable[[JetStreamContext], Awaitable[A]]) -> A:
+def ask(nats: NatsServer, request: Callable[[JetStreamContext], Awaitable[A]]) -> A:
     """Ask JetStream something, past the store."""
 
     async def connected() -> A:
         client = Client()
-        await client.connect(server.url)
+        await client.connect(nats.url)
         try:
             return await request(JetStreamContext(client))
         finally:
@@ -97,12 +92,12 @@ def ask(server: NatsServer, request: Callable[[JetStreamContext], Awaitable[A]])
     return asyncio.run(connected())
 
 
-def stream_info(server: NatsServer, name: str) -> StreamInfo:
-    return ask(server, lambda js: js.stream_info(name))
+def stream_info(nats: NatsServer, name: str) -> StreamInfo:
+    return ask(nats, lambda js: js.stream_info(name))
 
 
-def stored(server: NatsServer, name: str, sequence: int) -> bytes:
-    return ask(server, lambda js: js.get_msg(name, sequence)).data or b""
+def stored(nats: NatsServer, name: str, sequence: int) -> bytes:
+    return ask(nats, lambda js: js.get_msg(name, sequence)).data or b""
 
 
 def ignore(_: object) -> None:
@@ -123,9 +118,9 @@ def with_records(*items: bytes, **records: bytes) -> Append:
 
 
 def test_of_two_that_append_the_later_goes_behind_the_other(
-    server: NatsServer, opened: ExitStack
+    nats: NatsServer, opened: ExitStack
 ) -> None:
-    one, other = open_driver(server, opened), open_driver(server, opened)
+    one, other = open_driver(nats, opened), open_driver(nats, opened)
     for number in range(6):
         driver = (one, other, other)[number % 3]
         assert driver.write(append(b"%d" % number)).first_index == number
@@ -134,15 +129,15 @@ def test_of_two_that_append_the_later_goes_behind_the_other(
 
 
 def test_an_append_with_records_is_fenced_by_what_is_not_known_yet(
-    server: NatsServer, opened: ExitStack
+    nats: NatsServer, opened: ExitStack
 ) -> None:
-    driver = open_driver(server, opened)
+    driver = open_driver(nats, opened)
     driver.write(append(b"0"))
     # As another store does, but for the news of it.
-    last = stream_info(server, LOG_STREAM).state.last_seq
-    frame = decode(LogFrame, stored(server, LOG_STREAM, last), "")
+    last = stream_info(nats, LOG_STREAM).state.last_seq
+    frame = decode(LogFrame, stored(nats, LOG_STREAM, last), "")
     again = LogFrame(b"another", 1, frame.blocks)
-    ask(server, lambda js: js.publish(LOG_STREAM, encode(again)))
+    ask(nats, lambda js: js.publish(LOG_STREAM, encode(again)))
     fenced = driver.write(with_records(b"1", a=b"1"))
     assert fenced.error is not None
     assert (fenced.error.code, fenced.error.retryable) == ("store.fenced", True)
@@ -154,9 +149,9 @@ def test_an_append_with_records_is_fenced_by_what_is_not_known_yet(
 
 
 def test_two_that_append_at_the_same_time_give_every_index_once(
-    server: NatsServer, opened: ExitStack
+    nats: NatsServer, opened: ExitStack
 ) -> None:
-    drivers = [open_driver(server, opened) for _ in range(2)]
+    drivers = [open_driver(nats, opened) for _ in range(2)]
     confirmed = {drivers[0].write(append(b"first")).first_index: b"first"}
     for round_ in range(20):
         operations = [append(b"%d %d" % (number, round_)) for number in range(2)]
@@ -172,8 +167,8 @@ def test_two_that_append_at_the_same_time_give_every_index_once(
     assert len(confirmed) >= 21
 
 
-def test_two_that_create_streams_see_each_others(server: NatsServer, opened: ExitStack) -> None:
-    one, other = open_driver(server, opened), open_driver(server, opened)
+def test_two_that_create_streams_see_each_others(nats: NatsServer, opened: ExitStack) -> None:
+    one, other = open_driver(nats, opened), open_driver(nats, opened)
     first = one.write(PutStream(record=StreamRecord(name="a"))).record
     assert code_of(other.write(PutStream(record=StreamRecord(name="a"))).error) == "store.exists"
     second = other.write(PutStream(record=StreamRecord(name="b"))).record
@@ -182,9 +177,9 @@ def test_two_that_create_streams_see_each_others(server: NatsServer, opened: Exi
 
 
 def test_a_position_that_another_has_saved_meanwhile_is_not_overwritten(
-    server: NatsServer, opened: ExitStack
+    nats: NatsServer, opened: ExitStack
 ) -> None:
-    one, other = open_driver(server, opened), open_driver(server, opened)
+    one, other = open_driver(nats, opened), open_driver(nats, opened)
     one.write(SaveIndex(key=KEY, index=5))
     other.write(SaveIndex(key=replace_client(KEY, "d"), index=1))
     assert other.write(SaveIndex(key=KEY, index=9)).error is None
@@ -201,9 +196,7 @@ def replace_client(key: SavedIndexKey, client_id: str) -> SavedIndexKey:
 # Failures --------------------------------------------------------------------------------------
 
 
-def test_a_killed_server_loses_nothing_confirmed(
-    server: NatsServer, driver: JetStreamDriver
-) -> None:
+def test_a_killed_server_loses_nothing_confirmed(nats: NatsServer, driver: JetStreamDriver) -> None:
     submitted: list[Append] = []
     for round_ in range(3):
         before = len(driver.completed)
@@ -211,12 +204,12 @@ def test_a_killed_server_loses_nothing_confirmed(
             submitted.append(append(b"%d %d" % (round_, number)))
             driver.store.submit(submitted[-1])
         driver.collect(before + 50)
-        server.kill()
+        nats.kill()
         driver.wait_health(writable=False)
         refused = append(b"refused")
         driver.store.submit(refused)
         assert code_of(refused.error) == "store.unreachable"
-        server.start()
+        nats.start()
         driver.wait_health(writable=True)
         driver.collect(before + 301)
     confirmed = [operation for operation in submitted if operation.error is None]
@@ -232,20 +225,20 @@ def test_a_killed_server_loses_nothing_confirmed(
 
 
 def test_what_is_stored_and_not_acknowledged_is_confirmed_once_that_is_known(
-    server: NatsServer, opened: ExitStack
+    nats: NatsServer, opened: ExitStack
 ) -> None:
-    proxy = MutingProxy(server.port)
+    proxy = MutingProxy(nats.port)
     opened.callback(proxy.close)
-    driver = open_driver(server, opened, proxy.url)
+    driver = open_driver(nats, opened, proxy.url)
     driver.write_all([append(b"before"), PutRecord(key="a", value=b"1")])
-    last = stream_info(server, LOG_STREAM).state.last_seq
-    changes = stream_info(server, "t-journal").state.last_seq
+    last = stream_info(nats, LOG_STREAM).state.last_seq
+    changes = stream_info(nats, "t-journal").state.last_seq
     proxy.mute()
     operations: list[WriteOperation] = [append(b"unanswered"), PutRecord(key="a", value=b"2")]
     for operation in operations:
         driver.store.submit(operation)
-    wait_until(lambda: stream_info(server, LOG_STREAM).state.last_seq == last + 1)
-    wait_until(lambda: stream_info(server, "t-journal").state.last_seq == changes + 1)
+    wait_until(lambda: stream_info(nats, LOG_STREAM).state.last_seq == last + 1)
+    wait_until(lambda: stream_info(nats, "t-journal").state.last_seq == changes + 1)
     proxy.cut()
     driver.settle(2)
     assert [operation.error for operation in operations] == [None, None]
@@ -256,18 +249,18 @@ def test_what_is_stored_and_not_acknowledged_is_confirmed_once_that_is_known(
     assert driver.read(GetRecords(keys=["a"])).values == [b"2"]
 
 
-def test_a_server_that_hangs_is_waited_for(server: NatsServer, opened: ExitStack) -> None:
-    driver = JetStreamDriver(server.url, "t", answer_seconds_max=0.5)
+def test_a_server_that_hangs_is_waited_for(nats: NatsServer, opened: ExitStack) -> None:
+    driver = JetStreamDriver(nats.url, "t", answer_seconds_max=0.5)
     opened.callback(lambda: driver.store.close())
     driver.write(append(b"before"))
-    server.pause()
+    nats.pause()
     operations: list[Append] = []
     # It may answer a little longer.
     while driver.store.health.writable:
         operations.append(append(b"%d" % len(operations)))
         driver.store.submit(operations[-1])
         time.sleep(0.01)
-    server.resume()
+    nats.resume()
     driver.wait_health(writable=True)
     driver.collect(1 + len(operations))
     while code_of(driver.write(append(b"after")).error) == "store.fenced":
@@ -281,8 +274,8 @@ def test_a_server_that_hangs_is_waited_for(server: NatsServer, opened: ExitStack
     assert len(set(found)) == len(found)
 
 
-def test_a_write_is_not_looked_for_without_end(server: NatsServer, opened: ExitStack) -> None:
-    proxy = MutingProxy(server.port)
+def test_a_write_is_not_looked_for_without_end(nats: NatsServer, opened: ExitStack) -> None:
+    proxy = MutingProxy(nats.port)
     opened.callback(proxy.close)
     driver = JetStreamDriver(proxy.url, "t", settle_seconds_max=0.2)
     opened.callback(lambda: driver.store.close())
@@ -290,28 +283,28 @@ def test_a_write_is_not_looked_for_without_end(server: NatsServer, opened: ExitS
     proxy.mute()
     operation = append(b"stored, for all that")
     driver.store.submit(operation)
-    wait_until(lambda: stream_info(server, LOG_STREAM).state.last_seq == 2)
-    server.kill()
+    wait_until(lambda: stream_info(nats, LOG_STREAM).state.last_seq == 2)
+    nats.kill()
     driver.settle(1)
     assert code_of(operation.error) == "store.unreachable"
     assert not driver.store.health.writable
     proxy.cut()
-    server.start()
+    nats.start()
     driver.wait_health(writable=True)
     assert driver.write(append(b"after")).first_index == 2
     assert texts(driver) == [b"before", b"stored, for all that", b"after"]
 
 
-def test_closing_while_no_server_answers_ends(server: NatsServer, opened: ExitStack) -> None:
-    proxy = MutingProxy(server.port)
+def test_closing_while_no_server_answers_ends(nats: NatsServer, opened: ExitStack) -> None:
+    proxy = MutingProxy(nats.port)
     opened.callback(proxy.close)
-    driver = open_driver(server, opened, proxy.url)
+    driver = open_driver(nats, opened, proxy.url)
     driver.write(append(b"before"))
     proxy.mute()
     operation = append(b"unanswered")
     driver.store.submit(operation)
     driver.store.submit(RemoveStream(name="x"))
-    server.kill()
+    nats.kill()
     driver.wait_health(writable=False)
     driver.store.close()
     driver.settle(2)
@@ -319,13 +312,13 @@ def test_closing_while_no_server_answers_ends(server: NatsServer, opened: ExitSt
 
 
 def test_lost_data_is_told_and_no_index_is_given_again(
-    server: NatsServer, driver: JetStreamDriver, tmp_path: Path
+    nats: NatsServer, driver: JetStreamDriver, tmp_path: Path
 ) -> None:
     driver.write_all([append(b"lost"), PutRecord(key="a", value=b"1")])
-    server.kill()
+    nats.kill()
     driver.wait_health(writable=False)
     shutil.rmtree(tmp_path / "nats" / "data")
-    server.start()
+    nats.start()
     wait_until(lambda: "has lost what it had confirmed" in driver.store.health.reason)
     operation = append(b"refused")
     driver.store.submit(operation)
@@ -333,9 +326,9 @@ def test_lost_data_is_told_and_no_index_is_given_again(
     driver.settle(1)
 
 
-def test_a_log_that_was_lost_is_not_begun_anew(server: NatsServer, driver: JetStreamDriver) -> None:
+def test_a_log_that_was_lost_is_not_begun_anew(nats: NatsServer, driver: JetStreamDriver) -> None:
     driver.write(append(b"lost"))
-    ask(server, lambda js: js.delete_stream(LOG_STREAM))
+    ask(nats, lambda js: js.delete_stream(LOG_STREAM))
     for _ in range(2):
         assert code_of(driver.write(append(b"refused")).error) == "store.lost"
         driver.wait_health(writable=True)
@@ -345,10 +338,10 @@ def test_a_log_that_was_lost_is_not_begun_anew(server: NatsServer, driver: JetSt
 @pytest.mark.parametrize("kind", [Read, ListKeys])
 @pytest.mark.parametrize("lost", ["all", "a message"])
 def test_reads_of_what_was_lost_are_answered(
-    server: NatsServer, opened: ExitStack, kind: type[Read | ListKeys], lost: str
+    nats: NatsServer, opened: ExitStack, kind: type[Read | ListKeys], lost: str
 ) -> None:
     # Of a stream that is no more, single messages are asked for in vain.
-    driver = JetStreamDriver(server.url, "t", answer_seconds_max=0.5)
+    driver = JetStreamDriver(nats.url, "t", answer_seconds_max=0.5)
     opened.callback(lambda: driver.store.close())
     for number in range(4):
         driver.write(append(b"%d" % number))
@@ -356,9 +349,9 @@ def test_reads_of_what_was_lost_are_answered(
     driver.reopen()
     driver.read(Read(log=LOG, index=4))
     if lost == "all":
-        ask(server, lambda js: js.delete_stream(LOG_STREAM))
+        ask(nats, lambda js: js.delete_stream(LOG_STREAM))
     else:
-        ask(server, lambda js: js.delete_msg(LOG_STREAM, 2))
+        ask(nats, lambda js: js.delete_msg(LOG_STREAM, 2))
     operation = kind(log=LOG)
     assert not driver.store.read(operation)
     driver.settle(1)
@@ -368,19 +361,19 @@ def test_reads_of_what_was_lost_are_answered(
 # Opening ---------------------------------------------------------------------------------------
 
 
-def test_opening_without_a_server_says_which(server: NatsServer) -> None:
-    server.stop()
+def test_opening_without_a_server_says_which(nats: NatsServer) -> None:
+    nats.stop()
     store = JetStreamLogStore(
-        JetStreamOptions(servers=(server.url,)), complete=ignore, on_health=ignore
+        JetStreamOptions(servers=(nats.url,)), complete=ignore, on_health=ignore
     )
-    with pytest.raises(StoreError, match=str(server.port)) as caught:
+    with pytest.raises(StoreError, match=str(nats.port)) as caught:
         store.open()
     assert caught.value.code == "store.unreachable"
     store.close()
 
 
-def test_more_replicas_than_servers_are_refused(server: NatsServer) -> None:
-    options = JetStreamOptions(servers=(server.url,), replicas=3)
+def test_more_replicas_than_servers_are_refused(nats: NatsServer) -> None:
+    options = JetStreamOptions(servers=(nats.url,), replicas=3)
     store = JetStreamLogStore(options, complete=ignore, on_health=ignore)
     with pytest.raises(StoreError, match="replicas > 1 not supported") as caught:
         store.open()
@@ -390,10 +383,10 @@ def test_more_replicas_than_servers_are_refused(server: NatsServer) -> None:
 def test_servers_and_nodes_show_each_other_certificates(tmp_path: Path, opened: ExitStack) -> None:
     certificate, key = make_certificate(tmp_path)
     files = f'cert_file: "{certificate}", key_file: "{key}", ca_file: "{certificate}"'
-    server = NatsServer(tmp_path / "nats", f"tls {{ {files}, verify: true }}")
-    server.start()
-    opened.callback(server.kill)
-    options = JetStreamOptions(servers=(server.url.replace("nats:", "tls:"),), replicas=1)
+    nats = NatsServer(tmp_path / "nats", f"tls {{ {files}, verify: true }}")
+    nats.start()
+    opened.callback(nats.kill)
+    options = JetStreamOptions(servers=(nats.url.replace("nats:", "tls:"),), replicas=1)
     trusting = replace(options, tls_ca=certificate)
     shown = replace(trusting, tls_cert=certificate, tls_key=key)
     for refused in (options, trusting):
@@ -407,9 +400,9 @@ def test_servers_and_nodes_show_each_other_certificates(tmp_path: Path, opened: 
 
 
 def test_a_stream_of_something_else_is_not_taken_for_the_journal(
-    server: NatsServer, driver: JetStreamDriver
+    nats: NatsServer, driver: JetStreamDriver
 ) -> None:
-    ask(server, lambda js: js.publish("t-journal", b"something else"))
+    ask(nats, lambda js: js.publish("t-journal", b"something else"))
     with pytest.raises(StoreError) as caught:
         driver.reopen()
     assert caught.value.code == "store.corrupt"
@@ -419,13 +412,13 @@ def test_a_stream_of_something_else_is_not_taken_for_the_journal(
 def test_servers_that_do_not_sync_are_seen_by_their_monitoring(
     tmp_path: Path, opened: ExitStack, required: bool
 ) -> None:
-    server = NatsServer(tmp_path / "nats")
-    server.start()
-    opened.callback(server.kill)
+    nats = NatsServer(tmp_path / "nats")
+    nats.start()
+    opened.callback(nats.kill)
     options = JetStreamOptions(
-        servers=(server.url,),
+        servers=(nats.url,),
         replicas=1,
-        monitors=(server.monitor,),
+        monitors=(nats.monitor,),
         sync_required=required,
     )
     store = JetStreamLogStore(options, complete=ignore, on_health=ignore)
@@ -439,22 +432,38 @@ def test_servers_that_do_not_sync_are_seen_by_their_monitoring(
         assert store.capabilities == {Capability.SHARED}
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_servers_that_are_too_old_are_told_of(
+    nats: NatsServer,
+    opened: ExitStack,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    early: bool,
+) -> None:
+    # What the tests' own server says is more than this one, and less than that.
+    monkeypatch.setattr(checks, "VERSION_MIN", (99, 0, 0) if early else (0, 0, 1))
+    open_driver(nats, opened)
+    told = [record for record in caplog.records if record.message == "store_servers_old"]
+    assert [vars(record)["remedy"][:22] for record in told] == ["run nats-server 99.0.0"] * early
+
+
 # What stands in JetStream ----------------------------------------------------------------------
 
 
 def test_records_of_an_append_are_there_though_a_crash_kept_them_from_the_journal(
-    server: NatsServer, driver: JetStreamDriver
+    nats: NatsServer, driver: JetStreamDriver
 ) -> None:
     with_records = append(b"first")
     with_records.records = [("a", b"1"), ("b", b"1")]
     driver.write(with_records)
     driver.store.close()
-    last = stream_info(server, LOG_STREAM).state.last_seq
-    frame = decode(LogFrame, stored(server, LOG_STREAM, last), "")
+    last = stream_info(nats, LOG_STREAM).state.last_seq
+    frame = decode(LogFrame, stored(nats, LOG_STREAM, last), "")
     again = LogFrame(
         b"another", 1, frame.blocks, records=[(record_key("a"), b"2"), (record_key("b"), None)]
     )
-    ask(server, lambda js: js.publish(LOG_STREAM, encode(again)))
+    ask(nats, lambda js: js.publish(LOG_STREAM, encode(again)))
     driver.store.open()
     assert driver.read(GetRecords(keys=["a", "b"])).values == [b"2", None]
     driver.write(PutRecords(records=[("a", b"3")]))
@@ -463,31 +472,31 @@ def test_records_of_an_append_are_there_though_a_crash_kept_them_from_the_journa
 
 
 def test_a_hole_in_what_a_crash_kept_from_the_journal_is_told(
-    server: NatsServer, driver: JetStreamDriver
+    nats: NatsServer, driver: JetStreamDriver
 ) -> None:
     for number in range(3):
         driver.write(with_records(b"%d" % number, a=b"%d" % number))
     driver.store.close()
     behind = JournalFrame(b"another", [], [(applied_key(LOG), INDEX.pack(0))])
-    ask(server, lambda js: js.publish("t-journal", encode(behind)))
-    ask(server, lambda js: js.delete_msg(LOG_STREAM, 2))
+    ask(nats, lambda js: js.publish("t-journal", encode(behind)))
+    ask(nats, lambda js: js.delete_msg(LOG_STREAM, 2))
     with pytest.raises(StoreError, match="is missing") as caught:
         driver.store.open()
     assert caught.value.code == "store.corrupt"
 
 
-def test_a_damaged_end_of_a_log_is_told(server: NatsServer, driver: JetStreamDriver) -> None:
+def test_a_damaged_end_of_a_log_is_told(nats: NatsServer, driver: JetStreamDriver) -> None:
     driver.write(append(b"0"))
     driver.store.close()
     damaged = LogFrame(b"another", 1, [b"short"])
-    ask(server, lambda js: js.publish(LOG_STREAM, encode(damaged)))
+    ask(nats, lambda js: js.publish(LOG_STREAM, encode(damaged)))
     driver.store.open()
     for operation in (append(b"1"), Trim(log=LOG, before=1)):
         assert code_of(driver.write(operation).error) == "store.corrupt"
 
 
 def test_the_journal_does_not_grow_with_what_is_replaced(
-    server: NatsServer, driver: JetStreamDriver
+    nats: NatsServer, driver: JetStreamDriver
 ) -> None:
     large = b"." * 100
     kept = [(f"kept {number}", large) for number in range(10)]
@@ -501,7 +510,7 @@ def test_the_journal_does_not_grow_with_what_is_replaced(
                 SaveIndex(key=KEY, index=round_),
             ]
         )
-    state = stream_info(server, "t-journal").state
+    state = stream_info(nats, "t-journal").state
     assert state.first_seq > 20
     assert state.bytes < 20_000
     for _ in range(2):
@@ -513,27 +522,25 @@ def test_the_journal_does_not_grow_with_what_is_replaced(
 
 
 def test_a_trim_frees_the_servers_storage_but_for_the_last_message(
-    server: NatsServer, driver: JetStreamDriver
+    nats: NatsServer, driver: JetStreamDriver
 ) -> None:
     for number in range(10):
         driver.write(append(b"%d" % number))
     driver.write(Trim(log=LOG, before=7))
-    assert stream_info(server, LOG_STREAM).state.first_seq == 8
+    assert stream_info(nats, LOG_STREAM).state.first_seq == 8
     driver.write(Trim(log=LOG, before=10))
-    state = stream_info(server, LOG_STREAM).state
+    state = stream_info(nats, LOG_STREAM).state
     assert (state.first_seq, state.last_seq, state.messages) == (10, 10, 1)
 
 
-def test_a_removed_stream_leaves_nothing_behind(
-    server: NatsServer, driver: JetStreamDriver
-) -> None:
+def test_a_removed_stream_leaves_nothing_behind(nats: NatsServer, driver: JetStreamDriver) -> None:
     record = driver.write(PutStream(record=StreamRecord(name="a", partitions=2))).record
     logs = [log_id(record.id, partition) for partition in range(2)]
     driver.write(append(b"x", log=logs[0]))
     driver.write(RemoveStream(name="a"))
     driver.store.close()
     with pytest.raises(NotFoundError):
-        stream_info(server, f"t-{logs[0]:016x}")
+        stream_info(nats, f"t-{logs[0]:016x}")
     driver.store.open()
     assert driver.read(Read(log=logs[0])).extent.next_index == 0
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from namespaces import Switch, switch
+from netns_support import Machine, network
 from overlay_processes import MEMBER, PATIENCE_SECONDS, TRACKER, Process
 
 NOTICED_SECONDS = 15.0
@@ -26,10 +26,10 @@ PROGRAM = Path(__file__).with_name("overlay_client.py")
 class Host:
     """One host: its node, and the program that publishes there."""
 
-    def __init__(self, hosts: Switch, directory: Path, name: str, text: str) -> None:
-        self.address = f"{hosts.address(name)}:{PORT}"
-        self._within = hosts.within(name)
-        self.node = Process(directory, name, text, within=self._within)
+    def __init__(self, machine: Machine, directory: Path, name: str, text: str) -> None:
+        self.machine = machine
+        self.address = _address(machine)
+        self.node = Process(directory, name, text, within=machine.command)
         self._publisher = self._start("publish")
 
     @property
@@ -51,7 +51,7 @@ class Host:
         self.node.stop()
 
     def _start(self, what: str) -> "subprocess.Popen[str]":
-        command = [*self._within, sys.executable, str(PROGRAM), what]
+        command = [*self.machine.command, sys.executable, str(PROGRAM), what]
         command += [self.node.name, self.address, self.identity]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         return subprocess.Popen(
@@ -69,25 +69,32 @@ class Host:
 
 
 @contextmanager
-def three(directory: Path, hosts: Switch) -> Generator[tuple[Host, Host, Host]]:
+def three(directory: Path) -> Generator[tuple[Host, Host, Host]]:
     """A tracker that stores, and two members, on hosts of their own."""
     made: list[Host] = []
-    try:
-        listen = f"{hosts.address('tracker')}:{PORT}"
-        tracker = Host(hosts, directory, "tracker", TRACKER.format(name="tracker", listen=listen))
-        made.append(tracker)
-        for name in "ab":
-            text = MEMBER.format(
-                name=name,
-                listen=f"{hosts.address(name)}:{PORT}",
-                tracker=tracker.address,
-                identity=tracker.identity,
-            )
-            made.append(Host(hosts, directory, name, text))
-        yield made[0], made[1], made[2]
-    finally:
-        for host in reversed(made):
-            host.stop()
+    with network() as space:
+        try:
+            machine = space.machine()
+            text = TRACKER.format(name="tracker", listen=_address(machine))
+            tracker = Host(machine, directory, "tracker", text)
+            made.append(tracker)
+            for name in "ab":
+                machine = space.machine()
+                text = MEMBER.format(
+                    name=name,
+                    listen=_address(machine),
+                    tracker=tracker.address,
+                    identity=tracker.identity,
+                )
+                made.append(Host(machine, directory, name, text))
+            yield made[0], made[1], made[2]
+        finally:
+            for host in reversed(made):
+                host.stop()
+
+
+def _address(machine: Machine) -> str:
+    return f"{machine.host}:{PORT}"
 
 
 def within(seconds: float, true: Callable[[], bool], what: str) -> None:
@@ -99,7 +106,7 @@ def within(seconds: float, true: Callable[[], bool], what: str) -> None:
 
 @pytest.mark.long
 def test_one_is_killed_and_one_is_cut_off_while_all_publish(tmp_path: Path) -> None:
-    with switch("tracker", "a", "b") as hosts, three(tmp_path, hosts) as (tracker, a, b):
+    with three(tmp_path) as (tracker, a, b):
         everybody = (tracker, a, b)
 
         def linked() -> bool:
@@ -111,7 +118,7 @@ def test_one_is_killed_and_one_is_cut_off_while_all_publish(tmp_path: Path) -> N
         a.node.start()
         within(PATIENCE_SECONDS, linked, "all are linked again")
 
-        hosts.cut("b")
+        b.machine.isolate()
         within(NOTICED_SECONDS, lambda: not b.look()["neighbours"], "b knows that it is alone")
 
         def noticed() -> bool:
@@ -123,7 +130,7 @@ def test_one_is_killed_and_one_is_cut_off_while_all_publish(tmp_path: Path) -> N
         time.sleep(1.0)
         assert len(b.look()["entries"]) > len(alone)  # clients of the one cut off go on
         a.node.start()
-        hosts.heal("b")
+        b.machine.join()
         within(PATIENCE_SECONDS, linked, "all are linked after the cut")
 
         published = [host.published() for host in everybody]

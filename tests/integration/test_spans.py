@@ -13,9 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
 from nodes import connect_to, node_config
@@ -30,29 +28,8 @@ from rillnode.node.config import (
     SinkTables,
     TelemetryTable,
 )
-from rillnode.node.otel import OpenTelemetryTracer
 from rillnode.node.runtime import Node
-
-
-class Kept:
-    """Spans of one node, kept in memory."""
-
-    def __init__(self) -> None:
-        self._exporter = InMemorySpanExporter()
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.tracer = OpenTelemetryTracer(provider)
-
-    def all(self, name: str) -> list[ReadableSpan]:
-        return [span for span in self._exporter.get_finished_spans() if span.name == name]
-
-    def one(self, name: str) -> ReadableSpan:
-        (span,) = self.all(name)
-        return span
-
-    @property
-    def names(self) -> set[str]:
-        return {span.name for span in self._exporter.get_finished_spans()}
+from span_support import Kept, told
 
 
 def parent_of(span: ReadableSpan) -> int | None:
@@ -73,12 +50,6 @@ def times(span: ReadableSpan) -> tuple[int, int]:
     assert span.start_time is not None
     assert span.end_time is not None
     return span.start_time, span.end_time
-
-
-def told(span: ReadableSpan) -> dict[str, Any]:
-    return {
-        name.removeprefix("messaging."): value for name, value in (span.attributes or {}).items()
-    }
 
 
 def test_pushes_commits_pulls_and_deliveries(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ What they say is either spoken here, as it was captured, or said by the package 
 import asyncio
 import json
 import os
-import socket
 import subprocess
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,6 +18,7 @@ import pytest
 
 from nodes import node_config
 from npm_support import npm_packages
+from ports import free_port
 from rillnode.node.config import GrantTable, StreamTable
 from rillnode.node.config.overlay_tables import OverlayTable, StreamrNetworkListener, TrackerTable
 from rillnode.node.runtime import Node
@@ -251,12 +251,6 @@ class Peer:
             self._process.kill()
         await self._process.wait()
         await self._reading
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Overlays of real nodes: how messages spread, beside the least that it can take."""
 
+import gc
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from random import Random
@@ -9,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from rillnode.actors.overlay.topology import Topology
+from rillnode.actors.timers import Timer
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.model import flood
 from rillnode.node.simulation.scenario import DiskTable, LatencyTable, Scenario
@@ -115,12 +117,29 @@ def test_large_overlays_of_real_nodes_meet_theory(nodes: int, degree: int) -> No
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("nodes", "overlays", "mean_ms"), [(32, 120, 145.3), (128, 40, 212.1)])
+@pytest.mark.parametrize(
+    ("nodes", "degree", "overlays", "mean_ms"),
+    [(32, 4, 120, 145.3), (128, 4, 40, 212.1), (512, 4, 20, 280.2), (128, 8, 40, 117.7)],
+)
 def test_means_of_real_nodes_are_those_of_the_curve(
-    nodes: int, overlays: int, mean_ms: float
+    nodes: int, degree: int, overlays: int, mean_ms: float
 ) -> None:
     means = [
-        fmean(Spreading(scenario(nodes, messages=20), seed).run().arrivals_ms)
+        fmean(Spreading(scenario(nodes, degree=degree, messages=20), seed).run().arrivals_ms)
         for seed in range(overlays)
     ]
     assert fmean(means) == pytest.approx(mean_ms, rel=0.03)
+
+
+def test_timers_that_are_over_leave_no_garbage() -> None:
+    """Simulations run without the garbage collector: what is left to it grows with time."""
+    gc.collect()
+    gc.disable()
+    try:
+        spreading = Spreading(Scenario(overlay=True, nodes=8, messages=1, seconds=1.0), 1)
+        spreading.run()
+        assert not spreading.problems
+        left = sum(isinstance(one, Timer) for one in gc.get_objects())
+    finally:
+        gc.enable()
+    assert left < 8 * 10

@@ -1,4 +1,7 @@
-"""Whether the servers are set up so that a confirm means what it says.
+"""Whether the servers are such, and set up so, that a confirm means what it says.
+
+Replicas of one stream differ for good, after servers were killed or cut off, where nats-server is
+2.9.10 (`tests/integration/test_jetstream_faults.py`).
 
 By default nats-server acknowledges a write before it is on the disk, and syncs every two minutes:
 what a majority of servers lose together in a power cut is lost though it was confirmed (Jepsen,
@@ -25,6 +28,9 @@ logger = logging.getLogger("rillnode.actors.storage")
 _MONITOR_SECONDS_MAX: Final = 5.0
 _ANSWER_BYTES_MAX: Final = 1_048_576
 
+VERSION_MIN: Final = (2, 10, 23)
+"""Of nats-server: earlier ones lose what they have confirmed when servers fail."""
+
 _REMEDY: Final = (
     "set `jetstream { sync_interval: always }` in the configuration of every server (2.10 or "
     "later; 2.10.23 or later recommended), or power them independently of each other"
@@ -37,6 +43,15 @@ async def check_servers(options: JetStreamOptions, server: Server) -> bool:
     Raises:
         StoreError: syncing is required, and some server does not do it or cannot be asked.
     """
+    if server.version is not None and server.version < VERSION_MIN:
+        logger.warning(
+            "store_servers_old",
+            extra={
+                "version": _text(server.version),
+                "remedy": f"run nats-server {_text(VERSION_MIN)} or later: earlier ones may lose "
+                "what they have confirmed when one of them fails",
+            },
+        )
     if server.room_bytes < 2 * ENTRY_BYTES_MAX:
         logger.warning(
             "store_messages_small",
@@ -59,6 +74,10 @@ async def check_servers(options: JetStreamOptions, server: Server) -> bool:
         )
     logger.warning("store_unsynced", extra={"reason": "; ".join(faults), "remedy": _REMEDY})
     return False
+
+
+def _text(version: tuple[int, int, int]) -> str:
+    return ".".join(map(str, version))
 
 
 class _Config(msgspec.Struct):

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import contextmanager
 from math import ceil
 from typing import Any, Final, TypeVar
 
@@ -25,6 +26,7 @@ from rillnode.actors.storage.jetstream.options import (
     check_credentials,
     tls_context,
 )
+from rillnode.actors.storage.jetstream.publishing import Publisher
 
 logger = logging.getLogger("rillnode.actors.storage")
 
@@ -74,6 +76,7 @@ class Connection:
         self._tried = False
         # Why the last attempt failed; the client itself says only that it did.
         self._connect_error: Exception | None = None
+        self._publisher: Publisher | None = None
         self._asked: set[asyncio.Future[Any]] = set()
         self._subjects: set[str] = set()
 
@@ -81,6 +84,16 @@ class Connection:
     def room_bytes(self) -> int:
         """The most that one message takes of ours: the server's limit without headers."""
         return self._client.max_payload - _HEADERS_BYTES_MAX
+
+    @property
+    def version(self) -> tuple[int, int, int] | None:
+        """Of the server at the other end; None where it is not known."""
+        said = self._client.connected_server_version
+        try:
+            version = (said.major, said.minor, said.patch)
+        except ValueError:
+            return None
+        return version if any(version) else None
 
     def name_of(self, part: str) -> str:
         """The JetStream stream that holds a part of the store; its subject has the same name."""
@@ -171,6 +184,13 @@ class Connection:
 
         return await self._answer(answered())
 
+    async def _publish(self, name: str, data: bytes, headers: dict[str, str]) -> int:
+        """Add a message to a stream; returns its sequence. Raises as `Server.publish`."""
+        if self._publisher is None:
+            raise UnansweredError("the connection was lost")
+        with self._in_our_terms():
+            return await self._publisher.publish(name, data, headers)
+
     async def _subscribe(self, subject: str, take: Callable[[Msg], None]) -> None:
         """Take messages, once each however often this is asked of one connection."""
         if subject in self._subjects:
@@ -212,6 +232,9 @@ class Connection:
             error_cb=self._log_error,
             **shown,
         )
+        publisher = Publisher(client, options.answer_seconds_max)
+        await publisher.begin()
+        self._publisher = publisher
         self._connected = True
 
     async def _log_error(self, error: Exception) -> None:
@@ -228,6 +251,9 @@ class Connection:
 
     def _end_requests(self) -> None:
         self._connected = False
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            publisher.end(UnansweredError("the connection was lost"))
         for request in self._asked:
             request.cancel()
 
@@ -236,12 +262,21 @@ class Connection:
         asked = asyncio.ensure_future(request)
         self._asked.add(asked)
         try:
-            return await asked
+            with self._in_our_terms():
+                return await asked
         except asyncio.CancelledError:
             asking = asyncio.current_task()
             if asking is not None and asking.cancelling():
                 raise
             raise UnansweredError("the connection was lost") from None
+        finally:
+            self._asked.discard(asked)
+
+    @contextmanager
+    def _in_our_terms(self) -> Generator[None]:
+        """Let the client's errors be ours; NotFoundError passes."""
+        try:
+            yield
         except NotFoundError:
             raise
         except (ServiceUnavailableError, NoStreamResponseError) as error:
@@ -256,8 +291,6 @@ class Connection:
             raise too_large_error(self.room_bytes) from error
         except (OSError, TimeoutError, nats.errors.Error) as error:
             raise UnansweredError(str(error) or type(error).__name__) from error
-        finally:
-            self._asked.discard(asked)
 
 
 def _shown(options: JetStreamOptions) -> dict[str, Any]:

@@ -5,16 +5,14 @@ import logging
 from collections import deque
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from rillnode.actors.storage import (
     Append,
     Complete,
-    ListKeys,
     OnHealth,
     Operation,
     PutStream,
-    Read,
     ReadOperation,
     RemoveStream,
     StreamRecord,
@@ -26,6 +24,7 @@ from rillnode.actors.storage import (
 )
 from rillnode.actors.storage.completion import closed_error, deliver
 from rillnode.actors.storage.format import check_copied
+from rillnode.actors.storage.jetstream.answering import Answering
 from rillnode.actors.storage.jetstream.catalog import prefix_end
 from rillnode.actors.storage.jetstream.checks import check_servers
 from rillnode.actors.storage.jetstream.dropping import drop_removed
@@ -41,25 +40,22 @@ from rillnode.actors.storage.jetstream.frames import (
 )
 from rillnode.actors.storage.jetstream.gate import Gate
 from rillnode.actors.storage.jetstream.journal import Journal
-from rillnode.actors.storage.jetstream.lookups import look_up
+from rillnode.actors.storage.jetstream.journal_news import JournalNews
+from rillnode.actors.storage.jetstream.key_index import KeyIndex
 from rillnode.actors.storage.jetstream.membership import Member, Members
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.actors.storage.jetstream.partition import Partition
 from rillnode.actors.storage.jetstream.parts import Parts
 from rillnode.actors.storage.jetstream.plan import JournalOperation
 from rillnode.actors.storage.jetstream.presence import Presence
-from rillnode.actors.storage.jetstream.record_news import RecordNews
 from rillnode.actors.storage.jetstream.server import Server, UnansweredError
 from rillnode.actors.storage.jetstream.stamps import Batch
-from rillnode.actors.storage.layout import COPY_KEY, LOG_KEY, LogState
+from rillnode.actors.storage.layout import COPY_KEY, LOG_KEY
 from rillnode.actors.storage.tail import TailCache
-from rillnode.actors.storage.watch import Watch, WatchRecords
-from rillnode.codecs.errors import CodecError, StoreError
+from rillnode.actors.storage.watch import AnyWatch, Watch
+from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")
-
-_READS_AT_ONCE: Final = 32
-"""Reads asked of the cluster at one time: what they return is in memory all together."""
 
 
 class Core:
@@ -90,29 +86,29 @@ class Core:
         self.gate = Gate(options, on_health=on_health, on_shut=self._refuse_waiting)
         token = token_maker(writer)
         self._partitions: dict[int, Partition] = {}
-        self._following = Following(self._server, heard=self._heard, look=self._look)
-        tell = self._following.tell
         self.members = None if node is None else Members(node, options.lease_seconds)
+        self._following = Following(self._server, self.members, heard=self._heard, look=self._look)
+        tell = self._following.tell
         self.forwarding = Forwarding(
             self._server, self.members, writer, self._take, options.pending_bytes_max
         )
         self._presence: Presence | None = None
         if self.members is not None:
             self._presence = Presence(self._server, self.members, options.announce_seconds)
-        self._record_news = RecordNews(self._finish)
+        self._news = JournalNews(self._finish)
         self._journal = Journal(
             self._server, self.gate, options, token,
-            written=partial(tell, JOURNAL), learning=self._record_news.learn, learned=self._learned,
+            written=partial(tell, JOURNAL), learning=self._news.learn, learned=self._learned,
         )  # fmt: skip
+        self._keys = KeyIndex(options.keys_bytes_max, options.logs_max)
         self._parts = Parts(
-            options, self._server, self.gate, self._journal, tail, self.forwarding, token, tell,
-            self._finish,
+            options, self._server, self.gate, self._journal, tail, self.forwarding, self._keys,
+            token, tell, self._finish,
         )  # fmt: skip
         self._inbox: deque[WriteOperation | tuple[int, Batch]] = deque()
         self._removal: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reading = asyncio.Semaphore(_READS_AT_ONCE)
-        self._done: list[Operation] = []
+        self._answering = Answering(self._journal, self.gate, self._partition)
         self.bytes_completed = 0
         self.reads_answered = 0
 
@@ -129,7 +125,7 @@ class Core:
             synced = await check_servers(self._options, self._server)
             await self._journal.open()
             check_copied(self._journal.catalog.row(COPY_KEY) is not None)
-            self._record_news.begin(self._journal.catalog)
+            self._news.begin(self._journal.catalog)
             self.gate.open(self._connect_again)
             await settle_format(self._journal)
             await self._meet()
@@ -156,16 +152,17 @@ class Core:
         if self._presence is not None:
             await self._presence.end()
         self.gate.stop_waiting()
-        self._record_news.end(closed_error())
+        self._news.end(closed_error())
         for partition in self._partitions.values():
             partition.end_watches(closed_error())
+            partition.keys.stop()
         self.dispatch()
         while tasks := self._under_way():
             await asyncio.wait(tasks)
         self.gate.close()
         await self.forwarding.end()
+        await self._keys.close()
         self._following.end()
-        self._deliver()
         await self._server.close()
 
     async def _connect_again(self) -> None:
@@ -270,12 +267,12 @@ class Core:
 
     # What other stores do --------------------------------------------------------------------
 
-    def watch(self, operation: Watch | WatchRecords) -> None:
+    def watch(self, operation: AnyWatch) -> None:
         """Complete an operation once there is what it waits for."""
         if isinstance(operation, Watch):
             self._partition(operation.log).watch(operation)
         else:
-            self._record_news.watch(operation)
+            self._news.watch(operation)
 
     def _heard(self, log: int, sequence: int) -> None:
         if log == JOURNAL:
@@ -319,37 +316,9 @@ class Core:
         self._start(self._answer(operation))
 
     async def _answer(self, operation: ReadOperation) -> None:
-        try:
-            async with self._reading:
-                if isinstance(operation, Read):
-                    await self._read_log(operation)
-                elif isinstance(operation, ListKeys):
-                    await self._partition(operation.log).view.list_keys(operation)
-                else:
-                    await look_up(operation, self._journal, self._state)
-        except StoreError as error:
-            operation.error = error
-        except CodecError as error:
-            operation.error = StoreError("store.corrupt", str(error), retryable=False)
-        except UnansweredError as error:
-            operation.error = unreachable_error(str(error))
-        except Exception as error:
-            # Who asked would wait for ever.
-            logger.exception("read_failed")
-            operation.error = StoreError("store.failed", f"the read failed ({error!r})")
+        await self._answering.answer(operation)
         self.reads_answered += 1
         self._finish(operation)
-
-    async def _read_log(self, operation: Read) -> None:
-        view = self._partition(operation.log).view
-        try:
-            await view.read(operation)
-        except UnansweredError:
-            # An election, perhaps.
-            await self.gate.patiently(partial(view.read, operation))
-
-    async def _state(self, log: int) -> LogState:
-        return await self._partition(log).view.state()
 
     def _partition(self, log: int) -> Partition:
         partition = self._partitions.get(log)
@@ -361,27 +330,25 @@ class Core:
 
     def _forget_idle(self) -> None:
         """Forget half of the logs, those known longest first; what writes stays."""
-        idle = [log for log, one in self._partitions.items() if not (one.tasks or one.watched)]
+        idle = [
+            log
+            for log, one in self._partitions.items()
+            if not (one.tasks or one.watched or one.keys.task)
+        ]
         for log in idle[: self._options.logs_max // 2 + 1]:
             self._tail.forget(log)
             del self._partitions[log]
 
     # Completion ------------------------------------------------------------------------------
 
-    def _finish(self, operation: Operation) -> None:
-        if not self._done:
-            asyncio.get_running_loop().call_soon(self._deliver)
-        self._done.append(operation)
-
-    def _deliver(self) -> None:
-        done, self._done = self._done, []
-        if done:
-            self.bytes_completed += sum(
-                written_bytes(operation)
-                for operation in done
-                if isinstance(operation, WriteOperation)
-            )
-            deliver(self._complete, done)
+    def _finish(self, *operations: Operation) -> None:
+        """Hand over what is complete, at once: who waits for it may have nothing else to do."""
+        self.bytes_completed += sum(
+            written_bytes(operation)
+            for operation in operations
+            if isinstance(operation, WriteOperation)
+        )
+        deliver(self._complete, operations)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from struct import Struct
 from typing import Final
 
+from rillnode.actors.storage.jetstream.membership import Members
 from rillnode.actors.storage.jetstream.server import Server, UnansweredError
 from rillnode.codecs.errors import StoreError
 
@@ -32,11 +33,13 @@ class Following:
     def __init__(
         self,
         server: Server,
+        members: Members | None,
         *,
         heard: Callable[[int, int], None],
         look: Callable[[], Awaitable[None]],
     ) -> None:
         self._server = server
+        self._members = members
         self._subject = server.name_of("news")
         self._heard = heard
         self._look = look
@@ -64,7 +67,12 @@ class Following:
         self._telling = self._sweeping = None
 
     def tell(self, log: int, sequence: int) -> None:
-        """Let the others know of a message; of several in one log, of the last one."""
+        """Let the others know of a message; of several in one log, of the last one.
+
+        A node that knows of no other one tells nobody of its logs: who comes later reads them.
+        """
+        if self._members is not None and self._members.alone and log != JOURNAL:
+            return
         self._news[log] = sequence
         if self._telling is None:
             self._begin_to_tell()

@@ -32,6 +32,9 @@ ANSWER_SECONDS_MAX: Final = 10.0
 PROBE_SECONDS: Final = 0.25
 """After so long without an answer it is asked whether the owner is still there, and again."""
 
+SILENT_SECONDS_MAX: Final = 1.0
+"""An owner that leaves even that without an answer, and says nothing, is gone until it does."""
+
 UNSETTLED: Final = frozenset({"store.unreachable", "store.closed", "store.failed", "store.fenced"})
 """Errors of an owner after which another node may succeed, or find the group in the log."""
 
@@ -152,16 +155,23 @@ class Forwarding:
 
     async def _answer_to(self, owner: Member, data: bytes) -> bytes | None:
         """The answer of a node; None once it is gone, or has not answered for too long."""
+        loop = asyncio.get_running_loop()
         request = self._server.ask(self._subject(owner), data, ANSWER_SECONDS_MAX)
-        asked = asyncio.get_running_loop().create_task(request)
+        asked = loop.create_task(request)
         asked.add_done_callback(_looked_at)
         try:
             while True:
                 await asyncio.wait({asked}, timeout=PROBE_SECONDS)
                 if asked.done():
                     break
-                if not await self._is_there(owner):
+                if self._members is None or not self._members.is_live(owner):
                     return None
+                since = loop.time()
+                there = await self._server.ask(self._subject(owner), b"", SILENT_SECONDS_MAX)
+                if there is not None or asked.done() or self._members.spoke(owner, since):
+                    continue
+                self._lose(owner)
+                return None
             answer = asked.result()
         except NobodyError:
             self._lose(owner)
@@ -171,17 +181,6 @@ class Forwarding:
         if answer is None:
             self._avoid(owner, f"nothing within {ANSWER_SECONDS_MAX:g} seconds")
         return answer
-
-    async def _is_there(self, owner: Member) -> bool:
-        """Whether a node says so still, and its process has not ended meanwhile."""
-        if self._members is None or not self._members.is_live(owner):
-            return False
-        try:
-            await self._server.ask(self._subject(owner), b"", PROBE_SECONDS)
-        except NobodyError:
-            self._lose(owner)
-            return False
-        return True
 
     def _lose(self, owner: Member) -> None:
         logger.info("store_node_gone", extra={"node": owner.name, "identity": owner.identity})

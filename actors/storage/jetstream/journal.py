@@ -11,7 +11,6 @@ messages are purged.
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
@@ -27,6 +26,7 @@ from rillnode.actors.storage.jetstream.frames import (
 )
 from rillnode.actors.storage.jetstream.gate import Gate
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
+from rillnode.actors.storage.jetstream.outcomes import failure_of
 from rillnode.actors.storage.jetstream.plan import JournalOperation, Plan, size_of_operation
 from rillnode.actors.storage.jetstream.server import (
     Message,
@@ -36,8 +36,6 @@ from rillnode.actors.storage.jetstream.server import (
 )
 from rillnode.actors.storage.layout import Change, saved_index_key
 from rillnode.codecs.errors import StoreError
-
-logger = logging.getLogger("rillnode.actors.storage")
 
 _CLEANED_MESSAGES: Final = 1_000
 """Messages that one cleaning looks through; its result is one message again."""
@@ -132,8 +130,10 @@ class Journal:
             await self._catch_up()
 
     async def _catch_up(self) -> None:
+        # Before the question: while it is answered, this store may write on.
+        known = self.catalog.sequence
         end = await self._server.last_sequence(self._name) or 0
-        if end < self.catalog.sequence:
+        if end < known:
             raise self._server.less(self._name)
         async for sequence, data in self._messages(self.catalog.sequence + 1, end):
             frame = self._decode(data)
@@ -213,11 +213,8 @@ class Journal:
                 try:
                     await self._commit(group)
                     await self._clean()
-                except StoreError as error:
-                    _fail(group, error)
                 except Exception as error:
-                    logger.exception("store_failed")
-                    _fail(group, StoreError("store.failed", f"the write failed ({error!r})"))
+                    _fail(group, failure_of(error, "write"))
         finally:
             self._worker = None
 

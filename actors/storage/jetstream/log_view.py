@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
-from rillnode.actors.storage import ListKeys, Read
+from rillnode.actors.storage import Read
 from rillnode.actors.storage.jetstream.failures import fenced_error
 from rillnode.actors.storage.jetstream.frames import (
     LogFrame,
@@ -24,7 +24,7 @@ from rillnode.actors.storage.jetstream.log_reader import (
 )
 from rillnode.actors.storage.jetstream.plan import is_removed
 from rillnode.actors.storage.jetstream.server import Server
-from rillnode.actors.storage.layout import LogState, pairs_of, split_key
+from rillnode.actors.storage.layout import LogState
 from rillnode.codecs.entries import Block, decode_header, lengths_of
 from rillnode.codecs.errors import CodecError, StoreError
 
@@ -59,8 +59,6 @@ class LogView:
         self._loaded = False
         # Replaced at each change, never changed.
         self._state = LogState()
-        # With their indexes, in order; None until they were listed once.
-        self._keys: list[bytes] | None = None
 
     @property
     def known(self) -> bool:
@@ -103,11 +101,7 @@ class LogView:
             state = LogState(start.first_index, index, start.first_position, position)
         if state.next_index < max(self._state.next_index, start.first_index):
             raise self._server.less(self.name)
-        if last != self.last:
-            self._keys = None
         self._state, self.start, self.last = state, start, last
-        if self._keys is not None:
-            self._keys = self._kept(self._keys)
         self._loaded = True
         self._on_read()
 
@@ -120,9 +114,6 @@ class LogView:
             old.first_index, next_index_of(frame), old.first_position, next_position_of(frame)
         )
         self._state, self.last = state, Place(frame.first_index, sequence)
-        if self._keys is not None:
-            self._keys += frame.keys
-            self._keys.sort()
         return state
 
     def trimmed(self, start: LogStart) -> LogState:
@@ -134,8 +125,6 @@ class LogView:
             self._state.next_position,
         )
         self._state, self.start = state, start
-        if self._keys is not None:
-            self._keys = self._kept(self._keys)
         return state
 
     def forget(self) -> None:
@@ -146,7 +135,6 @@ class LogView:
     def remove(self) -> None:
         """The log's stream is no more."""
         self._state, self.start, self.last = LogState(), LogStart(), Place(0, 0)
-        self._keys = []
         self._loaded = True
 
     # Reads -----------------------------------------------------------------------------------
@@ -166,7 +154,7 @@ class LogView:
                 await self._read(operation, state)
                 return
             except PurgedError:
-                await self._check_trimmed(start, operation.index)
+                await self.check_trimmed(start, operation.index)
 
     async def _read(self, operation: Read, state: LogState) -> None:
         index = max(operation.index, state.first_index)
@@ -186,7 +174,7 @@ class LogView:
                 if size is None:
                     return
 
-    async def _check_trimmed(self, start: LogStart, index: int) -> None:
+    async def check_trimmed(self, start: LogStart, index: int) -> None:
         """Make sure that what is missing was trimmed by another store since the log began there.
 
         Raises:
@@ -199,38 +187,6 @@ class LogView:
         stored = self._journal.catalog.value(log_start_key(self._log))
         if stored is None or decode(LogStart, stored, "the journal") == start:
             raise _hole_error(self.name, index)
-
-    async def list_keys(self, operation: ListKeys) -> None:
-        """Answer a listing of secondary keys; the first one of a log reads all of it.
-
-        Raises:
-            StoreError: the log is damaged.
-            UnansweredError: no answer came.
-        """
-        await self.state()
-        while self._keys is None:
-            start = self.start
-            try:
-                await self._load_keys()
-            except PurgedError:
-                await self._check_trimmed(start, start.first_index)
-                await self.state()
-        operation.pairs = pairs_of(operation, self._keys)
-
-    async def _load_keys(self) -> None:
-        keys: list[bytes] = []
-        first = self.start.sequence
-        # Until no append has come while the last frames were read.
-        while first <= self.last.sequence:
-            last = self.last.sequence
-            async for _, frame in self._reader.frames(first, last):
-                keys += frame.keys
-            first = last + 1
-        self._keys = sorted(self._kept(keys))
-
-    def _kept(self, keys: Sequence[bytes]) -> list[bytes]:
-        first = self.start.block_index
-        return [key for key in keys if split_key(key)[1] >= first]
 
     # Places ----------------------------------------------------------------------------------
 
@@ -268,10 +224,14 @@ class LogView:
                     sequence = found[0]
                 return
             except PurgedError:
-                await self._check_trimmed(start, start.first_index)
+                await self.check_trimmed(start, start.first_index)
                 if self.start is start:
                     # Beyond all that is known of it.
                     raise fenced_error("trimmed this log") from None
+
+    def frames_between(self, first: int, last: int) -> AsyncGenerator[tuple[int, LogFrame], None]:
+        """The frames from one sequence to another; raises as `start_at`."""
+        return self._reader.frames(first, last)
 
     async def frame_at(self, sequence: int) -> LogFrame | None:
         """The frame of a sequence past the last one known; None where there is none.

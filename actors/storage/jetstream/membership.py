@@ -68,6 +68,11 @@ class Members:
         self._eligible: tuple[Member, ...] = (own,)
         self._owners: dict[int, Member] = {}
 
+    @property
+    def alone(self) -> bool:
+        """Whether no other node is there."""
+        return len(self.live) == 1
+
     def hear(self, member: Member, now: float) -> bool:
         """A node has said that it is there; returns whether that is new."""
         if member.identity == self.own.identity:
@@ -108,6 +113,11 @@ class Members:
     def is_live(self, member: Member) -> bool:
         """Whether a node is there."""
         return member in self.live
+
+    def spoke(self, member: Member, since: float) -> bool:
+        """Whether a node has said that it is there since then."""
+        known = self._heard.get(member.identity)
+        return known is not None and known[1] - self._lease_seconds > since
 
     def owner_of(self, log: int) -> Member:
         """The owner of a log."""

@@ -39,6 +39,7 @@ class JetStreamOptions:
         logs_max: logs whose ends are kept in memory.
         pending_bytes_max: writes are refused while so much waits.
         value_bytes_max: larger named values are not kept in memory but read when asked for.
+        keys_bytes_max: disk for secondary keys in their order; about 60 bytes for each.
         announce_seconds: a node says so often that it is there.
         lease_seconds: it is believed for so long.
         spare_bytes: what the journal may hold in vain before its live part is written anew.
@@ -64,6 +65,7 @@ class JetStreamOptions:
     logs_max: int = 32_768
     pending_bytes_max: int = 268_435_456
     value_bytes_max: int = 512
+    keys_bytes_max: int = 8_589_934_592
     announce_seconds: float = 1.0
     lease_seconds: float = 3.5
     spare_bytes: int = 4_194_304

@@ -16,11 +16,13 @@ from typing import Final
 
 from rillnode.actors.storage import Append, Trim, removed_error
 from rillnode.actors.storage.jetstream.appender import Appender
-from rillnode.actors.storage.jetstream.failures import too_large_error, unreachable_error
+from rillnode.actors.storage.jetstream.failures import too_large_error
 from rillnode.actors.storage.jetstream.frames import LogFrame, LogStart, decode, log_start_key
+from rillnode.actors.storage.jetstream.key_listing import KeyListing
 from rillnode.actors.storage.jetstream.log_reader import blocks_of
 from rillnode.actors.storage.jetstream.log_view import LogView
 from rillnode.actors.storage.jetstream.membership import Member
+from rillnode.actors.storage.jetstream.outcomes import failure_of
 from rillnode.actors.storage.jetstream.packing import size_of_append
 from rillnode.actors.storage.jetstream.parts import Parts
 from rillnode.actors.storage.jetstream.plan import check_not_removed, is_removed
@@ -43,12 +45,14 @@ class Partition:
 
     Attributes:
         view: the log as it is committed.
+        keys: its secondary keys in their order.
     """
 
     def __init__(self, log: int, parts: Parts) -> None:
         self._log = log
         self._parts = parts
         self.view = LogView(log, parts.server, parts.journal, self._begin_if_behind)
+        self.keys = KeyListing(log, self.view, parts.keys)
         self._appender = Appender(
             log, parts, self.view, appended=self._appended, forget=self._forget
         )
@@ -145,15 +149,11 @@ class Partition:
         """Why a piece of work failed, if it has."""
         try:
             await work
-        except StoreError as error:
-            return error
-        except UnansweredError as error:
-            refusal = unreachable_error(str(error))
-            self._parts.gate.shut(refusal, patient=True)
-            return refusal
         except Exception as error:
-            logger.exception("store_failed")
-            return StoreError("store.failed", f"the write failed ({error!r})")
+            failure = failure_of(error, "write")
+            if isinstance(error, UnansweredError):
+                self._parts.gate.shut(failure, patient=True)
+            return failure
         return None
 
     async def _hand_on(self, batch: Batch, owner: Member) -> None:
@@ -178,8 +178,7 @@ class Partition:
 
     def _answer(self, batch: Batch) -> None:
         """Complete a batch of this node's."""
-        for append in batch.appends:
-            self._parts.done(append)
+        self._parts.done(*batch.appends)
         if batch is self._away:
             self._away = None
             if not batch.sequence:
@@ -271,6 +270,7 @@ class Partition:
         state = self.view.appended(frame, sequence)
         blocks = [(self._log, block) for block in blocks_of(frame)]
         self._parts.tail.commit(blocks, {self._log: state})
+        self.keys.appended(sequence, frame.keys)
         self._appender.stamps.add(sequence, frame)
         self._appender.stamps.trim()
         self._written = True

@@ -77,9 +77,8 @@ class Server(Connection):
             StoreError: the cluster refuses it; it is not stored.
             UnansweredError: it is not known whether it is stored.
         """
-        headers = {"Nats-Expected-Last-Sequence": str(after)}
-        done = await self._answer(self._js.publish(name, data, stream=name, headers=headers))
-        return done.seq
+        headers = {"Nats-Expected-Stream": name, "Nats-Expected-Last-Sequence": str(after)}
+        return await self._publish(name, data, headers)
 
     async def last_sequence(self, name: str) -> int | None:
         """The last sequence that a stream's leader has given; None without stream.

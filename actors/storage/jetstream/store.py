@@ -2,8 +2,8 @@
 
 Its parts: `core` runs on the store's loop and hands work to the others; `server` asks JetStream,
 `checks` looks at its settings, `gate` knows whether it answers, `frames` says what stands in
-messages, `partition` keeps one log with `log_reader`, `journal` keeps all the rest with `plan` and
-`catalog`, and `lookups` answers from it.
+messages, `partition` keeps one log with `log_reader`, and its keys in order with `key_listing`,
+`journal` keeps all the rest with `plan` and `catalog`, and `answering` reads from all of them.
 
 Whatever it commits is one message of one JetStream stream, so every write is whole or not there.
 """
@@ -31,7 +31,7 @@ from rillnode.actors.storage.jetstream.frames import TOKEN_BYTES
 from rillnode.actors.storage.jetstream.membership import Member, owner_of
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.actors.storage.tail import TailCache
-from rillnode.actors.storage.watch import Sharing, SharingNode, Watch, WatchRecords
+from rillnode.actors.storage.watch import AnyWatch, Sharing, SharingNode
 from rillnode.codecs.errors import StoreError
 
 _READS_MAX: Final = 10_000
@@ -43,8 +43,8 @@ A = TypeVar("A")
 class JetStreamLogStore:
     """A LogStore on NATS JetStream; several may be open on the same streams at one time.
 
-    `complete` and `on_health` are called from the store's thread, and from the caller's where a
-    submission is refused.
+    `complete` and `on_health` are called on the store's loop, and by the caller where a submission
+    is refused.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class JetStreamLogStore:
         entropy: Callable[[int], bytes] = os.urandom,
         identity: str = "",
         name: str = "",
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         """Make a store; nothing is opened.
 
@@ -67,6 +68,8 @@ class JetStreamLogStore:
             identity: of the node whose store it is: it owns a part of the logs then. Without one,
                 as for tools, it writes to logs itself, and none is handed to it.
             name: what people call that node.
+            loop: runs the store; `submit`, `read` and `watch` are then called on it, so that an
+                append wakes no other thread. None: a loop of its own, in a thread.
         """
         self._options = options
         self._complete = complete
@@ -76,7 +79,7 @@ class JetStreamLogStore:
         self._name = name
         self._tail = TailCache(options.tail_bytes_max)
         self._core: Core | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = loop
         self._thread: threading.Thread | None = None
         self._synced = False
         self._closed = StoreHealth(writable=False, reason="the store is not open")
@@ -102,16 +105,12 @@ class JetStreamLogStore:
         return 0 if self._core is None else self._bytes_submitted - self._core.bytes_completed
 
     def open(self) -> None:
-        """Connect, create or read the journal, start the thread.
+        """Connect, create or read the journal; waits for the store's loop.
 
         Raises:
             StoreError: the cluster does not answer, refuses, or holds something else.
         """
-        loop = self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=loop.run_forever, name="store-jetstream", daemon=True
-        )
-        self._thread.start()
+        loop = self._loop or self._start_loop()
         try:
             core, self._synced = asyncio.run_coroutine_threadsafe(self._start(), loop).result()
         except StoreError:
@@ -164,7 +163,7 @@ class JetStreamLogStore:
             self._call(core.read, operation)
         return False
 
-    def watch(self, operation: Watch | WatchRecords) -> None:
+    def watch(self, operation: AnyWatch) -> None:
         """Complete the operation as soon as there is what it waits for."""
         core = self._core
         if core is None:
@@ -201,8 +200,18 @@ class JetStreamLogStore:
         self._complete((operation,))
 
     def _call(self, function: Callable[[A], None], argument: A) -> None:
-        if self._loop is not None:
+        if self._thread is None:
+            function(argument)
+        elif self._loop is not None:
             self._loop.call_soon_threadsafe(function, argument)
+
+    def _start_loop(self) -> asyncio.AbstractEventLoop:
+        loop = self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=loop.run_forever, name="store-jetstream", daemon=True
+        )
+        self._thread.start()
+        return loop
 
     async def _start(self) -> tuple[Core, bool]:
         writer = self._entropy(TOKEN_BYTES)
@@ -219,13 +228,15 @@ class JetStreamLogStore:
 
     def _stop(self) -> None:
         loop, thread = self._loop, self._thread
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            left = asyncio.all_tasks(loop)
-            for task in left:
-                task.cancel()
-            if left:
-                loop.run_until_complete(asyncio.wait(left))
-            loop.close()
+        if loop is None or thread is None:
+            # Who gave the loop ends it.
+            return
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left))
+        loop.close()
         self._loop = self._thread = None

@@ -186,7 +186,7 @@ def test_five_kills_lose_and_repeat_nothing(sink: FakeSink, runner: Runner) -> N
 
 
 async def _all_gone(session: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while session_members(session):
         assert time.monotonic() < deadline, "processes have outlived the job"
         await asyncio.sleep(0.05)

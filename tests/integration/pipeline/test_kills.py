@@ -18,11 +18,11 @@ from functools import partial
 from itertools import count, cycle
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from landed_rows import log_entries, table_entries
 from nodes import CLIENT
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client, connect
@@ -158,28 +158,6 @@ class Pusher:
                         self.confirmed.update(items)
                         await asyncio.sleep(0.25)
             await asyncio.sleep(0.2)
-
-
-async def log_entries(client: Client) -> dict[tuple[int, int], bytes]:
-    stream = await client.stream("s")
-    found: dict[tuple[int, int], bytes] = {}
-    for info in (await client.describe("s")).partitions:
-        index = 0
-        while index < info.next_index:
-            entries = await stream.pull(index, 5_000, partition=info.partition)
-            found.update({(info.partition, entry.index): entry.data for entry in entries})
-            index = entries[-1].index + 1
-    return found
-
-
-def table_entries(table: Path) -> list[tuple[tuple[int, int], bytes]]:
-    found: list[tuple[tuple[int, int], bytes]] = []
-    for name in DeltaTable(table).file_uris():
-        columns = pq.read_table(name, columns=["partition", "index", "data", "kind"])
-        for row in columns.to_pylist():
-            assert row["kind"] == "bytes"
-            found.append(((row["partition"], row["index"]), row["data"]))
-    return found
 
 
 async def freeze_between(node: SinkNode, java: list[int]) -> None:

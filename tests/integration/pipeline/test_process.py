@@ -36,7 +36,7 @@ class Exit:
         self.event.set()
 
     async def wait(self) -> list[int]:
-        await asyncio.wait_for(self.event.wait(), 30)
+        await asyncio.wait_for(self.event.wait(), 120)
         return self.codes
 
 
@@ -45,7 +45,7 @@ def start(tmp_path: Path, on_exit: Exit, **environment: str) -> SparkJob:
 
 
 async def wait_for_text(path: Path, text: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while text not in path.read_text():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
@@ -153,7 +153,7 @@ def test_kill_ends_children_that_left_the_group_too(
         assert len(session_members(job.pid)) == 2
         job.kill()
         assert await on_exit.wait() == [-9]
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while session_members(job.pid):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)

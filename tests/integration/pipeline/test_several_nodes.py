@@ -1,19 +1,35 @@
-"""Spark over two nodes with the same streams, one of which is killed in the middle of a read."""
+"""Spark over two nodes with the same streams, which are killed in the middle of its work."""
 
+import asyncio
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from itertools import count, cycle
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import DataFrame, SparkSession
 
+from landed_rows import log_entries, table_entries
 from nats_support import needs_nats, running_nats
 from node_processes import NodeProcess
-from rillnode.node.client import connect_blocking
+from ports import free_port
+from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.keys import Identity
+from rillnode.node.client import connect, connect_blocking
+from rillnode.node.keyfiles import write_key
 from rillnode.node.pipeline import source
+from rillnode.node.pipeline.job_config import JobConfig, save_job_config
+from rillnode.node.pipeline.process import session_members
 from rillnode.node.pipeline.ranges import ClientOptions
 from rillnode.node.pipeline.source import RangeReader, SourceOptions
 
@@ -145,3 +161,187 @@ def test_a_query_outlives_each_of_its_nodes(
     for partition in range(PARTITIONS):
         indexes = [index for part, index in taken if part == partition]
         assert indexes == sorted(indexes)
+
+
+# A sink's job that reads from both nodes -----------------------------------------------------
+
+SINK = """
+[[sink.spark]]
+name = "bronze"
+streams = ["s*"]
+table_dir = "{directory}/table"
+key_file = "{directory}/bronze.key"
+external = true
+"""
+
+
+SECONDS_MAX = 900.0
+"""For each step, on a machine that does other things, too."""
+
+
+class Job:
+    """The job of the sink `bronze` of both nodes, as a person starts it; may be killed."""
+
+    def __init__(self, directory: Path, nodes: list[NodeProcess], python_path: str) -> None:
+        self.table = directory / "table"
+        self._environment = {**os.environ, "PYTHONPATH": python_path}
+        self._config = directory / "job.json"
+        self._log = directory / "job.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        job = JobConfig(
+            sink="bronze",
+            url=",".join(node.url for node in nodes),
+            node_identity=",".join(node.identity for node in nodes),
+            key_file=str(directory / "bronze.key"),
+            table_dir=str(self.table),
+            checkpoint_dir=str(directory / "checkpoint"),
+            work_dir=str(directory / "work"),
+            trigger_seconds=0.1,
+            batch_rows_max=4_000,
+        )
+        save_job_config(job, self._config)
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()[-5_000:] if self._log.exists() else ""
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "rillnode.node.pipeline.job", str(self._config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    def end(self, number: signal.Signals) -> None:
+        """End it with all processes that it has started; harmless when repeated."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if number == signal.SIGKILL:
+            for member in session_members(process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(member, number)
+        process.send_signal(number)
+        process.wait(120.0)
+
+    def version(self) -> int:
+        """Number of the table's last version; -1 where there is none."""
+        with suppress(TableNotFoundError):
+            return DeltaTable(self.table).version()
+        return -1
+
+    def advance(self) -> None:
+        """Wait until it has committed another batch, begun and ended since."""
+        wanted, deadline = self.version() + 2, time.monotonic() + SECONDS_MAX
+        while self.version() < wanted:
+            assert self._process is not None
+            assert self._process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.1)
+
+
+class Pushing:
+    """Pushes numbered entries at whichever node answers, and knows what was confirmed."""
+
+    def __init__(self, nodes: list[NodeProcess]) -> None:
+        self._nodes = cycle(nodes)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.confirmed: set[bytes] = set()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        numbers = count()
+        while not self._stopping.is_set():
+            node = next(self._nodes)
+            with suppress(RillnodeError, OSError):
+                asyncio.run(self._push(node, numbers))
+            time.sleep(0.2)
+
+    async def _push(self, node: NodeProcess, numbers: Iterator[int]) -> None:
+        async with await connect(
+            node.url, key_file=node.key_file, node_identity=node.identity, reconnect=False
+        ) as client:
+            stream = await client.stream("s", partitions=PARTITIONS)
+            while not self._stopping.is_set():
+                for partition in range(PARTITIONS):
+                    items = [b"%0100d" % next(numbers) for _ in range(20)]
+                    await stream.push_many(items, partition=partition)
+                    self.confirmed.update(items)
+                await asyncio.sleep(0.5)
+
+
+async def entries_of(node: NodeProcess) -> dict[tuple[int, int], bytes]:
+    """All entries, as a node has them, once the sink has saved positions behind them."""
+    deadline = time.monotonic() + SECONDS_MAX
+    async with await connect(
+        node.url, key_file=node.key_file, node_identity=node.identity
+    ) as client:
+        while True:
+            ends = [one.next_index for one in (await client.describe("s")).partitions]
+            saved = [
+                await client.get_index("sink/bronze", "s", partition=partition) or 0
+                for partition in range(PARTITIONS)
+            ]
+            if saved == ends:
+                return await log_entries(client)
+            assert time.monotonic() < deadline, (saved, ends)
+            await asyncio.sleep(0.2)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_job_over_two_nodes_lands_every_entry_once_whatever_is_killed(
+    tmp_path: Path, worker_path: str
+) -> None:
+    """The job, each node, and a node with the job, killed while entries come in at both nodes."""
+    write_key(tmp_path / "bronze.key", Identity.from_seed(b"the job's key".ljust(32, b".")))
+    with running_nats(tmp_path / "nats") as server, ExitStack() as stack:
+        sink = SINK.format(directory=tmp_path)
+        nodes = [
+            NodeProcess(tmp_path / name, [server.url], listen=f"127.0.0.1:{free_port()}", more=sink)
+            for name in "ab"
+        ]
+        for node in nodes:
+            stack.callback(node.kill)
+            node.start()
+        pushing = Pushing(nodes)
+        stack.callback(pushing.stop)
+        job = Job(tmp_path, nodes, worker_path)
+        stack.callback(job.end, signal.SIGKILL)
+        job.start()
+        job.advance()
+        killed: list[list[Job | NodeProcess]] = [
+            [job], [nodes[1]], [nodes[0]], [nodes[0], job], [nodes[1], job],
+        ]  # fmt: skip
+        for victims in killed:
+            for victim in victims:
+                if isinstance(victim, Job):
+                    victim.end(signal.SIGKILL)
+                else:
+                    victim.kill()
+            # It goes on with the node that is left, and when the other one is back.
+            if job in victims:
+                job.start()
+            job.advance()
+            for victim in victims:
+                if isinstance(victim, NodeProcess):
+                    victim.start()
+            job.advance()
+        pushing.stop()
+        entries = asyncio.run(entries_of(nodes[0]))
+        assert asyncio.run(entries_of(nodes[1])) == entries
+        job.end(signal.SIGTERM)
+        landed = table_entries(job.table)
+    assert set(Counter(key for key, _ in landed).values()) == {1}
+    assert dict(landed) == entries
+    assert pushing.confirmed
+    assert pushing.confirmed <= set(entries.values())

@@ -289,7 +289,7 @@ def test_an_actor_may_send_to_one_of_another_system() -> None:
         echo = other.spawn(Echo)
         probe = base.spawn(partial(Probe, notes))
         tell(base, probe, lambda actor, _: actor.send(echo, "there and back"))
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(60.0):
             while len(notes) < 2:
                 await asyncio.sleep(0)
         assert notes[1] == "there and back"

@@ -13,11 +13,12 @@ from rillnode.actors.system import AsyncioSystemBase
 
 
 class Loop:
-    """Notes what it is to call, calls it when told."""
+    """Notes what it is to call, calls it when told; `here`: posts come from its own thread."""
 
     def __init__(self) -> None:
         self.called: list[Callable[[], object]] = []
         self.closed = False
+        self.here = False
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         if self.closed:
@@ -41,6 +42,7 @@ def make(loop: Loop, posted: list[Any], lost: list[Any]) -> Inbox:
         lose=lambda *delivery: lost.append(delivery),
         call_soon=loop.call_soon,
         call_soon_threadsafe=loop.call_soon,
+        may_post=lambda: loop.here,
     )
 
 
@@ -75,6 +77,23 @@ def test_the_loop_has_its_turn_between_large_parts() -> None:
         assert len(posted) == part * BATCH_MESSAGES_MAX
     assert not loop.called
     assert [message for _, message, _ in posted] == list(range(3 * BATCH_MESSAGES_MAX))
+
+
+def test_what_arrives_on_the_loops_own_thread_is_posted_at_once_behind_what_waits() -> None:
+    loop, posted = Loop(), list[Any]()
+    inbox = make(loop, posted, [])
+    inbox.enter([("a", 1)])
+    assert not posted
+    loop.here = True
+    inbox.enter([("a", 2), ("b", 3)])
+    assert posted == [("a", 1, None), ("a", 2, None), ("b", 3, None)]
+    loop.turn()
+    assert len(posted) == 3
+    inbox.enter(("c", number) for number in range(2 * BATCH_MESSAGES_MAX))
+    assert len(posted) == 3 + BATCH_MESSAGES_MAX
+    loop.turn()
+    assert len(posted) == 3 + 2 * BATCH_MESSAGES_MAX
+    assert not loop.called
 
 
 def test_a_bad_delivery_does_not_cost_those_behind_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -155,3 +155,27 @@ def test_cells_are_equal_only_to_themselves_and_can_be_keys() -> None:
         assert {one: 1, other: 2}[one] == 1
 
     run(test)
+
+
+def test_what_makes_an_instance_is_let_go_of_when_there_will_be_no_other() -> None:
+    class Stopped(Probe):
+        on_failure = "stop"
+
+    class Restarted(Probe):
+        on_failure = "restart"
+
+    class Idle(Probe):
+        on_failure = "resume"
+        idle_seconds = 60.0
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        notes = list[Any]()
+        last, *others = (base.spawn(partial(one, notes)) for one in (Stopped, Restarted, Idle))
+        await base.drain()
+        assert last.factory is Actor
+        assert all(isinstance(one.factory, partial) for one in others)
+        base.post(last, "message")
+        await base.drain()
+        assert notes == ["message"]
+
+    run(test)

@@ -7,8 +7,16 @@ import pytest
 from actor_support import Probe
 from core_support import Core, Peer, decode, encode, with_core
 from rillnode.actors.access import Grant, Verb
-from rillnode.actors.storage import Append, FindStream, ReadOperation, Retention, log_id
+from rillnode.actors.storage import (
+    Append,
+    FindStream,
+    ReadOperation,
+    Retention,
+    StreamRecord,
+    log_id,
+)
 from rillnode.actors.streams.ask import EnsureStream
+from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.retention import SWEEP_SECONDS
 from rillnode.actors.streams.stream import MISSING_SECONDS
 from rillnode.codecs import native
@@ -32,6 +40,24 @@ DONE = native.DoneResponse(50)
 async def open_stream(peer: Peer, name: str = "s", partitions: int = 1) -> bytes:
     answers = await peer.ask("stream", native.OpenRequest(1, name, partitions))
     return bytes(answers[0].stream.partitions[0].address)
+
+
+def held_reads(core: Core, patch: pytest.MonkeyPatch) -> list[ReadOperation]:
+    """From now on, what the store is asked for, and does not read."""
+    held = list[ReadOperation]()
+
+    def hold(operation: ReadOperation) -> bool:
+        held.append(operation)
+        return False
+
+    patch.setattr(core.store, "read", hold)
+    return held
+
+
+def read_late(core: Core, operation: ReadOperation) -> None:
+    """Read at last what was held."""
+    if core.store.read(operation):
+        core.system.post(operation.reply_to, operation)
 
 
 def said(answer: Any) -> object:
@@ -161,6 +187,72 @@ def test_a_push_that_comes_too_late_is_not_confirmed() -> None:
             refused,
             PushConfirm(2, Status.ERROR, 0),
         ]
+
+    with_core(test)
+
+
+def test_what_was_asked_before_a_removal_elsewhere_is_answered_however_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(core: Core) -> None:
+        peer, told = core.peer(), list[StreamRecord | StreamRemoved]()
+        core.changes.append(told.append)
+        address = await open_stream(peer)
+        await peer.ask(address, PushRequest(1, b"old"))
+        cell, record = core.router.lookup(address), told[0]
+        assert cell is not None
+        assert isinstance(record, StreamRecord)
+        held = held_reads(core, monkeypatch)
+        core.store.faults.sync_seconds = 5 * MISSING_SECONDS
+        late = (PushRequest(2, b"late"), native.AppendRequest(3, 1, pack_body([b"late"])))
+        assert await peer.ask(address, *late, PullRequest(4, 0, 9)) == []
+        monkeypatch.undo()
+        core.system.post(cell, StreamRemoved(record))
+        for _ in range(3):
+            core.clock.advance(MISSING_SECONDS + 0.1)
+            await core.settle()
+        assert core.router.lookup(address) is cell
+        core.clock.advance(3 * MISSING_SECONDS)
+        read_late(core, held[0])
+        await core.settle()
+        assert {type(decode(answer.payload)) for answer in peer.answers[-3:]} == {
+            PushConfirm,
+            native.PositionResponse,
+            PullResponse,
+        }
+        core.clock.advance(MISSING_SECONDS + 0.1)
+        await core.settle()
+        assert core.router.lookup(address) is None
+
+    with_core(test)
+
+
+def test_who_asks_an_actor_that_is_about_to_leave_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer)
+        await peer.ask(address, PushRequest(1, b"old"))
+        await peer.ask("stream", REMOVE)
+        unregister = core.router.unregister
+
+        def last_moment(given: bytes) -> None:
+            # It is on its way to the actor when that gives up its address.
+            peer.send(address, encode(native.ReadRequest(2, 0, 9, 99)))
+            unregister(given)
+
+        monkeypatch.setattr(core.router, "unregister", last_moment)
+        held = held_reads(core, monkeypatch)
+        core.clock.advance(MISSING_SECONDS + 0.1)
+        await core.settle()
+        monkeypatch.undo()
+        read_late(core, held[0])
+        await core.settle()
+        assert said(decode(peer.answers[-1].payload)) == "address.unknown"
+        core.clock.advance(MISSING_SECONDS + 0.1)
+        await core.settle()
+        assert core.router.lookup(address) is None
 
     with_core(test)
 

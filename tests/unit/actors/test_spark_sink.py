@@ -167,15 +167,52 @@ def test_a_job_that_only_fails_is_parked_until_it_is_resumed() -> None:
     with_core(test)
 
 
-def test_a_wrong_configuration_parks_at_once_and_an_unreached_node_never() -> None:
+def test_a_wrong_configuration_parks_at_once_and_what_passes_never() -> None:
     async def test(core: Core) -> None:
         sink = Sink(core, "s*")
         await core.settle()
         for _ in range(3 * FAILURES_MAX):
             await end_job(core, sink, PASSING_CODE)
-        assert sink.status.state == "running"
+            # It waits, with the reason, also while another start is tried.
+            assert (sink.status.state, sink.status.last_exit) == ("waiting", PASSING_CODE)
+            assert (sink.status.pid, sink.status.last_error) == (
+                sink.jobs[-1].pid,
+                "it is broken [job.spark]",
+            )
         await end_job(core, sink, CONFIGURATION_CODE)
         assert (sink.status.state, sink.status.last_exit) == ("parked", CONFIGURATION_CODE)
+
+    with_core(test)
+
+
+def test_what_passes_does_not_bring_a_job_nearer_to_being_parked() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*")
+        await core.settle()
+        for _ in range(FAILURES_MAX):
+            await end_job(core, sink, PASSING_CODE)
+        for _ in range(FAILURES_MAX - 1):
+            await end_job(core, sink, 1)
+            assert sink.status.state == "running"
+        await end_job(core, sink, 1)
+        assert sink.status.state == "parked"
+
+    with_core(test)
+
+
+def test_a_sink_waits_until_its_job_makes_progress() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*")
+        await core.settle()
+        await end_job(core, sink, PASSING_CODE)
+        assert (sink.status.state, len(sink.jobs)) == ("waiting", 2)
+        await sink.job.ask(SINK, native.SinkReportRequest(1, b'{"rows": 5}'))
+        assert (sink.status.state, sink.status.last_exit) == ("running", None)
+        # One that is told to pause meanwhile does not come back by a late report.
+        await end_job(core, sink, PASSING_CODE)
+        await core.peer().ask(SINK, native.SinkControlRequest(2, run=False))
+        await sink.job.ask(SINK, native.SinkReportRequest(3, b"{}"))
+        assert sink.status.state == "pausing"
 
     with_core(test)
 

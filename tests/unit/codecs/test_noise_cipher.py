@@ -54,3 +54,43 @@ def test_a_record_opens_once_in_its_place_and_unchanged(suite: Suite) -> None:
     assert opener.open(memoryview(first)) == b"first"
     with pytest.raises(CodecError):
         opener.open(first)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_records_are_the_same_however_often_a_cipher_rests(suite: Suite) -> None:
+    rested, opener = (CipherState(KEY, suite, rekey_records=7) for _ in range(2))
+    restless = CipherState(KEY, suite, rekey_records=7)
+    for number in range(64):
+        if number % 3 == 0 or 20 <= number < 30:
+            rested.rest()
+        if number % 5 == 0:
+            opener.rest()
+        record = rested.seal(bytes([number]))
+        assert record == restless.seal(bytes([number]))
+        with pytest.raises(CodecError):
+            opener.open(record + b"\0")
+        assert opener.open(record) == bytes([number])
+
+
+def test_an_expanded_key_is_kept_while_there_are_many_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[bytes] = []
+
+    class Counted:
+        def __init__(self, key: bytes) -> None:
+            made.append(key)
+            self.encrypt = AESGCM(key).encrypt
+
+    monkeypatch.setattr("rillnode.codecs.noise_cipher.AESGCM", Counted)
+    sealer = CipherState(KEY, Suite.AESGCM_SHA256)
+    for _ in range(100):
+        sealer.seal(b"text")
+    few = len(made)
+    assert 0 < few < 10
+    for _ in range(100):
+        sealer.seal(b"text")
+    assert len(made) == few
+    sealer.rest()
+    sealer.seal(b"text")
+    assert len(made) == few + 1

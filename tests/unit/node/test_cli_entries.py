@@ -147,7 +147,7 @@ def test_a_pipe_is_read_as_it_fills_and_holds_nothing_up(pipe: tuple[BinaryIO, B
         os.write(sink.fileno(), b"b")
         return [first, await following]
 
-    late = threading.Timer(2.0, os.write, (sink.fileno(), b"late"))  # ends a read that blocks
+    late = threading.Timer(30.0, os.write, (sink.fileno(), b"late"))  # ends a read that blocks
     late.start()
     try:
         assert asyncio.run(collect()) == [b"a", b"b"]

@@ -74,8 +74,10 @@ def test_sinks_are_told_of_as_their_jobs_report(tmp_path: Path) -> None:
         "busy": {"batch": 7, "state": "running", "rows": 40, "seconds": 0.5},
         "idle": {"batch": 8, "state": "waiting"},
         "new": {},
-        "odd": {"batch": "many", "state": "running", "rows": None},
+        "odd": {"batch": "many", "state": "running", "rows": None, "silver": 5},
     }
+    behind = {"state": "running", "versions_behind": 2, "rows_behind": 30, "seconds_behind": 4}
+    reports["busy"] |= {"silver": behind, "gold/chains": {"rows_behind": "?"}, "own": behind}
     node = Node(Config(name="a", data_dir=tmp_path))
     observed = node.observed
     statuses = observed.parts.sinks._statuses  # pyright: ignore[reportPrivateUsage]
@@ -98,6 +100,12 @@ def test_sinks_are_told_of_as_their_jobs_report(tmp_path: Path) -> None:
     for metric, values in expected.items():
         told = [line for line in lines if line.startswith(metric + "{")]
         assert told == [f'{metric}{{sink="{name}"}} {float(n)}' for name, n in values.items()]
+    of_tables = [line for line in lines if line.startswith("rillnode_spark_table_")]
+    assert of_tables == [
+        'rillnode_spark_table_rows_behind{sink="busy",table="silver"} 30.0',
+        'rillnode_spark_table_seconds_behind{sink="busy",table="silver"} 4.0',
+    ]
+    assert 'rillnode_spark_state{sink="new",state="starting"} 1.0' in lines
 
 
 def test_turns_of_actors_are_a_histogram(tmp_path: Path) -> None:

@@ -92,6 +92,19 @@ class Chatty(U16Framing):
         return b"\0\0"
 
 
+class Resting(U16Framing):
+    """Frames that count how often they rest."""
+
+    __slots__ = ("rests",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rests = 0
+
+    def rest(self) -> None:
+        self.rests += 1
+
+
 def test_a_plain_link_is_open_once_connected() -> None:
     bench = Bench()
     assert bench.events.calls == ["opened"]
@@ -238,6 +251,19 @@ def test_sending_puts_off_the_ping_and_receiving_the_close() -> None:
         bench.link.data_received(b"\0\0")
     assert bench.transport.written == [b"\0\x01a"] * 20
     assert not bench.transport.aborted
+
+
+def test_a_codec_rests_while_its_link_is_quiet() -> None:
+    codec = Resting()
+    bench = Bench(codec)
+    for _ in range(20):
+        bench.link.send([b"a"])
+        bench.clock.advance(1.0)
+        bench.link.data_received(b"\0\x01a")
+        bench.clock.advance(1.0)
+    assert codec.rests == 0
+    bench.clock.advance(3.0)
+    assert codec.rests >= 1
 
 
 def test_a_peer_whose_bytes_we_do_not_read_is_not_silent() -> None:

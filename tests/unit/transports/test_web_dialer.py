@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import aiohttp
 from aiohttp import WSMsgType, web
@@ -147,6 +148,56 @@ def test_a_message_that_is_too_long_ends_the_link() -> None:
         await socket.send_str("x" * 1_001)
         await until(lambda: recorder.calls[-1] == "closed", seconds=SECONDS)
         assert recorder.messages == []
+
+    run(test)
+
+
+def test_messages_that_never_end_are_bounded_together_and_others_go_on() -> None:
+    async def begin(dialled: Dialled) -> tuple[Recorder, asyncio.Transport]:
+        """Begin a message of 900 bytes and send 600 of them."""
+        count = len(dialled.links) + 1
+        dialled.dial()
+        both = (dialled.links, dialled.sockets)
+        await until(lambda: all(len(ends) == count for ends in both), seconds=SECONDS)
+        link = dialled.links[-1]
+        await until(lambda: link.link, seconds=SECONDS)
+        transport = dialled.requests[-1].transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(b"\x82\x7e" + (900).to_bytes(2) + bytes(300))
+        transport.write(bytes(300))
+        return link, transport
+
+    async def test(dialled: Dialled) -> None:
+        links: list[Recorder] = []
+        last: asyncio.Transport | None = None
+        for begun in range(1, 6):
+            link, last = await begin(dialled)
+            links.append(link)
+            # Of 2,000 bytes there is room for three: the one that was begun first goes.
+            await until(partial(has_ended, links, max(0, begun - 3)), seconds=SECONDS)
+        assert last is not None
+        last.write(bytes(300))
+        await until(lambda: links[-1].messages, seconds=SECONDS)
+        assert [bool(link.reason) for link in links] == [True, True, False, False, False]
+        assert links[0].reason == "too much is unfinished on all links [link.unfinished_crowd]"
+        assert dialled.dialer.group.counters == {"link.unfinished_crowd": 2}
+        # What is whole is held no longer: there is room again.
+        link, _ = await begin(dialled)
+        await asyncio.sleep(0.1)
+        assert not link.reason
+
+    run(test, replace(LIMITS, unfinished_bytes_max=2_000))
+
+
+def has_ended(links: list[Recorder], count: int) -> bool:
+    return sum(bool(link.reason) for link in links) == count
+
+
+def test_more_links_than_the_library_would_open_are_open_at_one_time() -> None:
+    async def test(dialled: Dialled) -> None:
+        for _ in range(130):
+            dialled.dial()
+        await until(lambda: sum(bool(link.link) for link in dialled.links) == 130, seconds=SECONDS)
 
     run(test)
 

@@ -82,6 +82,14 @@ def test_its_own_name_from_elsewhere_is_no_other_node() -> None:
     assert list(members.live) == [member(1)]
 
 
+def test_who_has_spoken_is_known() -> None:
+    members = Members(member(1), LEASE)
+    assert not members.spoke(member(2), 0.0)
+    members.hear(member(2), 1.0)
+    assert members.spoke(member(2), 0.5)
+    assert not members.spoke(member(2), 1.5)
+
+
 def test_who_does_not_answer_owns_nothing_for_a_while() -> None:
     members = Members(member(1), LEASE)
     members.hear(member(2), 0.0)

@@ -4,7 +4,9 @@ import pytest
 
 from rillnode.codecs.errors import StoreError
 from rillnode.node.config import Location, SparkSink
-from rillnode.node.pipeline.derived import BACKOFF_SECONDS, Part
+from rillnode.node.metrics import DERIVED_TABLES
+from rillnode.node.pipeline.derived import BACKOFF_SECONDS, Part, own_tables
+from rillnode.node.pipeline.gold_tables import DERIVED
 from rillnode.node.pipeline.job_config import JobConfig, load_job_config, save_job_config
 from rillnode.node.pipeline.process import derived_config, job_config
 
@@ -34,10 +36,24 @@ def test_a_sinks_tables_are_told_to_its_job(tmp_path: Path) -> None:
     assert (config.derived.consumer, config.derived.duplicate_seconds) == ("sink/bronze", 60.0)
 
 
+def test_tables_at_urls_are_told_to_a_job(tmp_path: Path) -> None:
+    sink = SparkSink(
+        name="bronze",
+        streams=("*",),
+        table_dir=Location("s3://lake/bronze"),
+        silver_dir=Location("s3://lake/silver"),
+        checkpoint_dir=Path("/c/bronze"),
+    )
+    save_job_config(job_of(sink), tmp_path / "job.json")
+    config = load_job_config(tmp_path / "job.json")
+    assert config.locations == ("s3://lake/bronze", "s3://lake/silver")
+    assert config.places == (*config.locations, "/c/bronze", "/c/bronze-silver")
+
+
 def test_a_part_tells_why_it_fails_and_waits_longer_each_time(
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    part = Part("silver")
+    part = Part("silver", [str(tmp_path)])
     assert part.report() == {"state": "running"}
     delays = [part.failed(StoreError("spark.log", "gone")) for _ in range(4)]
     assert delays == [*BACKOFF_SECONDS, BACKOFF_SECONDS[-1]]
@@ -48,6 +64,43 @@ def test_a_part_tells_why_it_fails_and_waits_longer_each_time(
     part.worked()
     assert part.report() == {"state": "running"}
     assert part.failed(StoreError("spark.log", "gone")) == BACKOFF_SECONDS[0]
+
+
+def test_a_part_whose_place_is_away_waits_and_tells_how_far_it_is_behind(tmp_path: Path) -> None:
+    place = tmp_path / "silver"
+    place.write_bytes(b"")  # no directory can be made there
+    part = Part("silver", [str(place)])
+    part.behind = {"rows_behind": 7}
+    part.failed(StoreError("spark.log", "gone"))
+    report = part.report()
+    assert (report["state"], report["failures"], report["rows_behind"]) == ("waiting", 1, 7)
+    assert "cannot be written now" in str(report["error"])
+    part.worked()
+    assert part.report() == {"state": "running", "rows_behind": 7}
+
+
+def test_tables_are_made_by_one_process_at_a_time(tmp_path: Path) -> None:
+    sink = SparkSink(
+        name="bronze",
+        streams=("*",),
+        table_dir=Location(tmp_path / "bronze"),
+        silver_dir=Location(tmp_path / "silver"),
+    )
+    config = derived_config(sink)
+    assert config is not None
+    with own_tables(config):
+        with (
+            pytest.raises(StoreError, match=r"makes .*silver already") as caught,
+            own_tables(config),
+        ):
+            pass
+        assert caught.value.code == "pipeline.busy"
+    with own_tables(config):
+        pass
+
+
+def test_metrics_tell_of_every_table_that_is_made_of_bronze() -> None:
+    assert ("silver", *(f"gold/{table.name}" for table in DERIVED)) == DERIVED_TABLES
 
 
 def job_of(sink: SparkSink) -> JobConfig:

@@ -85,39 +85,43 @@ def test_only_old_unused_files_are_removed(tmp_path: Path) -> None:
     assert (checkpoint.exists(), fresh.exists(), old.exists()) == (True, True, False)
 
 
-def test_a_file_that_another_job_has_merged_is_left_alone(tmp_path: Path) -> None:
-    query = Query(tmp_path)
+def filled(directory: Path) -> Query:
+    """A table of four files with ten rows each."""
+    query = Query(directory)
     for batch in range(4):
         query.run(batch, rows(batch * 10, 10))
-    table = DeltaTable(query.table)
-    files = live_files(table)
-    finish_round(query, commits=1)
+    return query
+
+
+def assert_merged_already(query: Query, table: DeltaTable, files: list[LiveFile]) -> None:
     work = Maintenance(str(query.table), 1)
     assert work.merge(table, files) == "nothing is left to merge of 4 files"
     assert query.indexes() == list(range(40))
+
+
+def test_a_file_that_another_job_has_merged_is_left_alone(tmp_path: Path) -> None:
+    query = filled(tmp_path)
+    table = DeltaTable(query.table)
+    files = live_files(table)
+    finish_round(query, commits=1)
+    assert_merged_already(query, table, files)
 
 
 def test_of_two_merges_of_the_same_files_one_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both have read the table before either has changed it."""
-    query = Query(tmp_path)
-    for batch in range(4):
-        query.run(batch, rows(batch * 10, 10))
+    query = filled(tmp_path)
     table = DeltaTable(query.table)
     beside(monkeypatch, lambda: finish_round(query, commits=1))
-    work = Maintenance(str(query.table), 1)
-    assert work.merge(table, live_files(table)) == "nothing is left to merge of 4 files"
-    assert query.indexes() == list(range(40))
+    assert_merged_already(query, table, live_files(table))
     assert len(list(query.table.glob("*.parquet"))) == 5, "what was not added is removed"
 
 
 def test_merges_of_other_files_and_new_rows_stop_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = Query(tmp_path)
-    for batch in range(4):
-        query.run(batch, rows(batch * 10, 10))
+    query = filled(tmp_path)
     table = DeltaTable(query.table)
     first, last = live_files(table)[:2], live_files(table)[2:]
     other = Maintenance(str(query.table), 1)

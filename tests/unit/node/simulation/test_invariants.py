@@ -2,6 +2,7 @@
 
 import pytest
 
+from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.node.simulation.clock import EPOCH_MS
 from rillnode.node.simulation.figures import distribution, percentile
 from rillnode.node.simulation.history import History, Log, Push
@@ -15,10 +16,14 @@ def told(*confirms: tuple[bytes, int | None], attempts: int = 1) -> History:
     """A history of pushes, in order, and where they were confirmed."""
     history = History(lambda: 1.0)
     for number, (payload, index) in enumerate(confirms):
-        history.pushed(payload, Push("p0.1", number, LOG, 0.0, attempts=attempts))
+        history.pushed({payload: Push("p0.1", number, LOG, 0.0, attempts=attempts)})
         if index is not None:
-            history.confirmed(payload, index)
+            history.confirmed([payload], [index])
     return history
+
+
+def entry(index: int, payload: bytes, ms: int = 0) -> Entry:
+    return Entry(0, index, EPOCH_MS + ms, EntryKind.BYTES, payload)
 
 
 def rules(history: History, *entries: tuple[int, bytes], dials: int = 1) -> set[str]:
@@ -28,7 +33,7 @@ def rules(history: History, *entries: tuple[int, bytes], dials: int = 1) -> set[
 
 def test_what_was_confirmed_and_stands_breaks_no_rule() -> None:
     history = told((A, 0), (B, 1), (C, None))
-    history.read("f0", LOG, 0, A, EPOCH_MS)
+    history.read("f0", LOG, [entry(0, A)])
     assert rules(history, (0, A), (1, B)) == set()
 
 
@@ -48,7 +53,7 @@ def test_a_confirmed_entry_that_is_gone() -> None:
 
 def test_a_seen_entry_that_is_gone() -> None:
     history = told((A, 0), (B, None))
-    history.read("f0", LOG, 1, B, EPOCH_MS)
+    history.read("f0", LOG, [entry(1, B)])
     assert rules(history, (0, A)) == {"seen-lost"}
 
 
@@ -107,20 +112,21 @@ def test_nothing_has_a_distribution_too() -> None:
 
 def test_an_entry_in_a_log_that_it_was_not_pushed_to() -> None:
     history = told((A, 0))
-    history.saw("f0", ("events", 1), 0, A)
+    history.saw("f0", ("events", 1), [(0, A)])
     assert {violation.rule for violation in history.violations} == {"wrong-log"}
     shared = told((A, 0))
     shared.shared = True
-    shared.saw("f0", ("events-b", 0), 7, A)
+    shared.saw("f0", ("events-b", 0), [(7, A)])
     assert shared.violations == []
 
 
 @pytest.mark.parametrize(("ms", "broken"), [(0, False), (1_000, False), (-2, True), (1_001, True)])
 def test_an_entry_says_when_it_arrived(ms: int, broken: bool) -> None:
+    arrived = entry(0, A, ms)
     history = told((A, 0))
-    history.read("f0", LOG, 0, A, EPOCH_MS + ms)
+    history.read("f0", LOG, [arrived])
     assert {one.rule for one in history.violations} == ({"received-at"} if broken else set())
     jumped = told((A, 0))
     jumped.clocks_wrong = True
-    jumped.read("f0", LOG, 0, A, EPOCH_MS + ms)
+    jumped.read("f0", LOG, [arrived])
     assert jumped.violations == []

@@ -1,0 +1,28 @@
+"""What NextGraph's clients are sent, on a node with a tracer."""
+
+from rillnode.actors.nextgraph.context import BrokerContext
+from rillnode.actors.nextgraph.publication import Publish
+from rillnode.actors.nextgraph.topic import TopicActor
+from rillnode.actors.ports import Tracer
+from rillnode.actors.spans.store import counts
+
+
+class TracedTopic(TopicActor):
+    """A topic whose forwarded events have spans, until the connections of all followers have them.
+
+    An event comes to the topic from its publisher and is never read for that.
+    """
+
+    stands_for = TopicActor
+
+    def __init__(self, tracer: Tracer, context: BrokerContext, key: tuple[bytes, bytes]) -> None:
+        super().__init__(context, key)
+        self._tracer = tracer
+
+    def _forward(self, publish: Publish) -> int:
+        if not self._followers.keys() - {publish.asked.session}:
+            return 0
+        span = self._tracer.begin("deliver", self._name, parents=())
+        size = super()._forward(publish)
+        span.end({"messaging.destination.partition.id": "0", **counts(1, size)})
+        return size

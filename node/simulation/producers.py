@@ -1,0 +1,105 @@
+"""Clients that push: each entry again and again until it is confirmed."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.limits import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX
+from rillnode.node.client.client import Client
+from rillnode.node.client.stream import Stream
+from rillnode.node.simulation.clients import AGAIN_SECONDS, Program, Share, payload_of
+from rillnode.node.simulation.history import Push
+from rillnode.node.simulation.scenario import ClientsTable
+from rillnode.node.simulation.world import Machine
+
+
+class Producer(Program):
+    """Pushes its entries, spread over the time, each again until it is confirmed."""
+
+    def __init__(
+        self, share: Share, machine: Machine, node: str, entries: int, clients: ClientsTable
+    ) -> None:
+        super().__init__(share, machine, node)
+        self._entries = entries
+        self._size = clients.payload_bytes
+        self._window = clients.window
+        self._burst = clients.burst
+        # What is pushed together makes one block, so that its indexes follow each other.
+        block = min(BLOCK_ENTRIES_MAX, BLOCK_BYTES_MAX // clients.payload_bytes)
+        self._together = max(1, min(clients.window, block))
+        self._left = deque(range(entries))
+        self._unconfirmed = 0
+        self._settled: asyncio.Event
+        self._failure: RillnodeError | None = None
+
+    async def live(self, client: Client, stream: Stream) -> None:
+        """Push what has not been pushed.
+
+        A program that was killed does not know what became of what was not confirmed; the next
+        one goes on behind it.
+        """
+        loop, share = self.machine.loop, self.share
+        self._unconfirmed, self._settled, self._failure = 0, asyncio.Event(), None
+        while self._left and self._failure is None:
+            first = self._left[0]
+            if first % self._burst == 0:
+                due = share.seconds * first / self._entries
+                await asyncio.sleep(max(0.0, due - loop.time()))
+            for numbers in self._next_pushes():
+                await self._until_unconfirmed(self._window - len(numbers))
+                self._unconfirmed += len(numbers)
+                loop.create_task(self._push(stream, numbers))
+        await self._until_unconfirmed(0)
+        if self._failure is not None:
+            raise self._failure
+        self.done = True
+
+    def _next_pushes(self) -> list[list[int]]:
+        """What of a burst is pushed at once, by partition."""
+        left, burst = self._left, self._left[0] // self._burst
+        numbers = [left.popleft()]
+        while left and left[0] // self._burst == burst and len(numbers) < self._together:
+            numbers.append(left.popleft())
+        partitions = self.share.partitions
+        if partitions == 1:
+            return [numbers]
+        found = [[one for one in numbers if one % partitions == p] for p in range(partitions)]
+        return [one for one in found if one]
+
+    async def _until_unconfirmed(self, most: int) -> None:
+        while self._unconfirmed > most:
+            self._settled.clear()
+            await self._settled.wait()
+
+    async def _push(self, stream: Stream, numbers: Sequence[int]) -> None:
+        """Push entries of one partition until they are confirmed, or the session is over."""
+        history, partition = self.share.history, numbers[0] % self.share.partitions
+        payloads = [payload_of(self.life, number, self._size) for number in numbers]
+        log, now = (self.log_name, partition), history.now()
+        if new := {
+            payload: Push(self.life, number, log, now)
+            for payload, number in zip(payloads, numbers, strict=True)
+            if payload not in history.pushes
+        }:
+            history.pushed(new)
+        while self._failure is None:
+            for payload in payloads:
+                history.pushes[payload].attempts += 1
+            try:
+                if len(payloads) == 1:
+                    end = await stream.push(payloads[0], partition=partition) + 1
+                else:
+                    end = await stream.push_many(payloads, partition=partition)
+            except RequestError as error:
+                history.note(self.name, "refused", f"{numbers} {error.code}")
+                await asyncio.sleep(AGAIN_SECONDS)
+            except RillnodeError as error:
+                self._failure = error
+            else:
+                history.confirmed(payloads, range(end - len(payloads), end))
+                break
+        else:
+            self._left.extendleft(reversed(numbers))  # for the next session
+        self._unconfirmed -= len(numbers)
+        self._settled.set()

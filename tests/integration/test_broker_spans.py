@@ -1,0 +1,96 @@
+"""Spans of what Streamr's and NextGraph's clients publish and are sent."""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from nodes import node_config
+from rillnode import nextgraph
+from rillnode.codecs.streamr.ethereum import EthereumKey
+from rillnode.node.config import GrantTable, NextgraphListener, StreamrListener
+from rillnode.node.runtime import Node
+from rillnode.node.streamr_client.client import Client
+from rillnode.node.streamr_client.endpoints import endpoints_of
+from span_support import Kept, told
+from streamr_keys_support import rsa_key
+
+SECONDS: Final = 60.0
+STORE: Final = nextgraph.Identity.from_seed(b"store".ljust(32, b".")).public_key
+REPO: Final = nextgraph.Identity.from_seed(b"repo".ljust(32, b".")).public_key
+USER: Final = nextgraph.Identity.from_seed(b"user".ljust(32, b"."))
+TOPIC: Final = nextgraph.Identity.from_seed(b"topic".ljust(32, b"."))
+BRANCH: Final = nextgraph.Branch(repo_id=REPO, id=TOPIC.public_key, read_cap_key=b"r" * 32)
+INNER: Final = nextgraph.inner_overlay(STORE, b"s" * 32)
+BODY: Final = b"body"
+
+
+def commit(header: nextgraph.CommitHeader | None) -> nextgraph.Object:
+    return nextgraph.make_commit(
+        BODY,
+        author=USER,
+        branch=BRANCH,
+        overlay=INNER,
+        convergence_key=nextgraph.convergence_key(STORE, b"s" * 32),
+        unix_seconds=1_700_000_000,
+        header=header,
+    )
+
+
+def test_streamr_subscribers_are_sent_a_delivery(tmp_path: Path) -> None:
+    grants = (GrantTable(who="eth:*", streams="*", may=("create",)),)
+    config = replace(node_config(tmp_path, *grants), streamr=StreamrListener(listen="127.0.0.1:0"))
+
+    async def run() -> None:
+        kept = Kept()
+        async with asyncio.timeout(SECONDS), Node(config, tracer=kept.tracer) as node:
+            endpoints = endpoints_of(f"ws://{node.addresses()['streamr']}")
+            client = Client(endpoints, key=EthereumKey(bytes([1]) * 32), make_rsa_key=rsa_key)
+            async with client:
+                await client.open()
+                await client.create_stream("s")
+                async with await client.subscribe("s") as messages:
+                    await client.publish("s", {"n": 1})
+                    assert (await anext(messages)).content == {"n": 1}
+            push, deliver = kept.one("push s"), kept.one("deliver s")
+            assert told(push)["batch.message_count"] == told(deliver)["batch.message_count"] == 1
+            assert told(deliver)["destination.partition.id"] == "0"
+            assert not [name for name in node.status()["actors"] if "Traced" in name]
+
+    asyncio.run(run())
+
+
+def test_followers_of_a_topic_are_sent_a_delivery(tmp_path: Path) -> None:
+    listener = NextgraphListener(listen="127.0.0.1:0", registration="open")
+    config = replace(node_config(tmp_path), nextgraph=listener)
+    access = nextgraph.ReadWriteAccess(INNER, nextgraph.outer_overlay(STORE))
+    repo = nextgraph.repo_hash(REPO)
+    made = commit(None)
+
+    async def run() -> None:
+        kept = Kept()
+        async with asyncio.timeout(SECONDS), Node(config, tracer=kept.tracer) as node:
+            url = f"ws://{node.addresses()['nextgraph']}"
+            broker = bytes.fromhex(node.nextgraph_peer_id or "")
+            async with (
+                await nextgraph.connect(url, user=USER, broker=broker) as laptop,
+                await nextgraph.connect(url, user=USER, broker=broker) as phone,
+            ):
+                await laptop.pin(repo, access, publish=[TOPIC])
+                # Nobody but the publisher follows: nothing is delivered.
+                await laptop.publish(INNER, TOPIC, BRANCH, made)
+                (push,) = [name for name in kept.names if name.startswith("push ")]
+                deliver = push.replace("push", "deliver", 1)
+                assert kept.all(deliver) == []
+                await phone.pin(repo, access, publish=[TOPIC])
+                after = commit(nextgraph.CommitHeader(acks=[made.reference.id]))
+                async with await phone.subscribe(INNER, repo, TOPIC.public_key) as events:
+                    await laptop.publish(INNER, TOPIC, BRANCH, after)
+                    await anext(events)
+                span = told(kept.one(deliver))
+                assert span["batch.message_count"] == 1
+                assert span["message.body.size"] > len(BODY)
+            assert not [name for name in node.status()["actors"] if "Traced" in name]
+
+    asyncio.run(run())

@@ -1,0 +1,119 @@
+"""Logouts of Streamr's clients, where several nodes keep them in one store."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from nats_support import JetStreamDriver, NatsServer, needs_nats, on_jetstream
+from nodes import CLIENT
+from rillnode.actors.storage import PutRecord, PutRecords
+from rillnode.actors.storage.watch import WatchValues
+from rillnode.node.config import Config
+from rillnode.node.keyfiles import write_key
+from rillnode.node.runtime import Node
+from store_support import eventually
+from streamr_rest_support import BOB, Server, User, streamr_config
+
+pytestmark = [needs_nats, pytest.mark.usefixtures("impatient")]
+
+
+def configs_of(directory: Path, nats: NatsServer) -> list[Config]:
+    return [on_jetstream(streamr_config(directory / name), nats.url) for name in "ab"]
+
+
+@asynccontextmanager
+async def running(configs: list[Config]) -> AsyncGenerator[list[Server]]:
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        yield [Server(await stack.enter_async_context(Node(one)), http) for one in configs]
+
+
+async def is_known(user: User) -> bool:
+    return (await user.get("/users/me")).status == 200
+
+
+def followed(driver: JetStreamDriver, prefix: str) -> WatchValues:
+    operation = WatchValues(prefix=prefix)
+    driver.store.watch(operation)
+    driver.settle(1)
+    assert operation.error is None
+    return operation
+
+
+def test_a_store_tells_which_values_others_have_changed(nats: NatsServer) -> None:
+    one, other = JetStreamDriver(nats.url, "t"), JetStreamDriver(nats.url, "t")
+    pending, elsewhere = WatchValues(prefix="a/"), WatchValues(prefix="b/")
+    other.store.watch(pending)
+    other.store.watch(elsewhere)
+    one.write(PutRecord(key="a/1", value=b"x" * 100))
+    other.settle(1)
+    assert pending.changed == [("a/1", b"x" * 100)]
+    # What comes while nobody follows is told of later; of one name the last.
+    one.write(PutRecords(records=[("a/1", None), ("a/2", b"2"), ("c/1", b"?")]))
+    one.write(PutRecord(key="a/2", value=b"3"))
+    one.write(PutRecord(key="b/1", value=b"b"))
+    other.settle(1)
+    assert elsewhere.changed == [("b/1", b"b")]
+    assert followed(other, "a/").changed == [("a/1", None), ("a/2", b"3")]
+    # Its own changes are no news.
+    other.store.watch(pending := WatchValues(prefix="a/"))
+    other.write(PutRecord(key="a/3", value=b"mine"))
+    one.write(PutRecord(key="a/4", value=b"theirs"))
+    other.settle(1)
+    assert pending.changed == [("a/4", b"theirs")]
+    other.store.watch(pending := WatchValues(prefix="a/"))
+    for driver in (other, one):
+        driver.store.close()
+    other.settle(1)
+    assert pending.error is not None
+    assert pending.error.code == "store.closed"
+
+
+def test_no_node_overwrites_what_another_one_has_logged_out(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        configs = configs_of(tmp_path, nats)
+        tokens: list[str] = []
+        async with running(configs) as servers:
+            for server in [*servers, *servers]:
+                user = await server.user()
+                assert (await user.post("/logout")).status == 204
+                assert user.token is not None
+                tokens.append(user.token)
+        async with running(configs) as servers:
+            for server, token in zip([*servers, *servers], tokens, strict=True):
+                user = server.anybody()
+                user.token = token
+                assert not await is_known(user)
+
+    asyncio.run(main())
+
+
+def test_a_logout_holds_at_once_at_every_node_that_takes_the_token(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        configs = configs_of(tmp_path, nats)
+        # Nodes take each other's tokens where they have one identity.
+        for config in configs:
+            write_key(config.key_file, CLIENT)
+        async with running(configs) as (a, b):
+            alice, bob = await a.user(), await a.user(BOB)
+            same = [b.anybody() for _ in range(2)]
+            for user, again in zip((alice, bob), same, strict=True):
+                again.token = user.token
+                assert await is_known(again)
+            assert (await alice.post("/logout")).status == 204
+
+            async def refused() -> bool:
+                return not await is_known(same[0])
+
+            await eventually(refused)
+            assert await is_known(same[1])
+
+    asyncio.run(main())
