@@ -35,6 +35,10 @@ NOT_RUN: Final[dict[Name, str]] = {
     ): _IS_TESTS,
     (
         "docs/explanation/simulation.md",
+        ".venv/bin/python -m pytest -m long tests/simulation/test_spreading.py",
+    ): _IS_TESTS,
+    (
+        "docs/explanation/simulation.md",
         "python3.12 -m venv build/simulators",
     ): "it installs other simulators, for another Python, and measures",
     (

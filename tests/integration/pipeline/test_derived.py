@@ -125,7 +125,9 @@ def test_a_replay_makes_the_same_tables_which_then_go_on(
     replay(pipeline.spark, config, tmp_path / "drain", said.append)
     assert pipeline.rows() == rows
     assert {table: pipeline.gold_rows(table) for table in (*DERIVED, LAG)} == gold
-    assert len(said) == 2
+    places = (pipeline.silver, pipeline.gold)
+    assert said[0] == "silver has 2 rows"
+    assert said[-2:] == [f"made anew: {place}" for place in places]
     assert sorted(path.name for path in tmp_path.iterdir() if "repla" in path.name) == []
     # The tables have moved, and so has the checkpoint: the query knows what it has seen.
     pipeline.land(make_message(2), make_message(3))

@@ -244,7 +244,9 @@ def test_messages_that_never_end_are_bounded_in_all() -> None:
             await until(lambda: served.links[-1].messages, seconds=SECONDS)
             served.links[-1].messages.clear()
         ended = served.server.counters["link.unfinished_crowd"]
-        assert 15 <= ended <= 20
+        # A read of at most 256 KiB makes a good message whole: before it 637,856 bytes were held at
+        # least, which is the room of four others.
+        assert 14 <= ended <= 20
         await until(lambda: served.server.link_count == 21 - ended, seconds=SECONDS)
         closed = [link.reason for link in served.links if link.reason]
         assert closed == ["too much is unfinished on all links [link.unfinished_crowd]"] * ended
