@@ -5,6 +5,7 @@ import random
 import threading
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -77,6 +78,14 @@ def refused(driver: JetStreamDriver, log: int = LOG) -> str:
     return "" if listing.error is None else listing.error.code
 
 
+def shows(driver: JetStreamDriver, pairs: list[Pair]) -> bool:
+    return listed(driver) == pairs
+
+
+def is_refused(driver: JetStreamDriver, log: int, *codes: str) -> bool:
+    return refused(driver, log) in codes
+
+
 def test_what_either_store_appends_is_listed_by_both(
     drivers: tuple[JetStreamDriver, JetStreamDriver],
 ) -> None:
@@ -128,7 +137,7 @@ def test_keys_go_with_their_entries(drivers: tuple[JetStreamDriver, JetStreamDri
         one.write(Trim(log=LOG, before=200 - 10 * kept))
         left = pairs_of(appends[-kept:])
         assert listed(one) == left
-        wait_until(lambda: listed(other) == left)  # noqa: B023
+        wait_until(partial(shows, other, left))
     # Of a block that is trimmed in part they all stay.
     one.write(Trim(log=LOG, before=165))
     assert listed(one) == pairs_of(appends[-4:])
@@ -237,8 +246,8 @@ def test_what_takes_too_much_disk_is_refused_or_makes_room(nats: NatsServer) -> 
     appends = {log: [driver.write(keyed(n, 500, log=log)) for n in range(3)] for log in logs}
     for _ in range(2):
         for log in logs:
-            wait_until(lambda: refused(driver, log) in ("", "store.busy"))  # noqa: B023
-            wait_until(lambda: refused(driver, log) == "")  # noqa: B023
+            wait_until(partial(is_refused, driver, log, "", "store.busy"))
+            wait_until(partial(is_refused, driver, log, ""))
             assert listed(driver, log=log) == pairs_of(appends[log])
     large = log_id(4, 0)
     for number in range(20):

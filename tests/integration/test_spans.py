@@ -5,7 +5,7 @@ import http.server
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -282,7 +282,9 @@ def test_a_collector_that_is_away_delays_a_stop_by_seconds_only(tmp_path: Path) 
 def test_without_the_extra_the_node_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hidden: Callable[[str], Any] = lambda name: None  # noqa: E731
+    def hidden(_name: str) -> None:
+        return None
+
     monkeypatch.setattr("rillnode.node.telemetry.find_spec", hidden)
     with pytest.raises(ConfigError, match=r'pip install "rillnode\[otel\]"') as raised:
         push_one(exporting(tmp_path, "http://127.0.0.1:1"))

@@ -1,5 +1,6 @@
 """What other stores have changed in the journal, for whoever follows that."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -68,7 +69,7 @@ class JournalNews:
             values.end(error)
 
 
-class _Gathering(Generic[News]):
+class _Gathering(ABC, Generic[News]):
     """What was changed under one prefix since the last watch was completed."""
 
     def __init__(self, done: Callable[[AnyNews], None]) -> None:
@@ -91,9 +92,9 @@ class _Gathering(Generic[News]):
             self._waiting = None
             self._done(operation)
 
+    @abstractmethod
     def fill(self, operation: News) -> bool:
         """Set the results, where there are any."""
-        raise NotImplementedError
 
 
 class _Records(_Gathering[WatchRecords]):
