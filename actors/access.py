@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from fnmatch import translate
+from functools import lru_cache
 from typing import Final, Literal
 
 Verb = Literal["create", "push", "pull", "subscribe", "admin"]
@@ -27,6 +28,9 @@ _NONE: Final[frozenset[Verb]] = frozenset()
 
 _CACHE_MAX: Final = 10_000
 
+_PATTERNS_KEPT: Final = 1_024
+"""Compiled patterns that are remembered: many grants have the same. Own choice."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
@@ -41,6 +45,11 @@ class Grant:
     who: str
     streams: str
     may: frozenset[Verb]
+
+
+@lru_cache(_PATTERNS_KEPT)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(translate(pattern))
 
 
 class Access:
@@ -63,8 +72,7 @@ class Access:
 
     def add(self, grant: Grant) -> None:
         """Let a grant take effect."""
-        who, streams = re.compile(translate(grant.who)), re.compile(translate(grant.streams))
-        self._grants.append((grant, who, streams))
+        self._grants.append((grant, _compiled(grant.who), _compiled(grant.streams)))
         self._changed()
 
     def replace(self, old: Iterable[Grant], new: Iterable[Grant]) -> None:

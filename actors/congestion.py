@@ -65,7 +65,7 @@ class Congestion:
 
     def relieve(self, cell: Cell) -> None:
         """A turn of a jammed actor is over, or it has exited: let go on whom there is room for."""
-        if len(cell.mailbox) > cell.kind.mailbox_messages_max // 2:
+        if len(cell.mailbox) > cell.kind.policy.mailbox_messages_max // 2:
             return
         jam = self.jams.pop(cell, None)
         if jam is None:
@@ -85,7 +85,7 @@ class Congestion:
                 "mailbox_congested",
                 extra={
                     "actor": target.name,
-                    "actor_class": target.kind.name,
+                    "actor_class": target.kind.policy.name,
                     "depth": len(target.mailbox),
                 },
             )

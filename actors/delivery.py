@@ -1,8 +1,10 @@
 """What routed messages travel in: where they came from, and the batch for one worker."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from rillnode.actors.cells import Cells
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
@@ -26,7 +28,6 @@ class Origin:
         awaited: whether the connection waits for that; else it is not told.
         reserved_bytes: bytes of answers that workers are preparing for it; its connection hands
             on nothing more while this is high.
-        attached: actors that live no longer than the connection.
         carrier: the origin of the connection whose secure channel these messages come out of.
         link: its link, for who sends to the peer unasked and must not send more than it takes.
     """
@@ -38,9 +39,59 @@ class Origin:
     unhandled: int = 0
     awaited: bool = True
     reserved_bytes: int = 0
-    attached: Cells = field(default_factory=Cells)
     carrier: "Origin | None" = None
     link: "Link | None" = None
+    # Most connections have nothing attached, and those that are watched few watchers: a set for
+    # each would take more than all the rest.
+    _attached: Cells | None = field(default=None, init=False, repr=False)
+    _watchers: "tuple[Cell, ...]" = field(default=(), init=False, repr=False)
+    _ended: bool = field(default=False, init=False, repr=False)
+
+    @property
+    def attached(self) -> Collection["Cell"]:
+        """Actors that live no longer than the connection, oldest first."""
+        return self._attached or ()
+
+    def attach(self, cell: "Cell") -> None:
+        """Have an actor end with the connection; harmless when repeated.
+
+        What a connection has sent may be handled after its end: then the actor ends at once.
+        """
+        if self._ended:
+            cell.base.exit(cell)
+            return
+        if self._attached is None:
+            self._attached = Cells()
+        self._attached.add(cell)
+
+    def detach(self, cell: "Cell") -> None:
+        """Undo `attach`; harmless when repeated."""
+        if self._attached is not None:
+            self._attached.discard(cell)
+            self._attached = self._attached or None
+
+    def watch(self, cell: "Cell") -> None:
+        """Have an actor sent a LinkLost at the connection's end; harmless when repeated.
+
+        After its end it is sent soon.
+        """
+        if self._ended:
+            cell.base.post(cell, LinkLost(self))
+        elif cell not in self._watchers:
+            self._watchers += (cell,)
+
+    def unwatch(self, cell: "Cell") -> None:
+        """Undo `watch`; harmless when repeated."""
+        self._watchers = tuple(one for one in self._watchers if one is not cell)
+
+    def end(self) -> None:
+        """The connection is gone: end what is attached to it, and tell who watches it."""
+        self._ended = True
+        for cell in tuple(self._attached or ()):
+            cell.base.exit(cell)
+        watchers, self._watchers = self._watchers, ()
+        for cell in watchers:
+            cell.base.post(cell, LinkLost(self))
 
     @property
     def congested(self) -> bool:
@@ -55,8 +106,17 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """Messages for one worker from one origin, in order; its address is first in each route."""
+class LinkLost:
+    """The connection of `origin` is gone."""
+
+    origin: Origin
+
+
+class Delivery(Struct, frozen=True):
+    """Messages for one worker from one origin, in order; its address is first in each route.
+
+    A Struct, as all that is made for each batch: in a quarter of a frozen dataclass's time.
+    """
 
     origin: Origin
     messages: Sequence[WireMessage]

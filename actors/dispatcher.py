@@ -107,17 +107,13 @@ class Dispatcher:
             InvalidActorAddress: `target` is no address at all.
         """
         cell: Any = target
-        try:
-            base = cell.base
-        except AttributeError:
-            base = None
-        if base is not self:
+        if cell.__class__ is not Cell or cell.base is not self:
             self._post_outside(target, message, sender)
             return
         mailbox = cell.mailbox
         if mailbox:
             mailbox.append((message, sender))
-            if len(mailbox) > cell.kind.mailbox_messages_max:
+            if len(mailbox) > cell.kind.policy.mailbox_messages_max:
                 self._congestion.signal(cell, sender)
         elif mailbox is EMPTY:
             cell.mailbox = [(message, sender)]
@@ -127,6 +123,20 @@ class Dispatcher:
                 self._call_soon(self._pump)
         elif not isinstance(message, ActorExitRequest):
             self.bury(cell, message, sender, "gone")
+
+    def at_once(self, bring: Callable[[], None]) -> None:
+        """Let a callback of the loop post what it brings, and give turns now, not a round later.
+
+        Within a turn, and where a pump is due already, it only posts.
+        """
+        if self._pump_called:
+            bring()
+            return
+        self._pump_called = True
+        try:
+            bring()
+        finally:
+            self._pump()
 
     def _post_outside(self, target: Any, message: Any, sender: ActorAddress | None) -> None:
         if isinstance(target, Cell):
@@ -187,8 +197,11 @@ class Dispatcher:
     def _finish(self) -> None:
         finishing, self._finishing = self._finishing, []
         for cell in finishing:
+            worker: Any = cell.instance
+            if worker is None:
+                continue
             try:
-                self._control(cell, _FINISH, None)
+                worker.finish()
             except FAILURES as error:
                 self._supervision.recover(cell, _FINISH, None, error)
 
@@ -291,7 +304,7 @@ class Dispatcher:
         match message:
             case ActorExitRequest():
                 # Workers have `stopped`; who has no instance has nothing to say to its end.
-                if cell.instance is not None and not cell.kind.is_worker:
+                if cell.instance is not None and not cell.kind.policy.is_worker:
                     try:
                         cell.instance.receiveMessage(message, sender)
                     except FAILURES as error:
@@ -317,7 +330,7 @@ class Dispatcher:
         for cell in self._ready:
             depths[cell.kind] = depths.get(cell.kind, 0) + len(cell.mailbox)
         return {
-            kind.name: kind.stats(depths.get(kind, 0))
+            kind.policy.name: kind.stats(depths.get(kind, 0))
             for kind in self.life.kinds.values()
             if kind.cells or kind.handled
         }

@@ -27,8 +27,8 @@ def record_failure(cell: Cell, doing: str, error: BaseException) -> None:
         exc_info=error,
         extra={
             "actor": cell.name,
-            "actor_class": cell.kind.name,
+            "actor_class": cell.kind.policy.name,
             "doing": doing,
-            "policy": cell.kind.on_failure,
+            "policy": cell.kind.policy.on_failure,
         },
     )

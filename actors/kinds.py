@@ -1,10 +1,9 @@
 """What one actor system knows of an actor class: its policy, and what its actors did."""
 
-import sys
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from thespian.actors import Actor
@@ -22,6 +21,8 @@ TURN_BOUNDS: Final = (
 
 TURN_USUAL_SECONDS: Final = TURN_BOUNDS[0]
 """Turns up to this are only counted: nearly all are."""
+
+_POLICIES_KEPT: Final = 1_024
 
 UNKNOWN: Final = "unknown"
 """Name of the class of actors whose factory has not made an instance yet."""
@@ -57,15 +58,64 @@ class ActorStats:
     parent: str | None
 
 
-class ActorKind:
-    """Policy and counters of one actor class; see `Worker` for the policy.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How one actor class is to be treated, the same in all systems of a process; see `Worker`.
 
-    The policy is read from class attributes of any Thespian Actor. One that sets none is resumed
-    after a failure, as Thespian does.
+    It is read from class attributes of any Thespian Actor. One that sets none is resumed after a
+    failure, as Thespian does.
 
     Attributes:
+        name: of the class that it counts as.
         is_worker: whether its instances have the hooks of `Worker`.
-        lasting: whether a cell's first instance is also its last.
+    """
+
+    name: str
+    is_worker: bool
+    mailbox_messages_max: int
+    on_failure: OnFailure
+    restarts_max: int
+    restart_window_seconds: float
+    idle_seconds: float | None
+
+    @property
+    def lasting(self) -> bool:
+        """Whether a cell's first instance is also its last."""
+        return self.on_failure != "restart" and self.idle_seconds is None
+
+
+@lru_cache(_POLICIES_KEPT)
+def _policy_of(actor_class: type[Actor] | None) -> Policy:
+    """The policy of an actor class; None: of factories that have not shown theirs.
+
+    Raises:
+        ValueError: its `on_failure` is none that there is.
+    """
+    policy: Any = actor_class
+    name = UNKNOWN
+    if actor_class is not None:
+        counted: type[Actor] = getattr(policy, "stands_for", None) or actor_class
+        name = f"{counted.__module__}.{counted.__qualname__}"
+    on_failure: OnFailure = getattr(policy, "on_failure", "resume")
+    if on_failure not in get_args(OnFailure):
+        raise ValueError(f"{name}.on_failure is {on_failure!r}, not one of {get_args(OnFailure)}")
+    return Policy(
+        name=name,
+        is_worker=actor_class is not None and issubclass(actor_class, Worker),
+        mailbox_messages_max=getattr(policy, "mailbox_messages_max", MAILBOX_MESSAGES_MAX),
+        on_failure=on_failure,
+        restarts_max=getattr(policy, "restarts_max", Worker.restarts_max),
+        restart_window_seconds=getattr(
+            policy, "restart_window_seconds", Worker.restart_window_seconds
+        ),
+        idle_seconds=getattr(policy, "idle_seconds", None),
+    )
+
+
+class ActorKind:
+    """The counters of one actor class in one system.
+
+    Attributes:
         awake: cells to look at when idle instances are sought; None while no look is scheduled.
         turns: turns that were taken.
         turn_seconds: what they took together.
@@ -80,46 +130,20 @@ class ActorKind:
         "cells",
         "failure_reasons",
         "handled",
-        "idle_seconds",
         "instances",
-        "is_worker",
         "last_failure",
-        "lasting",
         "long_turns",
-        "mailbox_messages_max",
-        "name",
-        "on_failure",
         "parent",
-        "restart_window_seconds",
+        "policy",
         "restarts",
-        "restarts_max",
         "slowest_seconds",
         "turn_seconds",
         "turns",
     )
 
     def __init__(self, actor_class: type[Actor] | None) -> None:
-        policy: Any = actor_class
-        self.name = UNKNOWN
-        if actor_class is not None:
-            counted: type[Actor] = getattr(policy, "stands_for", None) or actor_class
-            # One text for all systems of a process.
-            self.name = sys.intern(f"{counted.__module__}.{counted.__qualname__}")
-        self.is_worker = actor_class is not None and issubclass(actor_class, Worker)
-        self.mailbox_messages_max: int = getattr(
-            policy, "mailbox_messages_max", MAILBOX_MESSAGES_MAX
-        )
-        self.on_failure: OnFailure = getattr(policy, "on_failure", "resume")
-        if self.on_failure not in get_args(OnFailure):
-            raise ValueError(
-                f"{self.name}.on_failure is {self.on_failure!r}, not one of {get_args(OnFailure)}"
-            )
-        self.restarts_max: int = getattr(policy, "restarts_max", Worker.restarts_max)
-        self.restart_window_seconds: float = getattr(
-            policy, "restart_window_seconds", Worker.restart_window_seconds
-        )
-        self.idle_seconds: float | None = getattr(policy, "idle_seconds", None)
-        self.lasting = self.on_failure != "restart" and self.idle_seconds is None
+        hashable: Any = actor_class  # a class is, although its type does not say so
+        self.policy = _policy_of(hashable)
         self.cells = 0
         self.instances = 0
         self.handled = 0
@@ -130,7 +154,7 @@ class ActorKind:
         self.long_turns: dict[int, int] | None = None
         self.failure_reasons: Counter[str] | None = None
         self.last_failure = ""
-        self.awake: deque[Cell] | None = None
+        self.awake: list[Cell] | None = None
         self.parent: ActorKind | None = None
 
     def failed(self, error: BaseException) -> None:
@@ -173,7 +197,7 @@ class ActorKind:
                 *(long_turns.get(place, 0) for place in range(1, len(TURN_BOUNDS) + 1)),
             ],
             turn_seconds=self.turn_seconds,
-            parent=None if self.parent is None else self.parent.name,
+            parent=None if self.parent is None else self.parent.policy.name,
         )
 
 

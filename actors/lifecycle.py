@@ -135,7 +135,7 @@ class Lifecycle:
                 cancel_timers(cell)
                 self._drop_instance(cell)
                 raise
-        if kind.lasting:
+        if kind.policy.lasting:
             cell.factory = Actor  # as at the exit: what made the instance is of no more use
         self._passivation.watch(cell)
         return instance

@@ -1,6 +1,5 @@
 """Passivation: instances of idle actors go, their cells stay."""
 
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -28,12 +27,12 @@ class Passivation:
     def watch(self, cell: Cell) -> None:
         """Look at a cell from now on; called with each instance it gets."""
         kind = cell.kind
-        if kind.idle_seconds is None or cell.active is not None:
+        if kind.policy.idle_seconds is None or cell.active is not None:
             return
         cell.active = True
         if kind.awake is None:
-            kind.awake = deque()
-            self._look_later(kind, kind.idle_seconds, None)
+            kind.awake = []
+            self._look_later(kind, kind.policy.idle_seconds, None)
         kind.awake.append(cell)
 
     def _look_later(self, kind: ActorKind, seconds: float, left: int | None) -> None:
@@ -44,8 +43,9 @@ class Passivation:
         assert awake is not None
         if left is None:
             left = len(awake)
-        for _ in range(min(left, LOOK_CELLS_MAX)):
-            cell = awake.popleft()
+        looked_at = awake[: min(left, LOOK_CELLS_MAX)]
+        del awake[: len(looked_at)]
+        for cell in looked_at:
             if cell.instance is None:
                 cell.active = None
             elif cell.active or not self._is_idle(cell, cell.instance):
@@ -57,8 +57,8 @@ class Passivation:
         left -= LOOK_CELLS_MAX
         if left > 0:
             self._look_later(kind, 0.0, left)
-        elif awake and kind.idle_seconds is not None:
-            self._look_later(kind, kind.idle_seconds, None)
+        elif awake and kind.policy.idle_seconds is not None:
+            self._look_later(kind, kind.policy.idle_seconds, None)
         else:
             kind.awake = None
 

@@ -180,5 +180,9 @@ class JobLauncher(Protocol):
     def __call__(
         self, sink: str, environment: dict[str, str], on_exit: Callable[[int], None], /
     ) -> JobProcess:
-        """Start the job of `sink`; `on_exit(code)` is called once on the loop's thread."""
+        """Start the job of `sink`; `on_exit(code)` is called once on the loop's thread.
+
+        Raises:
+            RillnodeError: it cannot be started; `retryable` tells whether that passes.
+        """
         ...

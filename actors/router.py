@@ -9,7 +9,7 @@ Source: the routing rules that released Ockam nodes follow (docs/protocols/ockam
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from rillnode.actors.delivery import Delivery, Origin
@@ -40,6 +40,8 @@ class Router:
         self._guarded: tuple[bytes, ...] = ()
         self._transports: dict[int, Resolve] = {}
         self.undelivered: Counter[str] = Counter()
+        # Of who has answered last: a connection knows what it encodes for the same route again.
+        self._own: Route = (local(b""),)
 
     def register(self, address: bytes, cell: Cell) -> None:
         """Let links reach `cell` under `address`; several addresses may lead to one actor."""
@@ -72,6 +74,11 @@ class Router:
         """
         self._transports[kind] = resolve
 
+    @property
+    def table(self) -> Mapping[bytes, Cell]:
+        """What leads where, to be looked at."""
+        return self._table
+
     def lookup(self, address: bytes) -> Cell | None:
         """The actor of an address."""
         return self._table.get(address)
@@ -87,6 +94,11 @@ class Router:
         """
         start = 0
         count = len(messages)
+        if count == 1:  # as mostly, where messages travel one by one
+            (message,) = messages
+            onward = message.onward_route
+            self._deliver(onward[0] if onward else None, Delivery(origin, messages, tracked))
+            return
         while start < count:
             onward = messages[start].onward_route
             first = onward[0] if onward else None
@@ -104,7 +116,9 @@ class Router:
         self, origin: Origin, own_address: bytes, answers: Sequence[tuple[Route, bytes]]
     ) -> None:
         """Send answers: onward = the request's return route, return = the answering worker."""
-        own = (local(own_address),)
+        own = self._own
+        if own[0].value is not own_address:
+            own = self._own = (local(own_address),)
         self.route(origin, [WireMessage(onward, own, payload) for onward, payload in answers])
 
     def undeliverable(
@@ -144,21 +158,24 @@ class Router:
             if value.startswith(self._guarded) and not self._admits(value, origin):
                 self.undeliverable("refused", delivery)
                 return
-            cell = self._table.get(value) or self._resolve(value, origin)
+            cell = self._table.get(value)
+            if cell is None:
+                cell = self._resolve(value, origin)
         else:
             resolve = self._transports.get(kind)
             cell = None if resolve is None else resolve(value, origin)
         if cell is not None:
             if delivery.tracked:
-                origin.account.unhandled += 1
+                (origin.carrier or origin).unhandled += 1
             self._system.post(cell, delivery)
         else:
             self.undeliverable("unknown_address", delivery)
 
     def _admits(self, address: bytes, origin: Origin) -> bool:
-        return all(
-            admits(address, origin) for prefix, admits in self._guards if address.startswith(prefix)
-        )
+        for prefix, admits in self._guards:
+            if address.startswith(prefix) and not admits(address, origin):
+                return False
+        return True
 
     def _resolve(self, address: bytes, origin: Origin) -> Cell | None:
         for prefix, resolve in self._resolvers:

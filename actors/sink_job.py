@@ -2,7 +2,8 @@
 
 A job that only ever fails is parked: whatever is wrong, starting it again does not mend it, and
 costs what a start of Spark costs. It stays so until somebody resumes it. One that ends because of
-what passes, as when the store of its tables is away, waits and is tried for ever.
+what passes, as when the store of its tables is away, waits and is tried for ever. One that cannot
+even be started is dealt with in the same way.
 """
 
 import logging
@@ -12,6 +13,7 @@ from typing import Any, Final, Literal
 
 from rillnode.actors.access import Access
 from rillnode.actors.ports import JobLauncher, JobProcess
+from rillnode.codecs.errors import RillnodeError
 
 logger = logging.getLogger("rillnode.actors.sink_job")
 
@@ -20,6 +22,12 @@ BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 FAILURES_MAX: Final = 8
 """Failures in a row, without progress between them, after which a job is parked. What passes does
 not count. Own choice: about three minutes and eight starts of Spark."""
+
+KEY_SECONDS: Final = 3_600.0
+"""How long a job's key is given out; it is taken for as long again, for links made meanwhile."""
+
+KEY_RETRY_SECONDS: Final = 60.0
+"""Time to the next try where no new key can be given out; the one before is good until then."""
 
 CONFIGURATION_CODE: Final = 2
 """Exit code of a job whose configuration is wrong: it is parked at once."""
@@ -49,8 +57,10 @@ class SinkStatus:
         state: "waiting" from an end because of what passes until there is progress again, also
             while a start is tried.
         failures: how often the job has ended without progress since it last made some.
-        last_exit: code of its end, if it has made no progress since.
-        last_error: why it ended last, in its own words; kept for who looks later.
+        last_exit: code of its end, if it has made no progress since; where it could not be
+            started, the code with which a job ends for such a reason.
+        last_error: why it ended last, in its own words, or could not be started; kept for who
+            looks later.
     """
 
     state: State = "starting"
@@ -69,7 +79,8 @@ class SinkJob:
 
     Args:
         launch: starts the process.
-        issue_key: makes a new key, puts it where the job reads it, returns its principal.
+        issue_key: makes a new key, puts it where the job reads it, returns its principal; raises
+            as `launch`.
         access: where keys are lent the sink's principal.
         external: somebody else starts the process; only its keys are looked after here.
         on_exit: told of the process's end, with its code.
@@ -100,19 +111,29 @@ class SinkJob:
         self._halted = False
         self._faults = 0
 
-    def start(self) -> None:
-        """Start the process unless it runs, or was stopped, paused or parked."""
+    def start(self) -> float | None:
+        """Start the process unless it runs, or was stopped, paused or parked.
+
+        Returns:
+            The pause before the next try where it could not be started and that passes.
+        """
         if self._external:
             self._status.state = "external"
-            return
+            return None
         if self._stopping or self._halted or self._process is not None:
-            return
-        self._process = self._launch(self._sink, {}, self._on_exit)
+            return None
+        try:
+            if not self._keys:
+                self._lend_key()
+            self._process = self._launch(self._sink, {}, self._on_exit)
+        except RillnodeError as error:
+            return self._failed(PASSING_CODE if error.retryable else CONFIGURATION_CODE, str(error))
         self._status.starts += 1
         if self._status.state != "waiting":
             self._status.state = "running"
         self._status.pid = self._process.pid
         logger.info("sink_started", extra={"sink": self._sink, "pid": self._process.pid})
+        return None
 
     def ended(self, code: int) -> float | None:
         """Note the process's end; return the pause before the next start, None for never."""
@@ -128,6 +149,11 @@ class SinkJob:
             status.state = "paused"
             status.last_exit = None
             return None
+        return self._failed(code, reason)
+
+    def _failed(self, code: int, reason: str) -> float | None:
+        """Note a failure; return the pause before the next start, None for never."""
+        status = self._status
         delay = BACKOFF_SECONDS[min(status.failures, len(BACKOFF_SECONDS) - 1)]
         status.failures += 1
         status.last_exit, status.last_error = code, reason
@@ -159,14 +185,14 @@ class SinkJob:
             self._process.terminate()
         logger.info("sink_paused", extra={"sink": self._sink})
 
-    def resume(self) -> None:
-        """Start what was paused or parked; one that is still ending is started when it has."""
+    def resume(self) -> float | None:
+        """Start what was paused or parked, as `start`; one still ending is started when it has."""
         if not self._halted or self._stopping:
-            return
+            return None
         self._halted = False
         self._forget_failures()
         logger.info("sink_resumed", extra={"sink": self._sink})
-        self.start()
+        return self.start()
 
     def healthy(self) -> None:
         """The job has made progress: its next failure is a first one again."""
@@ -175,17 +201,25 @@ class SinkJob:
             self._status.state = "running"
             logger.info("sink_goes_on", extra={"sink": self._sink})
 
-    def renew_key(self) -> bool:
-        """Lend a new key to the job and take back the one before the last; False when stopped."""
+    def renew_key(self) -> float | None:
+        """Lend a new key to the job; return the time to the next one, None when stopped."""
         if self._stopping:
-            return False
+            return None
+        try:
+            self._lend_key()
+        except RillnodeError as error:
+            logger.warning("sink_key_failed", extra={"sink": self._sink, "reason": str(error)})
+            return KEY_RETRY_SECONDS
+        return KEY_SECONDS
+
+    def _lend_key(self) -> None:
+        """Lend a new key to the job, and take back the one before the last."""
         key = self._issue_key(self._sink)
         self._access.lend(key, self.principal)
         if key not in self._keys:
             self._keys.append(key)
         if len(self._keys) > 2:
             self._access.withdraw(self._keys.pop(0))
-        return True
 
     def finish(self) -> None:
         """Let the process end after its batch, and never start it again.

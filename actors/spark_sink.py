@@ -18,7 +18,7 @@ import msgspec
 
 from rillnode.actors.access import Access, Grant
 from rillnode.actors.delivery import Delivery, Origin
-from rillnode.actors.ports import JobLauncher
+from rillnode.actors.ports import JobLauncher, TimerHandle
 from rillnode.actors.sink_job import SinkJob, SinkStatus
 from rillnode.actors.sink_ranges import SinkRanges
 from rillnode.actors.storage import (
@@ -46,9 +46,6 @@ logger = logging.getLogger("rillnode.actors.spark_sink")
 MEASURE_SECONDS: Final = 5.0
 """How often the lag is measured, whether the job runs or not."""
 
-KEY_SECONDS: Final = 3_600.0
-"""How long a job's key is given out; it is taken for as long again, for links made meanwhile."""
-
 REPORTS_BYTES_MAX: Final = 65_536
 
 
@@ -75,7 +72,8 @@ class SinkPorts:
 
     Attributes:
         launch: starts the job's process.
-        issue_key: makes a new key, puts it where the job reads it, returns its principal.
+        issue_key: makes a new key, puts it where the job reads it, returns its principal; raises
+            as `launch`.
     """
 
     launch: JobLauncher
@@ -161,6 +159,7 @@ class SparkSinkActor(Worker):
             on_exit=lambda code: self.system.post(self.address, _Exited(self._job, code)),
         )
         self._principal = self._job.principal
+        self._next_start: TimerHandle | None = None
         self._own_address = f"spark_sink/{settings.name}".encode()
         self._hold = ports.holds.add(settings.name)
         self._records: dict[str, StreamRecord] = {}
@@ -175,7 +174,7 @@ class SparkSinkActor(Worker):
         """Take the address and start the job."""
         self._context.router.register(self._own_address, self.address)
         self._renew_key()
-        self._job.start()
+        self._start_after(self._job.start())
         self._measure_again()
 
     def stopped(self) -> None:
@@ -184,8 +183,17 @@ class SparkSinkActor(Worker):
         self._job.stop()
 
     def _renew_key(self) -> None:
-        if self._job.renew_key():
-            self.wake_after(KEY_SECONDS, _RenewKey())
+        delay = self._job.renew_key()
+        if delay is not None:
+            self.wake_after(delay, _RenewKey())
+
+    def _start_after(self, delay: float | None) -> None:
+        if delay is None:
+            return
+        # One at a time; one that comes while the job runs does nothing.
+        if self._next_start is not None:
+            self._next_start.cancel()
+        self._next_start = self.wake_after(delay, _Start())
 
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take the job's requests, its end, completed operations and timers."""
@@ -199,11 +207,9 @@ class SparkSinkActor(Worker):
             case Position():
                 self._position(message)
             case _Exited(job=job, code=code) if job is self._job:
-                delay = self._job.ended(code)
-                if delay is not None:
-                    self.wake_after(delay, _Start())
+                self._start_after(self._job.ended(code))
             case _Start():
-                self._job.start()
+                self._start_after(self._job.start())
             case _RenewKey():
                 self._renew_key()
             case _Measure():
@@ -366,7 +372,7 @@ class SparkSinkActor(Worker):
             self._reply(origin, return_route, failed(request.request_id, error))
             return
         if request.run:
-            self._job.resume()
+            self._start_after(self._job.resume())
         else:
             self._job.pause()
         done = native.DoneResponse(request.request_id)

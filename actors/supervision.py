@@ -30,7 +30,7 @@ class Supervision:
         The message stays in its place: it is tried again before any other is.
         """
         record_failure(cell, type(message).__name__, error)
-        policy = cell.kind.on_failure
+        policy = cell.kind.policy.on_failure
         if policy == "stop" or (policy == "restart" and not self._restart(cell)):
             return self._stop(cell, message, sender, error)
         try:
@@ -52,8 +52,8 @@ class Supervision:
         restarts = self._restarts.setdefault(cell, [])
         while True:
             now = self._base.timing.monotonic()
-            restarts[:] = [at for at in restarts if now - at < kind.restart_window_seconds]
-            if len(restarts) >= kind.restarts_max:
+            restarts[:] = [at for at in restarts if now - at < kind.policy.restart_window_seconds]
+            if len(restarts) >= kind.policy.restarts_max:
                 return False
             restarts.append(now)
             kind.restarts += 1
@@ -71,8 +71,8 @@ class Supervision:
             "actor_stopped_by_failure",
             extra={
                 "actor": cell.name,
-                "actor_class": cell.kind.name,
-                "policy": cell.kind.on_failure,
+                "actor_class": cell.kind.policy.name,
+                "policy": cell.kind.policy.on_failure,
             },
         )
         self._poison(cell, message, sender, error)

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from datetime import timedelta
+from functools import cached_property
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -118,9 +119,10 @@ class AsyncioSystemBase(Dispatcher):
             call_soon=loop.call_soon,
             call_soon_threadsafe=loop.call_soon_threadsafe,
             may_post=lambda: self.on_loop_thread() and not loop.is_closed(),
+            at_once=self.at_once,
         )
-        self.capabilities = {} if capabilities is None else capabilities
-        self.capabilities.update(common_capabilities())
+        if capabilities is not None:
+            self.capabilities = capabilities | common_capabilities()
         self._serial = count(1)
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._ended: asyncio.Future[None] | None = None
@@ -129,6 +131,11 @@ class AsyncioSystemBase(Dispatcher):
     def _lose(self, target: ActorAddress, message: Any, sender: ActorAddress | None = None) -> None:
         # On whatever thread found the loop closed: nobody can be told any more.
         self.dead_letters.add(DeadLetter(target, message, sender, "gone"))
+
+    @cached_property
+    def capabilities(self) -> dict[str, Any]:
+        """Thespian's, for actors that require some; made when one may."""
+        return common_capabilities()
 
     # Actors ----------------------------------------------------------------------------------
 
@@ -172,7 +179,7 @@ class AsyncioSystemBase(Dispatcher):
 
     def next_name(self, kind: ActorKind) -> str:
         """Name an actor that was given no name."""
-        return f"{kind.name.rpartition('.')[2]}-{next(self._serial)}"
+        return f"{kind.policy.name.rpartition('.')[2]}-{next(self._serial)}"
 
     # Messages --------------------------------------------------------------------------------
 
@@ -193,7 +200,7 @@ class AsyncioSystemBase(Dispatcher):
             ActorError: `actor.gone`, the target has exited.
         """
         if isinstance(target, Cell):
-            while len(target.mailbox) >= target.kind.mailbox_messages_max:
+            while len(target.mailbox) >= target.kind.policy.mailbox_messages_max:
                 await self._congestion.wait(target)
             if target.mailbox is GONE:
                 raise ActorError("actor.gone", f"{target} has exited")
@@ -248,6 +255,8 @@ class AsyncioSystemBase(Dispatcher):
                 await asyncio.sleep(0)
 
     def _idle(self) -> None:
+        if not self._idle_waiters:
+            return
         waiters, self._idle_waiters = self._idle_waiters, []
         for waiter in waiters:
             if not waiter.done():

@@ -6,9 +6,9 @@ nodes on the same three servers confirm together, and for how long pushes pause 
 goes or crashes (`jetstream_nodes`).
 """
 
+import asyncio
 import json
 import shutil
-import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -23,6 +23,7 @@ from benchmarks.generator import LoadGenerator, run
 from benchmarks.jobs import Endpoint, FillJob, PushJob, ReplayJob, SpreadJob, StreamsJob
 from benchmarks.nats_servers import NatsServers, start_nats_servers
 from benchmarks.relay import start_relay
+from benchmarks.rillnode_load import connect_to
 from benchmarks.servers import RILLNODE, Server, missing, start_rillnode
 from benchmarks.workloads import Settings
 
@@ -35,8 +36,8 @@ RELAYED: Final = "nats-py-relayed"
 _KIB: Final = 1_024
 _NODES: Final = 3
 _PARTITIONS: Final = 12
-_SETTLE_SECONDS: Final = 5.0
-"""After which nodes know of each other."""
+_MEET_SECONDS_MAX: Final = 60.0
+"""By then nodes know of each other."""
 
 
 def jetstream(settings: Settings, sink: Sink) -> None:
@@ -50,9 +51,8 @@ def jetstream(settings: Settings, sink: Sink) -> None:
 def jetstream_nodes(settings: Settings, sink: Sink) -> None:
     """Several nodes on three servers."""
     if _can_run(sink):
-        for turn in range(settings.rounds):
-            _growth(settings, sink, turn)
-            _hand_over(settings, sink, turn)
+        _growth(settings, sink)
+        _hand_over(settings, sink)
 
 
 def _can_run(sink: Sink) -> bool:
@@ -156,28 +156,40 @@ def _kept(replicas: int) -> str:
 # Several nodes -------------------------------------------------------------------------------
 
 
-def _growth(settings: Settings, sink: Sink, turn: int) -> None:
+def _growth(settings: Settings, sink: Sink) -> None:
     """Each node has a load of its own, on a stream of its own with several partitions."""
     workload = f"nodes together, {_KIB} B, {_PARTITIONS} x 256 unconfirmed at each"
+    totals: dict[int, list[float]] = {}
     with _three_servers(settings) as (home, servers), ExitStack() as stack:
         nodes: list[Server] = []
         for count in range(1, _NODES + 1):
             nodes.append(stack.enter_context(_node(home, count, servers, 3)))
-            time.sleep(_SETTLE_SECONDS)
-            jobs = [
-                _spread(settings, node, f"growth-{turn}-{count}-{at}", window=256)
-                for at, node in enumerate(nodes)
+            _meet(nodes)
+            totals[count] = [
+                _together(settings, nodes, f"growth-{turn}-{count}")
+                for turn in range(settings.rounds)
             ]
-            with ExitStack() as loads, ThreadPoolExecutor(count) as threads:
-                generators = [loads.enter_context(LoadGenerator(job)) for job in jobs]
-                for generator in generators:
-                    generator.phase()
-                results = list(threads.map(LoadGenerator.phase, generators))
-            total = sum(result["confirmed_per_second"] for result in results)
-            sink.add(CASE_NODES, workload, f"{count} of 3 nodes", {"confirmed_per_second": total})
+    for count, rounds in totals.items():
+        for total, alone in zip(rounds, totals[1], strict=True):
+            result = {"confirmed_per_second": total, "times_one_node": total / alone}
+            sink.add(CASE_NODES, workload, f"{count} of {_NODES} nodes", result)
 
 
-def _hand_over(settings: Settings, sink: Sink, turn: int) -> None:
+def _together(settings: Settings, nodes: Sequence[Server], stream: str) -> float:
+    """What all nodes confirm in a second."""
+    jobs = [
+        _spread(settings, node, f"{stream}-{at}", window=256, seconds=3.0)
+        for at, node in enumerate(nodes)
+    ]
+    with ExitStack() as loads, ThreadPoolExecutor(len(jobs)) as threads:
+        generators = [loads.enter_context(LoadGenerator(job)) for job in jobs]
+        for generator in generators:
+            generator.phase()
+        results = list(threads.map(LoadGenerator.phase, generators))
+    return sum(result["confirmed_per_second"] for result in results)
+
+
+def _hand_over(settings: Settings, sink: Sink) -> None:
     """What a client of one node sees while another one joins, leaves in order, and is killed."""
     workload = f"longest pause of a partition, of {_PARTITIONS}"
     with (
@@ -190,27 +202,46 @@ def _hand_over(settings: Settings, sink: Sink, turn: int) -> None:
         def join() -> None:
             others.append(stack.enter_context(_node(home, 1 + len(others), servers, 3)))
 
-        steps: Sequence[tuple[str, Callable[[], None]]] = (
-            ("nothing happens", lambda: None),
-            ("a node joins", join),
-            ("it leaves", lambda: others[-1].process.stop()),
-            ("a node joins again", join),
-            ("it is killed", lambda: others[-1].process.kill()),
+        def nothing() -> None: ...
+
+        steps: Sequence[tuple[str, Callable[[], None], bool]] = (
+            ("nothing happens", nothing, False),
+            ("a node joins", join, True),
+            ("it leaves", lambda: others[-1].process.stop(), False),
+            ("a node joins again", join, True),
+            ("it is killed", lambda: others[-1].process.kill(), False),
         )
-        for number, (what, act) in enumerate(steps):
-            job = _spread(settings, stays, f"pause-{turn}-{number}", window=16, seconds=10.0)
+        for number, (what, act, both) in enumerate(steps):
+            # Half a second, then the act, and longer than a lease.
+            job = _spread(settings, stays, f"pause-{number}", window=16, seconds=6.0)
             with LoadGenerator(job) as load:
                 load.phase()
-                timer = Timer(1.0, act)
+                timer = Timer(0.5, act)
                 timer.start()
                 result = load.phase()
                 timer.join()
             sink.add(CASE_NODES, workload, what, result)
-            time.sleep(_SETTLE_SECONDS)
+            _meet([stays, others[-1]] if both else [stays])
+
+
+def _meet(nodes: Sequence[Server]) -> None:
+    """Wait until all nodes know of all, and of no other."""
+
+    async def known(endpoint: Endpoint) -> int:
+        async with await connect_to(endpoint) as client:
+            return len((await client.status())["store"]["sharing"]["nodes"])
+
+    async def met() -> None:
+        async with asyncio.timeout(_MEET_SECONDS_MAX):
+            for node in nodes:
+                while await known(node.endpoint) != len(nodes):
+                    await asyncio.sleep(0.1)
+
+    asyncio.run(met())
 
 
 def _spread(
-    settings: Settings, node: Server, stream: str, *, window: int, seconds: float = 4.0
+    settings: Settings, node: Server, stream: str, *, window: int, seconds: float
 ) -> SpreadJob:
     return SpreadJob(
         endpoint=node.endpoint,

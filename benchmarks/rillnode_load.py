@@ -40,7 +40,7 @@ _TOGETHER: Final = 1_000
 
 async def push(job: PushJob) -> AsyncGenerator[Result]:
     """W1: keep the window full, in the order of the confirms."""
-    async with await _connect(job.endpoint) as client:
+    async with await connect_to(job.endpoint) as client:
         stream = await client.stream(job.stream)
         meter = Meter(job)
         messages = cycle(payloads(job.message_bytes))
@@ -64,7 +64,7 @@ async def push(job: PushJob) -> AsyncGenerator[Result]:
 
 async def fill(job: FillJob) -> AsyncGenerator[Result]:
     """W2: store what is then replayed."""
-    async with await _connect(job.endpoint) as client:
+    async with await connect_to(job.endpoint) as client:
         stream = await client.stream(job.stream)
         started = perf_counter()
         await stream.push_many(islice(cycle(payloads(job.message_bytes)), job.count))
@@ -73,7 +73,7 @@ async def fill(job: FillJob) -> AsyncGenerator[Result]:
 
 async def replay(job: ReplayJob) -> AsyncGenerator[Result]:
     """W2: `tail` and `consume` give entry by entry, `batches` what came together."""
-    async with await _connect(job.endpoint) as client:
+    async with await connect_to(job.endpoint) as client:
         stream = await client.stream(job.stream)
         reading = Reading(job.endpoint.pid)
         match job.mode:
@@ -125,7 +125,7 @@ async def _batches(stream: Stream, count: int, client: Client, consumer: str) ->
 
 async def streams(job: StreamsJob) -> AsyncGenerator[Result]:
     """W4: the phases are connected, created, pushed once, pushed once more."""
-    async with await _connect(job.endpoint) as client:
+    async with await connect_to(job.endpoint) as client:
         await client.stream("before")
         yield {}
         message = payloads(job.message_bytes, 1)[0]
@@ -152,14 +152,14 @@ async def _push_each(streams: Sequence[Stream], message: bytes) -> float:
 
 async def links(job: LinksJob) -> AsyncGenerator[Result]:
     """W5: the phases are one connection, all connections."""
-    clients = [await _connect(job.endpoint)]
+    clients = [await connect_to(job.endpoint)]
     await clients[0].stream("w5")
     following = [await _follow(clients[0])]
     yield {}
     started = perf_counter()
     while len(clients) <= job.count:
         some = min(100, job.count + 1 - len(clients))
-        new = await asyncio.gather(*(_connect(job.endpoint) for _ in range(some)))
+        new = await asyncio.gather(*(connect_to(job.endpoint) for _ in range(some)))
         following += await asyncio.gather(*map(_follow, new))
         clients += new
     yield {"links_per_second": job.count / (perf_counter() - started)}
@@ -182,7 +182,7 @@ async def _follow(client: Client) -> asyncio.Task[list[Entry]]:
 
 async def crash(job: CrashJob) -> AsyncGenerator[Result]:
     """W6: the phases are under full load, server gone."""
-    client = await _connect(job.endpoint, reconnect=False)
+    client = await connect_to(job.endpoint, reconnect=False)
     stream = await client.stream(job.stream)
     pushing = asyncio.create_task(_push_until_lost(stream, job))
     yield {}
@@ -224,7 +224,7 @@ async def check(job: CheckJob) -> AsyncGenerator[Result]:
         pairs = array("Q", Path(name).read_bytes())
         expected.update(zip(pairs[::2], pairs[1::2], strict=True))
     lost = wrong = holes = 0
-    async with await _connect(job.endpoint) as client:
+    async with await connect_to(job.endpoint) as client:
         stream = await client.stream(job.stream)
         (partition,) = (await client.describe(job.stream)).partitions
         index = job.start
@@ -241,7 +241,8 @@ async def check(job: CheckJob) -> AsyncGenerator[Result]:
     yield {"next_index": index, "lost": lost, "wrong": wrong, "holes": holes}
 
 
-async def _connect(endpoint: Endpoint, *, reconnect: bool = True) -> Client:
+async def connect_to(endpoint: Endpoint, *, reconnect: bool = True) -> Client:
+    """A client of a node."""
     return await connect(
         f"noise://127.0.0.1:{endpoint.port}",
         key_file=endpoint.key_file,
@@ -252,7 +253,7 @@ async def _connect(endpoint: Endpoint, *, reconnect: bool = True) -> Client:
 
 async def spread(job: SpreadJob) -> AsyncGenerator[Result]:
     """All partitions of a stream at once: how much is confirmed, and the longest pause of any."""
-    async with await _connect(job.endpoint) as client:
+    async with await connect_to(job.endpoint) as client:
         stream = await client.stream(job.stream, partitions=job.partitions)
         end = asyncio.Event()
         pushing = [

@@ -29,8 +29,9 @@ from rich.table import Table
 from benchmarks import simulation_flood
 from benchmarks.simulation_flood import DELAY_SECONDS, Flood, host_name
 from rillnode.node.simulation.history import History
+from rillnode.node.simulation.interpreter import deterministic_interpreter, one_by_one
 from rillnode.node.simulation.latency import ConstantLatency
-from rillnode.node.simulation.loop import ProcessLoop, Scheduler, deterministic_interpreter
+from rillnode.node.simulation.loop import ProcessLoop, Scheduler
 from rillnode.node.simulation.model import propagate
 from rillnode.node.simulation.network import Network
 from rillnode.node.simulation.run import Run
@@ -64,7 +65,7 @@ def _seeds(file: str, seeds: int) -> Found:
     scenario = load_scenario(_CONFIGS / file)
     Run(scenario, seeds).run()
     began, virtual = time.process_time(), 0.0
-    for seed in range(seeds):
+    for seed in one_by_one(range(seeds)):
         result = Run(scenario, seed).run()
         if result.violations:
             raise RuntimeError(f"{file}, seed {seed}: {result.violations[0].text}")

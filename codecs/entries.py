@@ -19,7 +19,6 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate, pairwise, repeat
 
@@ -41,6 +40,9 @@ class EntryKind(IntEnum):
     NEXTGRAPH = 2
 
 
+_KINDS = {int(kind): kind for kind in EntryKind}
+
+
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """One entry: where it stands, when it arrived (ms since 1970) and exactly the bytes given.
 
@@ -56,8 +58,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     meta: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True, gc=False):
     """A stored block and the index of its first entry."""
 
     first_index: int
@@ -74,9 +75,8 @@ class Block:
         return self.first_index + self.count
 
 
-@dataclass(frozen=True, slots=True)
-class BlockHeader:
-    """The decoded header of a block."""
+class BlockHeader(msgspec.Struct, frozen=True, gc=False):
+    """The decoded header of a block; a Struct, as one is made for each block that is read."""
 
     count: int
     kind: EntryKind
@@ -164,8 +164,8 @@ def decode_header(value: bytes) -> BlockHeader:
         raise CodecError("codec.truncated", "block ends inside its header", offset=len(value))
     count, kind, flags, _, received_at, position = _HEADER.unpack_from(value)
     try:
-        return BlockHeader(count, EntryKind(kind), flags, received_at, position)
-    except ValueError:
+        return BlockHeader(count, _KINDS[kind], flags, received_at, position)
+    except KeyError:
         raise CodecError("entries.kind", f"unknown kind of entry {kind}", offset=4) from None
 
 
@@ -175,9 +175,7 @@ def items_of(value: bytes) -> list[bytes]:
     Raises:
         CodecError: `codec.truncated`, the block is shorter than its lengths say.
     """
-    header = decode_header(value)
-    start = HEADER_BYTES + 4 * header.count * (2 if header.flags & FLAG_META else 1)
-    return _cut(value, _read_words(value, header.count, HEADER_BYTES), start)
+    return _items_of(value, decode_header(value))
 
 
 def lengths_of(value: bytes) -> "array[int]":
@@ -194,7 +192,7 @@ def entries_of(
         CodecError: the block's kind is unknown, or it is shorter than its lengths say.
     """
     header = decode_header(block.value)
-    items = items_of(block.value)
+    items = _items_of(block.value, header)
     metas = _metas_of(block.value, header) if header.flags & FLAG_META else None
     start = max(0, first - block.first_index)
     stop = len(items) if until is None else min(len(items), until - block.first_index)
@@ -211,6 +209,11 @@ def entries_of(
             metas[start:stop] if metas else repeat(b""),
         )
     )
+
+
+def _items_of(value: bytes, header: BlockHeader) -> list[bytes]:
+    start = HEADER_BYTES + 4 * header.count * (2 if header.flags & FLAG_META else 1)
+    return _cut(value, _read_words(value, header.count, HEADER_BYTES), start)
 
 
 def _metas_of(value: bytes, header: BlockHeader) -> list[bytes]:

@@ -116,23 +116,23 @@ class FrameCutter:
     __slots__ = ("_partial",)
 
     def __init__(self) -> None:
-        self._partial = bytearray()
+        self._partial: bytearray | None = None  # None while it is inside no frame, as mostly
 
     @property
     def inside_frame(self) -> bool:
         """Whether the bytes so far end inside a frame."""
-        return bool(self._partial)
+        return self._partial is not None
 
     @property
     def held_bytes(self) -> int:
         """Bytes of the unfinished frame, its length included."""
-        return len(self._partial)
+        return 0 if self._partial is None else len(self._partial)
 
     def cut(self, data: memoryview) -> list[memoryview]:
         """Take bytes; return the contents of the frames that are now whole, in order."""
         frames: list[memoryview] = []
         end = len(data)
-        at = self._complete(data, frames) if self._partial and end else 0
+        at = 0 if self._partial is None else self._complete(self._partial, data, frames)
         while end - at >= 2:
             stop = at + 2 + (data[at] << 8 | data[at + 1])
             if stop > end:
@@ -140,12 +140,13 @@ class FrameCutter:
             frames.append(data[at + 2 : stop])
             at = stop
         if at < end:
-            self._partial += data[at:]
+            self._partial = bytearray(data[at:])
         return frames
 
-    def _complete(self, data: memoryview, frames: list[memoryview]) -> int:
+    def _complete(self, partial: bytearray, data: memoryview, frames: list[memoryview]) -> int:
         """Finish the frame begun earlier; return how many bytes of `data` were used."""
-        partial = self._partial
+        if not data:
+            return 0
         used = 0
         if len(partial) == 1:
             partial.append(data[0])
@@ -156,7 +157,7 @@ class FrameCutter:
             return len(data)
         partial += data[used : used + missing]
         frames.append(memoryview(bytes(partial))[2:])
-        self._partial = bytearray()
+        self._partial = None
         return used + missing
 
 
@@ -170,18 +171,19 @@ class MessageJoiner:
     __slots__ = ("_missing", "_partial")
 
     def __init__(self) -> None:
-        self._partial = bytearray()  # an unfinished length, or the message after it
+        # An unfinished length, or the message after it; None between messages, as mostly.
+        self._partial: bytearray | None = None
         self._missing = 0  # bytes of the message still to come; 0 while the length is unfinished
 
     @property
     def inside_message(self) -> bool:
         """Whether the bytes so far end inside a message or its length."""
-        return bool(self._missing or self._partial)
+        return self._partial is not None
 
     @property
     def held_bytes(self) -> int:
         """Bytes of the unfinished message, or of its length."""
-        return len(self._partial)
+        return 0 if self._partial is None else len(self._partial)
 
     def feed(self, piece: bytes, messages: list[bytes]) -> None:
         """Take the next bytes; append the messages that are now whole.
@@ -189,7 +191,7 @@ class MessageJoiner:
         Raises:
             CodecError: a length over the limit, as soon as it is read.
         """
-        at = self._complete(piece, messages) if self._missing or self._partial else 0
+        at = 0 if self._partial is None else self._complete(self._partial, piece, messages)
         end = len(piece)
         read_length, append = U32.unpack_from, messages.append
         while end - at >= 4:
@@ -198,16 +200,17 @@ class MessageJoiner:
             stop = at + length
             if stop > end:
                 self._missing = _checked_length(length) - (end - at)
-                break
+                self._partial = bytearray(memoryview(piece)[at:])
+                return
             if length:
                 append(piece[at:stop])
             at = stop
         if at < end:
-            self._partial += memoryview(piece)[at:]
+            self._partial = bytearray(memoryview(piece)[at:])
 
-    def _complete(self, piece: bytes, messages: list[bytes]) -> int:
+    def _complete(self, partial: bytearray, piece: bytes, messages: list[bytes]) -> int:
         """Go on with what is unfinished; return how many bytes of `piece` were used."""
-        partial, used = self._partial, 0
+        used = 0
         if not self._missing:
             used = min(4 - len(partial), len(piece))
             partial += piece[:used]
@@ -216,6 +219,7 @@ class MessageJoiner:
             self._missing = _checked_length(U32.unpack(partial)[0])
             partial.clear()
             if not self._missing:
+                self._partial = None
                 return used
         stop = used + self._missing
         partial += memoryview(piece)[used:stop]
@@ -223,7 +227,7 @@ class MessageJoiner:
         if self._missing:
             return len(piece)
         messages.append(bytes(partial))
-        self._partial = bytearray()
+        self._partial = None
         return stop
 
 

@@ -12,6 +12,7 @@ from nacl.signing import SigningKey, VerifyKey
 
 from rillnode.codecs.errors import CodecError, ConfigError
 from rillnode.codecs.noise_handshake import KeyPair, key_pair
+from rillnode.codecs.texts import one_text
 
 SEED_BYTES = 32
 PUBLIC_KEY_BYTES = 32
@@ -68,7 +69,7 @@ class Identity:
     @property
     def public_hex(self) -> str:
         """The identity, as people and configurations name it."""
-        return self.public_key.hex()
+        return identity_text(self.public_key)
 
     @property
     def noise_static(self) -> KeyPair:
@@ -89,6 +90,14 @@ class Identity:
 
     def __hash__(self) -> int:
         return hash(self.public_key)
+
+
+def identity_text(public_key: bytes) -> str:
+    """An identity as people and configurations name it: one text for all that hold it.
+
+    Its tables, links and their counters do so, for each peer of a node.
+    """
+    return one_text(public_key.hex())
 
 
 def parse_identity(text: str) -> bytes:

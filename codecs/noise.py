@@ -24,18 +24,33 @@ from rillnode.codecs.noise_xx import Local, Session, Steps, initiate, respond
 _PING: Final = bytes(4)
 
 
+class _Opening:
+    """What there is of a handshake: its steps, how much they wait for, what they want sent.
+
+    Attributes:
+        buffer: the message that is not whole yet.
+    """
+
+    __slots__ = ("buffer", "output", "steps", "wanted")
+
+    def __init__(self, steps: Steps, output: bytearray) -> None:
+        self.steps = steps
+        self.output = output
+        self.wanted = next(steps)
+        self.buffer = b""
+
+
 class NoiseLink:
     """The codec of one side of a link; made by `initiator` or `responder`."""
 
     __slots__ = (
-        "_buffer",
         "_cutter",
         "_dead",
         "_joiner",
-        "_output",
-        "_session",
-        "_steps",
-        "_wanted",
+        "_opener",
+        "_opening",
+        "_sealer",
+        "remote_identity",
     )
 
     message_bytes_max = FRAME_BYTES_MAX
@@ -43,11 +58,11 @@ class NoiseLink:
     silence_seconds: float | None = None
 
     def __init__(self, steps: Steps, output: bytearray) -> None:
-        self._steps: Steps | None = steps
-        self._output = output
-        self._wanted = next(steps)
-        self._buffer = b""  # of the handshake: the message that is not whole yet
-        self._session: Session | None = None
+        # Until what it wants sent last is taken: it goes then, for a link is mostly open.
+        self._opening: _Opening | None = _Opening(steps, output)
+        self._sealer: CipherState | None = None
+        self._opener: CipherState | None = None
+        self.remote_identity: str | None = None
         self._cutter = FrameCutter()
         self._joiner = MessageJoiner()
         self._dead = False
@@ -89,17 +104,13 @@ class NoiseLink:
     @property
     def established(self) -> bool:
         """Whether the handshake is done and messages may be sent."""
-        return self._session is not None
-
-    @property
-    def remote_identity(self) -> str | None:
-        """The identity that the peer has proved, once established."""
-        return None if self._session is None else self._session.remote_identity
+        return self._opener is not None
 
     @property
     def held_bytes(self) -> int:
         """Bytes of the handshake, or of the record and the message, that are not whole yet."""
-        return len(self._buffer) + self._cutter.held_bytes + self._joiner.held_bytes
+        opening = 0 if self._opening is None else len(self._opening.buffer)
+        return opening + self._cutter.held_bytes + self._joiner.held_bytes
 
     def start(self) -> bytes:
         """The initiator's preamble and first message; nothing for the responder."""
@@ -107,8 +118,13 @@ class NoiseLink:
 
     def take_output(self) -> bytes:
         """What the handshake wants sent."""
-        taken = bytes(self._output)
-        self._output.clear()
+        opening = self._opening
+        if opening is None:
+            return b""
+        taken = bytes(opening.output)
+        opening.output.clear()
+        if self.established:
+            self._opening = None
         return taken
 
     def silent(self) -> None:
@@ -124,9 +140,9 @@ class NoiseLink:
         if self._dead:
             raise CodecError("noise.dead", "the session has failed before")
         try:
-            if self._session is None:
+            if self._opener is None:
                 data = self._shake_hands(data)
-            return [] if self._session is None else self._open(self._session.opener, data)
+            return [] if self._opener is None else self._open(self._opener, data)
         except (CodecError, HandshakeError):
             self._dead = True
             raise
@@ -145,13 +161,13 @@ class NoiseLink:
 
     def rest(self) -> None:
         """Let go of expanded keys."""
-        if self._session is not None:
-            self._session.sealer.rest()
-            self._session.opener.rest()
+        for state in (self._sealer, self._opener):
+            if state is not None:
+                state.rest()
 
     def end(self) -> None:
         """Check that the bytes did not end early."""
-        if self._session is None:
+        if not self.established:
             raise TransportError(
                 "link.closed_early",
                 "the peer closed the link during the handshake: is it a rillnode noise listener?",
@@ -166,9 +182,9 @@ class NoiseLink:
         return messages
 
     def _seal(self, plaintext: bytes) -> bytes:
-        if self._session is None or self._dead:
+        if self._sealer is None or self._dead:
             raise CodecError("noise.closed", "the session is not open")
-        seal, size = self._session.sealer.seal, NOISE_PLAINTEXT_BYTES_MAX
+        seal, size = self._sealer.seal, NOISE_PLAINTEXT_BYTES_MAX
         if len(plaintext) <= size:
             return u16_frame(seal(plaintext))
         view = memoryview(plaintext)
@@ -177,16 +193,19 @@ class NoiseLink:
 
     def _shake_hands(self, data: bytes) -> bytes:
         """Go on with the handshake; return the bytes that follow it, if it is done."""
-        assert self._steps is not None
-        buffer, at = self._buffer + data, 0
+        opening = self._opening
+        assert opening is not None
+        buffer, at = opening.buffer + data, 0
+        opening.buffer = b""
         try:
-            while len(buffer) - at >= self._wanted:
-                chunk = buffer[at : at + self._wanted]
+            while len(buffer) - at >= opening.wanted:
+                chunk = buffer[at : at + opening.wanted]
                 at += len(chunk)
-                self._wanted = self._steps.send(chunk)
+                opening.wanted = opening.steps.send(chunk)
         except StopIteration as done:
-            self._session = done.value
-            self._steps = None
-        rest = buffer[at:]
-        self._buffer = b"" if self._steps is None else rest
-        return rest
+            session: Session = done.value
+            self._sealer, self._opener = session.sealer, session.opener
+            self.remote_identity = session.remote_identity
+            return buffer[at:]
+        opening.buffer = buffer[at:]
+        return b""

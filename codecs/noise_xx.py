@@ -25,6 +25,7 @@ from rillnode.codecs.keys import (
     PUBLIC_KEY_BYTES,
     SIGNATURE_BYTES,
     Identity,
+    identity_text,
     parse_identities,
     verify,
     x25519_form,
@@ -89,9 +90,10 @@ class Local(NamedTuple):
         to_responder, to_initiator = (
             CipherState(key, suite, rekey_records=self.rekey_records) for key in handshake.keys
         )
+        identity = identity_text(remote)
         if handshake.initiator:
-            return Session(to_responder, to_initiator, remote.hex())
-        return Session(to_initiator, to_responder, remote.hex())
+            return Session(to_responder, to_initiator, identity)
+        return Session(to_initiator, to_responder, identity)
 
 
 def initiate(local: Local, node_identity: str | None, suite: Suite) -> Steps:

@@ -2,14 +2,41 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
+from typing import Final
 
 from rillnode.actors.peers.connection import ConnectionEvents, PeerContext
 from rillnode.codecs.noise import NoiseLink
 from rillnode.codecs.ockam.dialects import EitherDialect
 from rillnode.node.config.tables import NoiseListener, OckamListener
 from rillnode.transports.clock import Clock
-from rillnode.transports.links import NOISE_LIMITS, OCKAM_LIMITS
+from rillnode.transports.links import NOISE_LIMITS, OCKAM_LIMITS, LinkLimits
 from rillnode.transports.tcp import TcpListener, listen
+
+_LIMITS_KEPT: Final = 64
+
+
+@lru_cache(_LIMITS_KEPT)
+def _shared(limits: LinkLimits) -> LinkLimits:
+    """Bounds that are equal are one object: a process may have thousands of nodes."""
+    return limits
+
+
+def noise_limits(
+    table: NoiseListener,
+    connections_max: int,
+    connections_per_address_max: int = NOISE_LIMITS.connections_per_address_max,
+) -> LinkLimits:
+    """The bounds of rillnode's own links, accepted ones and dialled ones."""
+    limits = replace(
+        NOISE_LIMITS,
+        handshake_seconds=table.handshake_seconds_max,
+        idle_ping_seconds=table.idle_ping_seconds,
+        idle_close_seconds=table.idle_close_seconds,
+        connections_max=connections_max,
+        connections_per_address_max=connections_per_address_max,
+    )
+    return _shared(limits)
 
 
 async def listen_noise(
@@ -26,14 +53,7 @@ async def listen_noise(
         events_factory=lambda: ConnectionEvents(peers, prefix=b"NX_H_"),
         transport_name="noise",
         clock=clock,
-        limits=replace(
-            NOISE_LIMITS,
-            handshake_seconds=table.handshake_seconds_max,
-            idle_ping_seconds=table.idle_ping_seconds,
-            idle_close_seconds=table.idle_close_seconds,
-            connections_max=table.connections_max,
-            connections_per_address_max=table.connections_per_address_max,
-        ),
+        limits=noise_limits(table, table.connections_max, table.connections_per_address_max),
     )
 
 

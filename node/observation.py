@@ -1,7 +1,7 @@
 """What there is to see of a node: whether it is ready, and how its parts are."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
@@ -14,7 +14,7 @@ from rillnode.actors.storage import LogStore, StoreHealth
 from rillnode.actors.storage.watch import SharedStore, Sharing
 from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.subscribers import Subscribers
-from rillnode.actors.system import AsyncioSystemBase
+from rillnode.actors.system import AsyncioSystemBase, Cell
 from rillnode.node.brokers import Brokers, Listening
 from rillnode.node.channels import Channels
 from rillnode.node.config import Config
@@ -105,6 +105,11 @@ class Observation:
             if listener.group is not None:
                 yield listener.group
         yield from self.parts.peers.groups()
+
+    @property
+    def connections(self) -> Sequence[Cell]:
+        """The actors of links that carry Ockam's messages."""
+        return () if self._connections is None else tuple(self._connections.open)
 
     @property
     def sharing(self) -> Sharing | None:

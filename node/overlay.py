@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, MutableMapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from fnmatch import translate
 from functools import cached_property, partial
 from random import Random
@@ -37,9 +37,10 @@ from rillnode.codecs.noise_handshake import DH_BYTES
 from rillnode.codecs.ockam.routing import Route, local
 from rillnode.codecs.streamr.node_address import AnyAddress, NodeAddress, ReleasedAddress
 from rillnode.node.config import Config, parse_address
+from rillnode.node.listening import noise_limits
 from rillnode.node.peers import ADDRESS_PREFIX
 from rillnode.transports.dialer import TcpDialer
-from rillnode.transports.links import NOISE_LIMITS, LinkEvents
+from rillnode.transports.links import LinkEvents
 
 if TYPE_CHECKING:
     from rillnode.node.streamr_network import StreamrNetwork
@@ -225,10 +226,15 @@ class Overlay:
         )
 
 
+def _only_this_node(principal: str) -> bool:
+    return principal == NODE_PRINCIPAL
+
+
 @dataclass(slots=True)
 class _Held:
     """A link that is kept open while `holders` is not 0, and a while longer."""
 
+    route: Route
     cell: Cell
     status: PeerStatus
     holders: int = 0
@@ -250,18 +256,11 @@ class OverlayLinks:
         self._clock = clock
         self._released = released
         self._held: dict[AnyAddress, _Held] = {}
-        noise, dialling = config.noise, config.dialling
-        limits = replace(
-            NOISE_LIMITS,
-            handshake_seconds=noise.handshake_seconds_max,
-            idle_ping_seconds=noise.idle_ping_seconds,
-            idle_close_seconds=noise.idle_close_seconds,
-            connections_max=dialling.links_max,
-        )
+        dialling = config.dialling
         self._dialer = TcpDialer(
             transport_name="noise",
             clock=clock,
-            limits=limits,
+            limits=noise_limits(config.noise, dialling.links_max),
             connect_seconds=dialling.connect_seconds_max,
         )
 
@@ -271,7 +270,7 @@ class OverlayLinks:
         if held is None:
             held = self._held[node] = self._open(node)
         held.holders += 1
-        return (local(_link_address(node)),)
+        return held.route
 
     def release(self, node: AnyAddress) -> None:
         """It is not needed any more: the link is closed, unless it is soon needed again."""
@@ -297,12 +296,13 @@ class OverlayLinks:
             status = PeerStatus(f"{node.host}:{node.port}", "noise")
             dial, prefix, name = partial(self._dial, node), b"NX_O_", node.identity[:16]
         settings = PeerSettings(
-            name=name, prefix=prefix, dial=dial, kept=False, may_use=NODE_PRINCIPAL.__eq__
+            name=name, prefix=prefix, dial=dial, kept=False, may_use=_only_this_node
         )
         factory = partial(PeerActor, self._context, settings, status)
         cell = self._context.system.spawn(factory, name=f"overlay {name}")
-        self._context.router.register(_link_address(node), cell)
-        return _Held(cell, status)
+        address = local(f"overlay_link/{node}")
+        self._context.router.register(address.value, cell)
+        return _Held((address,), cell, status)
 
     def _dial(
         self, node: NodeAddress, events: LinkEvents, on_failure: Callable[[RillnodeError], None]
@@ -316,9 +316,5 @@ class OverlayLinks:
         held = self._held.get(node)
         if held is not None and not held.holders:
             del self._held[node]
-            self._context.router.unregister(_link_address(node))
+            self._context.router.unregister(held.route[0].value)
             self._context.system.exit(held.cell)
-
-
-def _link_address(node: AnyAddress) -> bytes:
-    return f"overlay_link/{node}".encode()

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from fnmatch import translate
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 from rillnode.actors.access import Access
@@ -20,9 +20,10 @@ from rillnode.codecs.noise_handshake import DH_BYTES
 from rillnode.codecs.ockam.dialects import dialling_codec
 from rillnode.codecs.ockam.routing import TCP
 from rillnode.node.config import Config, ListenAddress, PeerTable, parse_address
+from rillnode.node.listening import noise_limits
 from rillnode.transports.dialer import TcpDialer
 from rillnode.transports.groups import LinkGroup
-from rillnode.transports.links import NOISE_LIMITS, OCKAM_LIMITS
+from rillnode.transports.links import OCKAM_LIMITS, LinkLimits
 
 ADDRESS_PREFIX: Final = b"peer/"
 """Begins the local address of each configured peer; its name follows."""
@@ -43,14 +44,13 @@ class Peers:
         self._identity = identity
         self._cells: dict[ListenAddress, Cell] = {}
         self._statuses: dict[str, PeerStatus] = {}
-        self._dialers: list[TcpDialer] = []
         self._stopped = False
 
     def start(self, context: PeerContext, clock: Clock) -> None:
         """Spawn an actor for each configured peer, and take TCP addresses as first hops."""
         self._context = context
         self._access = context.access
-        self._noise, self._ockam = self._dialers = self._make_dialers(clock)
+        self._clock = clock
         for table in self._config.peers:
             self._spawn_configured(table)
         context.router.register_transport(TCP, self._resolve)
@@ -63,42 +63,43 @@ class Peers:
 
     async def close(self) -> None:
         """Close all dialled links and wait for them."""
-        for dialer in self._dialers:
+        for dialer in self._dialers():
             await dialer.close("the node is stopping")
 
     def groups(self) -> Sequence[LinkGroup]:
         """The links that were dialled, for who watches them."""
-        return [dialer.group for dialer in self._dialers]
+        return [dialer.group for dialer in self._dialers()]
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """Each peer's state, for people; addresses without a name stand for themselves."""
         return {name: asdict(status) for name, status in self._statuses.items()}
 
-    def _make_dialers(self, clock: Clock) -> list[TcpDialer]:
-        noise, table = self._config.noise, self._config.dialling
-        limits = {
-            "noise": replace(
-                NOISE_LIMITS,
-                handshake_seconds=noise.handshake_seconds_max,
-                idle_ping_seconds=noise.idle_ping_seconds,
-                idle_close_seconds=noise.idle_close_seconds,
-                connections_max=table.links_max,
-            ),
-            "ockam": replace(
-                OCKAM_LIMITS,
-                unused_close_seconds=table.unused_close_seconds,
-                connections_max=table.links_max,
-            ),
-        }
-        return [
-            TcpDialer(
-                transport_name=name,
-                clock=clock,
-                limits=one,
-                connect_seconds=table.connect_seconds_max,
-            )
-            for name, one in limits.items()
-        ]
+    def _dialers(self) -> Sequence[TcpDialer]:
+        """Those that were ever needed: most nodes dial one kind of peer, or none."""
+        return [one for name in ("_noise", "_ockam") if (one := vars(self).get(name)) is not None]
+
+    @cached_property
+    def _noise(self) -> TcpDialer:
+        limits = noise_limits(self._config.noise, self._config.dialling.links_max)
+        return self._dialer("noise", limits)
+
+    @cached_property
+    def _ockam(self) -> TcpDialer:
+        table = self._config.dialling
+        limits = replace(
+            OCKAM_LIMITS,
+            unused_close_seconds=table.unused_close_seconds,
+            connections_max=table.links_max,
+        )
+        return self._dialer("ockam", limits)
+
+    def _dialer(self, name: str, limits: LinkLimits) -> TcpDialer:
+        return TcpDialer(
+            transport_name=name,
+            clock=self._clock,
+            limits=limits,
+            connect_seconds=self._config.dialling.connect_seconds_max,
+        )
 
     def _spawn_configured(self, table: PeerTable) -> None:
         identity = table.identity

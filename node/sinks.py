@@ -16,6 +16,7 @@ from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.holds import Holds
 from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
+from rillnode.codecs.errors import TransportError
 from rillnode.codecs.keys import Identity
 from rillnode.node.config import FilesSink, SparkSink
 from rillnode.node.keyfiles import read_key
@@ -77,8 +78,8 @@ class Sinks:
     def failing(self) -> dict[str, str]:
         """Sinks whose job does not run, with the reason."""
         return {
-            name: f"{status.state}: the job ended with code {status.last_exit}, "
-            f"{status.last_error or 'without a word'}; see {self._dir / name}.log"
+            name: f"{status.state}: {status.last_error or 'the job ended without a word'} "
+            f"(code {status.last_exit}); see {self._dir / name}.log"
             for name, status in self._statuses.items()
             if status.last_exit is not None and (status.pid is None or status.state == "waiting")
         }
@@ -92,17 +93,34 @@ class Sinks:
         return table.key_file if isinstance(table, SparkSink) else None
 
     def _issue_key(self, sink: str) -> str:
-        """Give the job a new key, or take the one that is configured; return its principal."""
+        """Give the job a new key, or take the one that is configured; return its principal.
+
+        Raises:
+            ConfigError: the one that is configured cannot be used.
+            TransportError: a new one cannot be written now.
+        """
         configured = self._configured_key(sink)
         if configured is not None:
             return f"noise:{read_key(configured).public_hex}"
         identity = Identity.from_seed(self._entropy(32))
-        self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.key_path(sink)
         fresh = path.with_suffix(".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(identity.seed_hex + "\n")
-        # The job never sees half a key.
-        fresh.replace(path)
+        try:
+            self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(identity.seed_hex + "\n")
+            # The job never sees half a key.
+            fresh.replace(path)
+        except OSError as error:
+            raise no_start(self._dir, error) from error
         return f"noise:{identity.public_hex}"
+
+
+def no_start(directory: Path, error: OSError) -> TransportError:
+    """Why a job that needs `directory` could not be started: something that passes."""
+    return TransportError(
+        "job.start",
+        f"the job cannot be started now: {directory}: {error}. Make room on that disk, let the "
+        "node write there, or give it more processes, as the reason says; it is tried again",
+    )

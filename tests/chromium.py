@@ -16,6 +16,8 @@ import aiohttp
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SECONDS = 90.0
+STILL_SECONDS = 0.2
+"""For how long an element must not have moved before it is clicked."""
 
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "Space": 32}
 
@@ -88,23 +90,36 @@ class Tab:
         return result["result"].get("value")
 
     async def until(self, script: str) -> Any:
-        """Wait until an expression in the page is true, and return it."""
+        """Wait until an expression in the page is true, and return it.
+
+        While a page is loaded it may have nothing of what the expression names.
+        """
         deadline = time.monotonic() + SECONDS
+        found: object = None
         while time.monotonic() < deadline:
-            # An element has no value of its own.
-            value = await self.run(f"(one => one instanceof Node || one)({script})")
-            if value:
-                return value
+            try:
+                # An element has no value of its own.
+                found = await self.run(f"(one => one instanceof Node || one)({script})")
+            except BrowserError as error:
+                found = error
+            else:
+                if found:
+                    return found
             await asyncio.sleep(0.1)
-        raise BrowserError(f"never true: {script}; {self.problems}")
+        raise BrowserError(f"never true: {script}: {found}; {self.problems}")
 
     async def click(self, selector: str) -> None:
-        """Click with the mouse in the middle of an element."""
-        where = await self.run(
+        """Click with the mouse in the middle of an element, once it stays where it is."""
+        script = (
             f"(() => {{ const one = document.querySelector({json.dumps(selector)});"
             " one.scrollIntoView({block: 'center'}); const box = one.getBoundingClientRect();"
             " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
         )
+        where, before = await self.run(script), None
+        async with asyncio.timeout(SECONDS):
+            while where != before:
+                await asyncio.sleep(STILL_SECONDS)
+                where, before = await self.run(script), where
         mouse = {"x": where[0], "y": where[1], "button": "left", "clickCount": 1}
         await self.call("Input.dispatchMouseEvent", type="mousePressed", **mouse)
         await self.call("Input.dispatchMouseEvent", type="mouseReleased", **mouse)

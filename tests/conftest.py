@@ -1,10 +1,18 @@
-"""How property tests look for examples.
+"""How property tests look for examples, and how a run that is ended ends what it has started.
 
 A run tests the same examples each time, so that what fails has to do with what was changed, and
 not with chance; and an example may take its time, for machines are busy. To look for new ones:
 `pytest --hypothesis-profile=explore`.
 """
 
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -18,3 +26,35 @@ settings.register_profile(
     "repeatable", settings.get_profile("explore"), derandomize=True, database=None
 )
 settings.load_profile("repeatable")
+
+
+def pytest_configure() -> None:
+    """Have SIGTERM do what Ctrl-C does: servers and clients of tests end in their finalizers.
+
+    A shell lets what it starts in the background pass over Ctrl-C, and all that is started by that;
+    tests send it to what they start.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _interrupt)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """Take back what a test, or a command that it ran here, has set up for the process's logs."""
+    handlers, levels = logging.root.handlers[:], _levels()
+    yield
+    logging.root.handlers[:] = handlers
+    for name, level in _levels().items():
+        if level != levels.get(name, logging.NOTSET):
+            logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
+
+
+def _levels() -> dict[str, int]:
+    """Levels of the root logger, named "", and of the product's."""
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("rillnode")]
+    return {"": logging.root.level} | {name: logging.getLogger(name).level for name in names}
+
+
+def _interrupt(_: int, __: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

@@ -167,8 +167,8 @@ class Runner:
 
     def kill(self) -> None:
         """End the node at once, after a failure."""
-        if self._node is not None:
-            self._node.kill()
+        if self._node is not None and self._node.poll() is None:
+            os.killpg(self._node.pid, signal.SIGKILL)
             self._node.wait()
 
     @property
@@ -217,16 +217,23 @@ class Runner:
             self._start(self._local(line), BANNER, where)
 
     def _process(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        """Run a command; interrupted, or too late, it ends with all that it has started."""
+        with subprocess.Popen(
             arguments,
             cwd=self._directory,
             env=self._environment,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=self._seconds_max,
-            check=False,
-        )
+            start_new_session=True,
+        ) as process:
+            try:
+                printed, errors = process.communicate(timeout=self._seconds_max)
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        return subprocess.CompletedProcess(arguments, process.returncode, printed, errors)
 
     def _start(self, text: str, output: str, where: str) -> None:
         self.close()
@@ -238,6 +245,7 @@ class Runner:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                start_new_session=True,
             )
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self._node.poll() is None:

@@ -57,8 +57,7 @@ class HubPeer:
     async def close(self) -> None:
         """End the connection, as its actor does."""
         self.core.router.unregister(self.link.value)
-        for cell in tuple(self.origin.attached):
-            self.core.system.exit(cell)
+        self.origin.end()
         self.core.system.exit(self.cell)
         await self.core.settle()
 

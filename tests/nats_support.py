@@ -150,6 +150,7 @@ class NatsCluster:
             NatsServer(
                 directory / f"n{number}",
                 f"server_name: n{number}",
+                f"server_tags: [n{number}]",
                 f"cluster {{ name: rill, listen: 127.0.0.1:{port}, routes: [{routes}] }}",
             )
             for number, port in enumerate(ports)
@@ -244,6 +245,8 @@ class JetStreamDriver(ThreadedDriver):
         settle_seconds_max: float = 30.0,
         doubt_seconds: float = 0.0,
         keys_bytes_max: int = 268_435_456,
+        repair_seconds_min: float = 0.01,
+        repair_seconds_max: float = 0.1,
         identity: str = "",
     ) -> None:
         self.identity = identity
@@ -261,8 +264,8 @@ class JetStreamDriver(ThreadedDriver):
             spare_bytes=4_096,
             doubt_seconds=doubt_seconds,
             keys_bytes_max=keys_bytes_max,
-            repair_seconds_min=0.01,
-            repair_seconds_max=0.1,
+            repair_seconds_min=repair_seconds_min,
+            repair_seconds_max=repair_seconds_max,
         )
         super().__init__()
 

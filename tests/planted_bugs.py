@@ -9,7 +9,7 @@ A simulation that is worth anything finds each of them.
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -31,6 +31,7 @@ from rillnode.node.client.session import Session
 from rillnode.node.simulation.disk import SimulatedStore
 from rillnode.node.simulation.scenario import (
     ClientsTable,
+    DiskTable,
     FaultKind,
     LatencyTable,
     RandomFaults,
@@ -53,6 +54,7 @@ class Planted:
         messages: how many are pushed.
         nodes: how many.
         partitions: of their streams.
+        store: of the nodes.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Planted:
     messages: int = 60
     nodes: int = 1
     partitions: int = 1
+    store: Literal["memory", "rocks"] = "memory"
 
     @property
     def scenario(self) -> Scenario:
@@ -75,6 +78,7 @@ class Planted:
             seconds=8.0,
             heal_seconds=90.0,
             latency=LatencyTable(model="constant", mean_ms=5.0),
+            disk=DiskTable(store=self.store),
             clients=self.clients,
             random_faults=RandomFaults(count=4, kinds=self.faults),
         )

@@ -8,8 +8,7 @@ class Proxy:
     """Forwards connections to one address, until they are cut."""
 
     def __init__(self, target: str) -> None:
-        host, _, port = target.rpartition(":")
-        self._target = (host, int(port))
+        self.point_to(target)
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -26,6 +25,11 @@ class Proxy:
     def address(self) -> str:
         host, port = self._server.sockets[0].getsockname()
         return f"{host}:{port}"
+
+    def point_to(self, target: str) -> None:
+        """Forward to another address the connections that come from now on."""
+        host, _, port = target.rpartition(":")
+        self._target = (host, int(port))
 
     async def take_away(self) -> None:
         """Cut every connection and refuse new ones until `bring_back`."""

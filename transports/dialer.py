@@ -68,8 +68,13 @@ class TcpDialer:
         task = asyncio.get_running_loop().create_task(attempt())
         # The loop itself keeps no task alive.
         self._attempts[task] = None
-        task.add_done_callback(self._attempts.__delitem__)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        # A dict that had entries keeps their room; mostly nothing is being dialled.
+        del self._attempts[task]
+        self._attempts = self._attempts or {}
 
     async def close(self, reason: str) -> None:
         """Give up what is being dialled, close all links, and wait for them."""

@@ -61,6 +61,25 @@ class LinkGroup:
         unfinished: messages of the links that are not whole yet.
     """
 
+    __slots__ = (
+        "_left",
+        "_links",
+        "_open",
+        "_past",
+        "_per_host",
+        "_proving",
+        "_sweep",
+        "clock",
+        "counters",
+        "failures",
+        "handshakes",
+        "limits",
+        "opened",
+        "transport",
+        "unfinished",
+        "unproven",
+    )
+
     def __init__(self, *, transport: str, clock: Clock, limits: LinkLimits) -> None:
         self.transport = transport
         self.clock = clock
@@ -73,8 +92,9 @@ class LinkGroup:
         self.handshakes = Histogram(HANDSHAKE_BOUNDS)
         self._past = Meter()
         self._links: dict[Member, None] = {}
-        # The oldest first. A dict would find its first in linear time.
-        self._proving: OrderedDict[Member, None] = OrderedDict()
+        # The oldest first (a dict would find its first in linear time); None while there is none,
+        # as an empty one takes more than most links do.
+        self._proving: OrderedDict[Member, None] | None = None
         self._per_host: Counter[str] = Counter()
         self._sweep = Sweep(clock, self._links.keys(), limits.sweep_seconds)
         self._left: asyncio.Event | None = None  # once closing
@@ -114,6 +134,8 @@ class LinkGroup:
         if len(self._links) >= limits.connections_max and not self._make_room():
             return TransportError("link.too_many", "too many links")
         self._per_host[link.host] += 1
+        if self._proving is None:
+            self._proving = OrderedDict()
         self._links[link] = self._proving[link] = None
         self._sweep.start()
         return None
@@ -121,14 +143,19 @@ class LinkGroup:
     def proved(self, link: Member) -> None:
         """The handshake of a link has succeeded: it makes no room for others any more."""
         self.opened += 1
-        self._proving.pop(link, None)
+        self._proves_no_more(link)
+
+    def _proves_no_more(self, link: Member) -> None:
+        if self._proving is not None:
+            self._proving.pop(link, None)
+            self._proving = self._proving or None
 
     def release(self, link: Member) -> None:
         """Let a link go; harmless for one that was not admitted."""
         if link not in self._links:
             return
         del self._links[link]
-        self._proving.pop(link, None)
+        self._proves_no_more(link)
         self._past.add(link.meter)
         self._per_host[link.host] -= 1
         if not self._per_host[link.host]:

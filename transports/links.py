@@ -95,7 +95,7 @@ class LinkLimits:
         drain_seconds: outgoing bytes above the high mark for longer close the link.
         close_seconds: what a closing link has for writing what is buffered.
         buffer_high_bytes: the high mark; the low mark is half of it.
-        buffer_bytes_max: more outgoing bytes close the link at once.
+        buffer_bytes_max: more outgoing bytes close the link at once; above the high mark.
         unfinished_bytes_max: bytes of messages that are not whole yet, of all links of one
             listener, requests over HTTP included; beyond that the one goes that was begun first.
         connections_max: links of one listener.

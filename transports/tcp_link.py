@@ -7,6 +7,7 @@ from typing import cast
 from rillnode.codecs.errors import CodecError, HandshakeError, RillnodeError, TransportError
 from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.links import LinkInfo
+from rillnode.codecs.texts import one_text
 from rillnode.transports.clock import Timer
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import LinkEvents, LinkLimits
@@ -97,7 +98,10 @@ class TcpLink(asyncio.Protocol):
         self._sent = True
         self.meter.messages_out += len(messages)
         self.meter.bytes_out += len(data)
-        if self._transport.get_write_buffer_size() > self._group.limits.buffer_bytes_max:
+        if (
+            self._blocked_at is not None  # else it is below the high mark
+            and self._transport.get_write_buffer_size() > self._group.limits.buffer_bytes_max
+        ):
             self._fail(TransportError("link.buffer_full", "the peer reads too slowly"))
 
     def pause_reading(self) -> None:
@@ -201,7 +205,9 @@ class TcpLink(asyncio.Protocol):
         except (CodecError, HandshakeError) as error:
             self._fail(error)
             return
-        self._group.unfinished.hold(self, self._codec.held_bytes, begun=bool(messages))
+        held, unfinished = self._codec.held_bytes, self._group.unfinished
+        if held or unfinished.held_bytes:
+            unfinished.hold(self, held, begun=bool(messages))
         if self._events is None:
             self._go_on()
         if messages and self._events is not None and self._reason is None:
@@ -277,7 +283,8 @@ class TcpLink(asyncio.Protocol):
     def _opened(self) -> None:
         identity = self._codec.remote_identity
         self._info = LinkInfo(
-            principal="anonymous" if identity is None else f"noise:{identity}",
+            # Tables and counters of the node hold it, too: one text for all.
+            principal="anonymous" if identity is None else one_text(f"noise:{identity}"),
             remote=self.remote,
             transport=self._group.transport,
             dialled=self._settled is not None,

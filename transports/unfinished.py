@@ -22,15 +22,18 @@ class Unfinished:
 
     Args:
         bytes_max: what all hold together.
+
+    Attributes:
+        held_bytes: what they hold together now.
     """
 
-    __slots__ = ("_bytes", "_bytes_max", "_held")
+    __slots__ = ("_bytes_max", "_held", "held_bytes")
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._bytes = 0
-        # The one that was begun first foremost.
-        self._held: OrderedDict[Holder, int] = OrderedDict()
+        self.held_bytes = 0
+        # The one that was begun first foremost; None while nobody holds anything, as mostly.
+        self._held: OrderedDict[Holder, int] | None = None
 
     def hold(self, holder: Holder, size: int, *, begun: bool) -> None:
         """Note how many bytes of an unfinished message a connection holds.
@@ -40,18 +43,25 @@ class Unfinished:
             size: bytes; 0 where no message is under way.
             begun: it is another message than before.
         """
+        if self._held is None:
+            if not size:
+                return
+            self._held = OrderedDict()
         before = self._held.get(holder, 0)
         if before and (begun or not size):
             del self._held[holder]
         if size:
             self._held[holder] = size
-        self._bytes += size - before
-        while self._bytes > self._bytes_max:
+        self.held_bytes += size - before
+        while self.held_bytes > self._bytes_max:
             oldest, held = self._held.popitem(last=False)
-            self._bytes -= held
+            self.held_bytes -= held
             text = "too much is unfinished on all links"
             oldest.crowded_out(TransportError("link.unfinished_crowd", text))
+        self._held = self._held or None
 
     def release(self, holder: Holder) -> None:
         """Forget a connection; harmless for one that holds nothing."""
-        self._bytes -= self._held.pop(holder, 0)
+        if self._held is not None:
+            self.held_bytes -= self._held.pop(holder, 0)
+            self._held = self._held or None

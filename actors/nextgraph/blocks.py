@@ -6,10 +6,12 @@ holds it: another object with the same block, a pin, or an event.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from rillnode.actors.nextgraph.context import BrokerContext
-from rillnode.actors.nextgraph.errands import ErrandActor, Found, Steps
+from rillnode.actors.nextgraph.errands import ErrandActor, Found, Steps, anew
 from rillnode.actors.nextgraph.records import name_of, pack_block, unpack_block
 from rillnode.actors.nextgraph.session import Asked, Refusal, principal_of
 from rillnode.actors.storage import GetRecord, HasRecords, ListRecords, Operation, PutRecords
@@ -44,6 +46,8 @@ class BlocksActor(ErrandActor):
         self._context = context
         self._overlay = overlay
         self._kept_bytes: dict[bytes, int] = {}
+        # Of the records of these bytes, as they were read last.
+        self._versions: dict[bytes, int] = {}
         # Stands for a log in the quotas; those of streams are shorter numbers.
         self._log = int.from_bytes(overlay, "big")
 
@@ -53,13 +57,13 @@ class BlocksActor(ErrandActor):
             case Asked(content=BlocksExist(blocks=blocks)):
                 self.answer_at_once(message, self._exist(message, blocks))
             case Asked(content=BlocksPut(blocks=blocks)):
-                self.answer_in_order(message, self._put(message, blocks))
+                self.answer_in_order(message, anew(partial(self._put, message, blocks)))
             case Asked(content=ObjectPin(id=one)):
                 self.answer_in_order(message, self._pin(message, one))
             case Asked(content=ObjectUnpin(id=one)):
                 self.answer_in_order(message, self._unpin(message, one))
             case Asked(content=ObjectDel(id=one)):
-                self.answer_in_order(message, self._delete(message, one))
+                self.answer_in_order(message, anew(partial(self._delete, message, one)))
             case Operation():
                 self.complete(message)
             case _:
@@ -78,6 +82,9 @@ class BlocksActor(ErrandActor):
 
     def _object(self, one: bytes, user: bytes | str) -> str:
         return name_of("object", self._overlay, one, user)
+
+    def _bytes(self, user: bytes) -> str:
+        return name_of("bytes", self._overlay, user)
 
     # Putting ---------------------------------------------------------------------------------
 
@@ -118,7 +125,9 @@ class BlocksActor(ErrandActor):
             self._context.counters[refusal.code] += 1
             raise Refusal(ResultCode.STORAGE_ERROR)
         try:
-            yield (PutRecords(records=[*records, self._kept_record(user, kept)]),)
+            # What is not there, nobody else may have put meanwhile.
+            seen = [(name, 0) for name, value in records if value]
+            yield self._change([*records, self._kept_record(user, kept)], [user], seen)
         except StoreError:
             quotas.appended(principal, self._log, size, None)
             raise
@@ -189,15 +198,16 @@ class BlocksActor(ErrandActor):
         for user, size in freed.items():
             kept[user] = max(0, (yield from self._kept(user)) - size)
             records.append(self._kept_record(user, kept[user]))
-        yield (PutRecords(records=records),)
+        yield self._change(records, kept)
         for user, size in kept.items():
             self._note(user, size)
 
     def _kept(self, user: bytes) -> Found[int]:
         """Bytes of blocks that a user has put here."""
-        if user not in self._kept_bytes:
-            get = GetRecord(key=name_of("bytes", self._overlay, user))
+        if user not in self._kept_bytes or self._context.shared:
+            get = GetRecord(key=self._bytes(user))
             yield (get,)
+            self._versions[user] = get.version
             self._note(user, int.from_bytes(get.value or b"", "big"))
         return self._kept_bytes[user]
 
@@ -205,5 +215,12 @@ class BlocksActor(ErrandActor):
         self._kept_bytes[user] = size
         self._context.streams.quotas.appended(principal_of(user), self._log, 0, size)
 
+    def _change(
+        self, records: Records, users: Iterable[bytes], seen: Sequence[tuple[str, int]] = ()
+    ) -> tuple[PutRecords]:
+        """Store records, and with them what users keep, where no other node was first."""
+        kept = [(self._bytes(user), self._versions.get(user, 0)) for user in users]
+        return (PutRecords(records=records, seen=[*seen, *kept]),)
+
     def _kept_record(self, user: bytes, size: int) -> tuple[str, bytes | None]:
-        return name_of("bytes", self._overlay, user), size.to_bytes(8, "big")
+        return self._bytes(user), size.to_bytes(8, "big")

@@ -1,5 +1,6 @@
 """What the broker's actors share, and the tables of those that are made when first needed."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from typing import Generic, Literal, TypeVar
 from rillnode.actors.nextgraph.errands import ErrandActor
 from rillnode.actors.nextgraph.session import Session
 from rillnode.actors.storage import StreamRecord
+from rillnode.actors.storage.watch import SharedStore
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.rules import StreamRules
 from rillnode.actors.system import Cell
@@ -57,7 +59,7 @@ class _Unused:
     handled: int
 
 
-class LodgerActor(ErrandActor, Generic[Key]):
+class LodgerActor(ErrandActor, ABC, Generic[Key]):
     """An actor of a table, which ends when what it stands for is not there and nobody asks.
 
     Subclasses handle messages in `take`, and say in `unused` whether there is nothing to them.
@@ -75,13 +77,13 @@ class LodgerActor(ErrandActor, Generic[Key]):
         self._leaving = False
 
     @property
+    @abstractmethod
     def unused(self) -> bool:
         """Whether what it stands for is not there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, message: object) -> None:
         """Handle a message that is not about its own end."""
-        raise NotImplementedError
 
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take what there is to do, and the time to end."""
@@ -115,6 +117,8 @@ class BrokerContext:
         stream_changed: told of the streams that are made for topics.
         sessions: the connections of admitted clients.
         counters: what was refused or dropped, by reason.
+        shared: whether other nodes write the same store: what one does not look up anew may
+            be out of date.
     """
 
     streams: StreamContext
@@ -134,3 +138,7 @@ class BrokerContext:
     connections: set[Cell] = field(default_factory=set[Cell])
     sessions: set[Session] = field(default_factory=set[Session])
     counters: Counter[str] = field(default_factory=Counter)
+    shared: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shared = isinstance(self.streams.store, SharedStore)

@@ -17,7 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar, cast
+from typing import ClassVar, Final, TypeVar, cast
 
 from rillnode.actors.nextgraph.session import Asked, Refusal
 from rillnode.actors.storage import (
@@ -28,10 +28,15 @@ from rillnode.actors.storage import (
 )
 from rillnode.actors.system import Cell
 from rillnode.actors.worker import OnFailure, Worker
-from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.codecs.nextgraph.results import ResultCode
 
 logger = logging.getLogger("rillnode.actors.nextgraph")
+
+FENCED: Final = "store.fenced"
+
+FENCED_MAX: Final = 100
+"""Work is done anew so often where other nodes change what it follows from."""
 
 Result = TypeVar("Result")
 
@@ -39,6 +44,17 @@ Found = Generator[Sequence[Operation], None, Result]
 """Part of some work, with a result for the rest of it."""
 
 Steps = Found[None]
+
+
+def anew(work: Callable[[], Found[Result]]) -> Found[Result]:
+    """Do work that reads, and then writes once: again, where another node was first."""
+    for _ in range(FENCED_MAX):
+        try:
+            return (yield from work())
+        except StoreError as error:
+            if error.code != FENCED:
+                raise
+    return (yield from work())
 
 
 @dataclass(slots=True, eq=False)

@@ -1,14 +1,16 @@
 """Inboxes: letters from users of one store to the owner of another, kept until they are fetched.
 
-Who has registered an inbox gets its letters as they come; the others wait, and are fetched one by
-one. A letter leaves the store after it was handed to the connection, so that a crash between the
-two brings it again rather than loses it.
+Who has registered an inbox gets its letters as they come, also those that come to another node of
+the same store; the others wait, and are fetched one by one. A letter leaves the store after it was
+handed to the connection, so that a crash between the two brings it again rather than loses it.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from rillnode.actors.nextgraph.context import BrokerContext
-from rillnode.actors.nextgraph.errands import ErrandActor, Found, Steps
+from rillnode.actors.nextgraph.errands import Found, Steps, anew
+from rillnode.actors.nextgraph.news import NewsActor
 from rillnode.actors.nextgraph.records import Letters, name_of, pack, unpack
 from rillnode.actors.nextgraph.session import Asked, Forwarded, Gone, Refusal, Session
 from rillnode.actors.storage import GetRecord, Operation, PutRecords
@@ -37,14 +39,18 @@ class Pop:
     session: Session
 
 
-class InboxActor(ErrandActor):
+class InboxActor(NewsActor):
     """All inboxes of a broker."""
+
+    followed = "letters"
 
     def __init__(self, context: BrokerContext) -> None:
         super().__init__(context.streams.store)
         self._context = context
         self._readers: dict[Inbox, Session] = {}
         self._registered: dict[Session, dict[Inbox, None]] = {}
+        # Letters from this number on have come to other nodes since somebody reads the inbox here.
+        self._fresh: dict[Inbox, int] = {}
 
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take requests, and the end of connections."""
@@ -59,6 +65,7 @@ class InboxActor(ErrandActor):
                 for inbox in self._registered.pop(session, ()):
                     if self._readers.get(inbox) is session:
                         del self._readers[inbox]
+                        self._fresh.pop(inbox, None)
             case Operation():
                 self.complete(message)
             case _:
@@ -69,8 +76,10 @@ class InboxActor(ErrandActor):
             raise Refusal(ResultCode.INVALID_SIGNATURE)
         session, inbox = asked.session, (_overlay_name(request.overlay), request.inbox_id)
         yield (PutRecords(records=[(name_of("inbox", *inbox), session.user)]),)
+        fresh = (yield from self._waiting(inbox))[0].next if self._context.shared else 0
         if session.attach(self.address):
             self._readers[inbox] = session
+            self._fresh[inbox] = fresh
             self._registered.setdefault(session, {})[inbox] = None
         asked.answer()
 
@@ -85,46 +94,91 @@ class InboxActor(ErrandActor):
         inbox = (_overlay_name(letter.body.to_overlay), letter.body.to_inbox)
         reader = self._readers.get(inbox)
         if reader is None or not reader.open:
-            yield from self._keep(asked, inbox, letter)
+            yield from anew(partial(self._keep, inbox, letter))
         else:
             _deliver(reader, letter, from_queue=False)
         asked.answer()
 
-    def _keep(self, asked: Asked, inbox: Inbox, letter: InboxMessage) -> Steps:
+    def _keep(self, inbox: Inbox, letter: InboxMessage) -> Steps:
         value = LETTER.encode(letter)
-        waiting = yield from self._waiting(inbox)
+        waiting, version = yield from self._waiting(inbox)
         size = waiting.size + len(value)
         full = waiting.next - waiting.first >= NEXTGRAPH_LETTERS_MAX
         if full or size > NEXTGRAPH_LETTERS_BYTES_MAX:
             self._context.counters["inbox.full"] += 1
             raise Refusal(ResultCode.STORAGE_ERROR)
         after = Letters(first=waiting.first, next=waiting.next + 1, size=size)
-        records = [
-            (name_of("letters", *inbox), pack(after)),
-            (_letter_name(inbox, waiting.next), value),
-        ]
-        yield (PutRecords(records=records),)
+        letters = (_letter_name(inbox, waiting.next), value)
+        yield self._change(inbox, after, version, letters)
 
     def _pop(self, session: Session) -> Steps:
         for inbox in tuple(self._registered.get(session, ())):
-            waiting = yield from self._waiting(inbox)
+            waiting, _ = yield from self._waiting(inbox)
             if waiting.first == waiting.next:
                 continue
-            name = _letter_name(inbox, waiting.first)
-            get = GetRecord(key=name)
-            yield (get,)
-            value = get.value or b""
+            value = yield from self._letter(inbox, waiting.first)
             if value:
                 _deliver(session, LETTER.decode(value), from_queue=True)
-            size = waiting.size - len(value)
-            after = Letters(first=waiting.first + 1, next=waiting.next, size=size)
-            yield (PutRecords(records=[(name_of("letters", *inbox), pack(after)), (name, None)]),)
+            yield from anew(partial(self._drop, inbox, waiting.first, len(value)))
             return
 
-    def _waiting(self, inbox: Inbox) -> Found[Letters]:
+    def _drop(self, inbox: Inbox, number: int, size: int) -> Steps:
+        """Remove the first letter, unless it is no more."""
+        waiting, version = yield from self._waiting(inbox)
+        if waiting.first == number:
+            after = Letters(first=number + 1, next=waiting.next, size=waiting.size - size)
+            yield self._change(inbox, after, version, (_letter_name(inbox, number), None))
+
+    def _letter(self, inbox: Inbox, number: int) -> Found[bytes]:
+        """A letter as it is stored; empty where it is no more."""
+        get = GetRecord(key=_letter_name(inbox, number))
+        yield (get,)
+        return get.value or b""
+
+    def _waiting(self, inbox: Inbox) -> Found[tuple[Letters, int]]:
+        """What waits in an inbox, and the version of that record."""
         get = GetRecord(key=name_of("letters", *inbox))
         yield (get,)
-        return Letters() if get.value is None else unpack(get.value, Letters)
+        letters = Letters() if get.value is None else unpack(get.value, Letters)
+        return letters, get.version
+
+    def _change(
+        self, inbox: Inbox, after: Letters, version: int, *letters: tuple[str, bytes | None]
+    ) -> tuple[PutRecords]:
+        """Store letters or remove them, where no other node was first."""
+        name = name_of("letters", *inbox)
+        return (PutRecords(records=[(name, pack(after)), *letters], seen=[(name, version)]),)
+
+    # Letters that came to other nodes --------------------------------------------------------
+
+    def heard(self, name: str, value: bytes | None) -> None:
+        """Hand over what has come for who reads an inbox here."""
+        overlay, _, inbox = name.rpartition("/")
+        key = overlay, bytes.fromhex(inbox)
+        reader = self._readers.get(key)
+        if reader is not None and value is not None:
+            # It is behind what is kept once somebody at yet another node has taken in the same.
+            self._fresh[key] = min(self._fresh[key], unpack(value, Letters).next)
+            given = set[tuple[int, bytes]]()
+            self.in_order(anew(partial(self._take_in, reader, key, given)), lambda _: None)
+
+    def _take_in(self, reader: Session, inbox: Inbox, given: set[tuple[int, bytes]]) -> Steps:
+        """Hand letters over and remove them; `given` are those of an earlier attempt."""
+        waiting, version = yield from self._waiting(inbox)
+        first = max(waiting.first, self._fresh.get(inbox, waiting.next))
+        if first >= waiting.next:
+            return
+        size = waiting.size
+        for number in range(first, waiting.next):
+            value = yield from self._letter(inbox, number)
+            size -= len(value)
+            # By now another letter may have the number of one that somebody else has taken in.
+            if value and (number, value) not in given:
+                given.add((number, value))
+                _deliver(reader, LETTER.decode(value), from_queue=False)
+        after = Letters(first=waiting.first, next=first, size=size)
+        removed = [(_letter_name(inbox, number), None) for number in range(first, waiting.next)]
+        yield self._change(inbox, after, version, *removed)
 
 
 def _deliver(session: Session, letter: InboxMessage, *, from_queue: bool) -> None:

@@ -6,14 +6,15 @@ that id.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor
-from rillnode.actors.nextgraph.errands import Errand, Steps
+from rillnode.actors.nextgraph.errands import Errand, Steps, anew
 from rillnode.actors.nextgraph.records import name_of
 from rillnode.actors.nextgraph.repos import refuse_unknown
 from rillnode.actors.nextgraph.session import Asked, Refusal
-from rillnode.actors.storage import GetRecord, Operation, PutRecord
+from rillnode.actors.storage import GetRecord, Operation, PutRecords
 from rillnode.codecs.nextgraph.events import Event
 from rillnode.codecs.nextgraph.requests import BlocksPut, ObjectDel, ObjectPin, ObjectUnpin
 from rillnode.codecs.nextgraph.results import ResultCode
@@ -48,14 +49,14 @@ class OuterActor(LodgerActor[bytes]):
             case Asked():
                 self.answer_in_order(message, self._serve(message))
             case Expose():
-                self.in_order(self._expose(message), message.fail)
+                self.in_order(anew(partial(self._expose, message)), message.fail)
             case Operation():
                 self.complete(message)
             case _:
                 pass
 
     def _look(self) -> Steps:
-        if not self._looked:
+        if not self._looked or (self._inner is None and self._context.shared):
             get = GetRecord(key=name_of("outer", self._key))
             yield (get,)
             self._inner, self._looked = get.value, True
@@ -73,7 +74,8 @@ class OuterActor(LodgerActor[bytes]):
     def _expose(self, expose: Expose) -> Steps:
         yield from self._look()
         if self._inner is None:
-            yield (PutRecord(key=name_of("outer", self._key), value=expose.inner),)
+            name = name_of("outer", self._key)
+            yield (PutRecords(records=[(name, expose.inner)], seen=[(name, 0)]),)
             self._inner = expose.inner
         if self._inner != expose.inner:
             raise Refusal(ResultCode.OVERLAY_MISMATCH)

@@ -2,13 +2,16 @@
 
 Everything of a store is kept under the id of its inner overlay, which only those know who may
 write. Requests about one overlay are served in order, so that none sees half of what another does.
+Where other nodes serve it, too, each request reads anew what is kept, and is served anew if one of
+them changes that before it.
 """
 
 from collections.abc import Container, Mapping
+from functools import partial
 from typing import assert_never
 
 from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor
-from rillnode.actors.nextgraph.errands import Steps
+from rillnode.actors.nextgraph.errands import Steps, anew
 from rillnode.actors.nextgraph.outer import Expose
 from rillnode.actors.nextgraph.publication import Publish, publication
 from rillnode.actors.nextgraph.reader import OneBlock, Plan, spawn_reader
@@ -31,7 +34,7 @@ from rillnode.actors.nextgraph.repos import (
     with_topics,
 )
 from rillnode.actors.nextgraph.session import Asked, Gone, Refusal, Session
-from rillnode.actors.nextgraph.topic import Join, SendCommit, Sync, Unfollow
+from rillnode.actors.nextgraph.topic_requests import Join, SendCommit, Sync, Unfollow
 from rillnode.actors.storage import GetRecord, GetRecords, ListRecords, Operation, PutRecords
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.nextgraph.bloom import KnownDigests
@@ -72,6 +75,8 @@ class OverlayActor(LodgerActor[bytes]):
         self._overlay: Overlay | None = None
         self._pins: dict[bytes, dict[RepoKey, Pin]] = {}
         self._opened: dict[Session, dict[RepoKey, Pin]] = {}
+        # Of what was read for the request that is served, by name.
+        self._versions: dict[str, int] = {}
 
     @property
     def unused(self) -> bool:
@@ -86,7 +91,7 @@ class OverlayActor(LodgerActor[bytes]):
         """Take requests, and the end of connections."""
         match message:
             case Asked():
-                self.answer_in_order(message, self._serve(message))
+                self.answer_in_order(message, anew(partial(self._serve, message)))
             case Gone(session=session):
                 self._opened.pop(session, None)
             case Operation():
@@ -97,13 +102,15 @@ class OverlayActor(LodgerActor[bytes]):
     # What there is ---------------------------------------------------------------------------
 
     def _look(self, user: bytes) -> Steps:
-        """Read the overlay and what a user keeps of it, if that has not been done."""
-        if not self._looked:
+        """Read the overlay and what a user keeps of it, if what was read may be out of date."""
+        shared = self._context.shared
+        if not self._looked or shared:
             get = GetRecord(key=name_of("overlay", self._key))
             yield (get,)
             self._overlay = None if get.value is None else unpack(get.value, Overlay)
             self._looked = True
-        if self._overlay is None or user in self._pins:
+            self._versions = {get.key: get.version}
+        if self._overlay is None or (user in self._pins and not shared):
             return
         pins: dict[RepoKey, Pin] = {}
         prefix, after = name_of("pin", self._key, user, ""), ""
@@ -114,6 +121,8 @@ class OverlayActor(LodgerActor[bytes]):
                 side, repo = name.removeprefix(prefix).split("/")
                 key: RepoKey = ("outer" if side == "outer" else "inner", bytes.fromhex(repo))
                 pins[key] = unpack(value, Pin)
+            names = (name for name, _ in listing.records)
+            self._versions.update(zip(names, listing.versions, strict=False))
             if len(listing.records) < listing.limit:
                 break
             after = listing.records[-1][0]
@@ -233,7 +242,8 @@ class OverlayActor(LodgerActor[bytes]):
             value = None if pin is None else pack(pin)
             records.append((name_of("pin", self._key, user, *key), value))
         if records:
-            yield (PutRecords(records=records),)
+            seen = [(name, self._versions.get(name, 0)) for name, _ in records]
+            yield (PutRecords(records=records, seen=seen),)
         self._overlay = overlay
         if key is not None and pin is not None:
             pins[key] = pin

@@ -1,15 +1,16 @@
-"""What a publication is to a topic: its commit, what this comes after, and the blocks to store."""
+"""What an event is to a topic: its commit, what this comes after, and the blocks to store."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rillnode.actors.nextgraph.records import name_of, pack_block
 from rillnode.actors.nextgraph.session import Asked
+from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import NEXTGRAPH_PARENTS_MAX
 from rillnode.codecs.nextgraph.blocks import block_id
 from rillnode.codecs.nextgraph.commits import commit_header
-from rillnode.codecs.nextgraph.events import Event
+from rillnode.codecs.nextgraph.events import EVENT, Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,19 @@ def publication(asked: Asked, overlay: bytes, event: Event, *, allowed: bool) ->
     blocks = [pack_block(content.topic, block) for block in content.blocks]
     records = list(zip(names, blocks, strict=True))
     return Publish(asked, event, allowed, ids[0], _parents(event), records)
+
+
+def stored_event(entry: Entry) -> tuple[Event, bytes, list[bytes]]:
+    """Read an entry of a topic's log: the event, its commit, and what this comes after.
+
+    Raises:
+        CodecError: it is no event that a broker has stored.
+    """
+    event = EVENT.decode(entry.data)
+    parents = _parents(event) if event.content.blocks else None
+    if entry.kind is not EntryKind.NEXTGRAPH or parents is None:
+        raise CodecError("nextgraph.event", "the entry is no event of a topic")
+    return event, block_id(event.content.blocks[0]), parents
 
 
 def _parents(event: Event) -> list[bytes] | None:

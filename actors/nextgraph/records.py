@@ -14,6 +14,7 @@
     nextgraph/letters/OVERLAY/INBOX            -> Letters
     nextgraph/letter/OVERLAY/INBOX/NUMBER      -> InboxMessage
     nextgraph/wallet/ID                        -> Wallet, on its way between devices
+    nextgraph/rendezvous/ID                    -> Wallet without content: somebody waits for one
 
 Ids are 64 hexadecimal digits; an inbox's overlay has its kind before them. Structs are written as
 MessagePack; fields of a later version are passed over. A topic's commits are not among these: they

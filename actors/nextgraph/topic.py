@@ -5,40 +5,42 @@ brings, and which it comes after, stands in the log's secondary keys, so that he
 found again without reading events. An event, its keys and its blocks are written at once.
 
 An event is forwarded when it is durable, and only then is its publisher answered. One that is
-there already is answered like the first time, and not forwarded again.
+there already is answered like the first time, and not forwarded again. What the log holds that did
+not come through this actor, of other nodes or of a write that failed, it reads there: followers
+get all events in the order of the log, each once.
 """
 
 import logging
-from collections.abc import Container
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor
-from rillnode.actors.nextgraph.errands import Errand, Found, Steps
+from rillnode.actors.nextgraph.errands import FENCED, FENCED_MAX, Found, Steps
+from rillnode.actors.nextgraph.followers import Followers
 from rillnode.actors.nextgraph.history import History, commit_key, parse_commit_key
-from rillnode.actors.nextgraph.publication import Publish
+from rillnode.actors.nextgraph.publication import Publish, stored_event
 from rillnode.actors.nextgraph.reader import OneBlock, OneEvent, Plan, spawn_reader
 from rillnode.actors.nextgraph.records import topic_stream
-from rillnode.actors.nextgraph.session import Asked, Forwarded, Gone, Refusal, Session
+from rillnode.actors.nextgraph.session import Gone, Refusal, Session
+from rillnode.actors.nextgraph.topic_requests import Join, SendCommit, Sync, Unfollow
 from rillnode.actors.storage import (
     FindStream,
     ListKeys,
     Operation,
     PutStream,
+    Read,
     StreamRecord,
     key_after,
     log_id,
 )
 from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
+from rillnode.actors.streams.inside import AppendEntries, EntriesAppended, Follow, Following
 from rillnode.actors.streams.resolving import stream_cell
-from rillnode.codecs.entries import EntryKind
-from rillnode.codecs.errors import StoreError
-from rillnode.codecs.nextgraph.client import ClientMessage
-from rillnode.codecs.nextgraph.events import EVENT
-from rillnode.codecs.nextgraph.messages import encode_message
-from rillnode.codecs.nextgraph.requests import TopicSyncReq
-from rillnode.codecs.nextgraph.responses import TopicSubRes
+from rillnode.actors.streams.subscription import Grown, Removed, Unsubscribed
+from rillnode.actors.system import Cell
+from rillnode.codecs.entries import Entry, EntryKind, entries_of
+from rillnode.codecs.errors import CodecError, StoreError
+from rillnode.codecs.nextgraph.events import EVENT, Event
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import OverlayId
 
@@ -46,60 +48,18 @@ logger = logging.getLogger("rillnode.actors.nextgraph.topic")
 
 PAGE_KEYS: Final = 1_000
 
-FENCED_MAX: Final = 10
-"""An event is tried again so often where other nodes write the same topic."""
+UNKNOWN: Final = -1
+"""Stands for the log until the stream is found."""
+
+READ_BYTES: Final = 65_536
+"""Bytes of events that are looked into in one turn."""
+
+RETRY_SECONDS: Final = 1.0
+"""Pause after the log could not be read."""
 
 
-@dataclass(slots=True, eq=False)
-class Join(Errand):
-    """Look at a topic, make it, follow it: as far as is asked.
-
-    Attributes:
-        topic: the topic.
-        follower: who is to have its events; None: nobody.
-        overlay: on which the follower has asked, and is to have them.
-        creator: principal whose the topic will be if it is made; None: it is not made.
-        found: result: whether there is such a topic now.
-        heads: result: commits that no other comes after.
-        commits: result: number of commits.
-    """
-
-    topic: bytes = b""
-    follower: Session | None = None
-    overlay: OverlayId | None = None
-    creator: str | None = None
-    found: bool = False
-    heads: list[bytes] = field(default_factory=list[bytes])
-    commits: int = 0
-
-    def response(self, *, publisher: bool) -> TopicSubRes:
-        """The result as a client gets it."""
-        return TopicSubRes(self.topic, self.heads, publisher, self.commits)
-
-
-@dataclass(frozen=True, slots=True)
-class Unfollow:
-    """A connection wants a topic's events on an overlay no longer."""
-
-    session: Session
-    overlay: OverlayId
-
-
-@dataclass(frozen=True, slots=True)
-class Sync:
-    """Send what a client has not of a topic."""
-
-    asked: Asked
-    content: TopicSyncReq
-    known: Container[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class SendCommit:
-    """Send the blocks of a commit as its event has them, or else as they are stored."""
-
-    asked: Asked
-    commit: bytes
+class _Again:
+    """Time to look into the log again."""
 
 
 @dataclass(slots=True)
@@ -119,11 +79,15 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         self._topic: _Topic | None = None
         self._looked = False
         self._outdated = False
-        # Each with the overlays that it follows the topic on: the inner, the outer, or both.
-        self._followers: dict[Session, dict[OverlayId, None]] = {}
+        self._followers = Followers()
         self._publishing: dict[bytes, list[Publish]] = {}
-        # Commits whose write has failed: if they are there after all, nobody was told.
-        self._unsure: set[bytes] = set()
+        # Of the stream that was found last: the followers have all events below `told`, and
+        # those from there up to `end` were in the log when it was looked for.
+        self._log: int = UNKNOWN
+        self._told = self._end = 0
+        # What was published here and stands behind others' events, by index.
+        self._ahead: dict[int, Publish] = {}
+        self._advancing = False
 
     @property
     def busy(self) -> bool:
@@ -144,13 +108,23 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         match message:
             case EntriesAppended():
                 self._appended(message)
+            case Grown(next_index=end):
+                if end > self._told:
+                    self._advance()
+            case Following():
+                self._advance()
+            case _Again():
+                self._follow()
+                self._advance()
             case Gone(session=session):
-                self._followers.pop(session, None)
+                self._leave(session)
             case Unfollow(session=session, overlay=overlay):
                 self._unfollow(session, overlay)
             case StreamRemoved(record=record):
                 if self._topic is not None and self._topic.record.id == record.id:
                     self._forget()
+            case Removed():
+                self.wake_after(RETRY_SECONDS, _Again())
             case Join():
                 self.in_order(self._join(message), message.fail)
             case Publish(asked=asked) | Sync(asked=asked) | SendCommit(asked=asked):
@@ -164,12 +138,16 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
 
     def _look(self) -> Steps:
         """Find the topic and its history, if that has not been done."""
+        if self._looked and not (self._context.shared and self._topic is None):
+            return
+        self._looked = False
         while not self._looked:
             self._outdated = False
             find = FindStream(name=self._name)
             yield (find,)
             if find.record is not None:
                 self._topic = _Topic(find.record, (yield from self._load(find.record)))
+                self._begin(find.record, find.extents[0].next_index)
                 if self._context.streams.quotas.enabled:
                     self._context.streams.quotas.found(find.record, find.extents)
             # An event that became durable meanwhile may not be among what was found.
@@ -205,11 +183,24 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         put = PutStream(record=record)
         try:
             yield (put,)
-        except StoreError:
+        except StoreError as error:
             streams.quotas.not_created(principal, name)
-            raise
+            if error.code != "store.exists":
+                raise
+            yield from self._look()  # another node was first
+            return
         self._topic = _Topic(put.record, History())
+        self._begin(put.record, 0)
         self._context.stream_changed(put.record)
+
+    def _begin(self, record: StreamRecord, end: int) -> None:
+        """Go on where followers are in a log; of another one they have nothing."""
+        log = log_id(record.id, 0)
+        if log != self._log:
+            self._log, self._told = log, 0 if self._followers else end
+            self._ahead.clear()
+        self._end = end
+        self._follow()
 
     def _forget(self) -> None:
         """The stream may be no more, or another than is known: what comes looks again."""
@@ -218,7 +209,7 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
     # Following -------------------------------------------------------------------------------
 
     def _join(self, join: Join) -> Steps:
-        yield from self._look()
+        yield from self._know()
         if self._topic is None and join.creator is not None:
             yield from self._make(join.creator)
         if self._topic is not None:
@@ -226,20 +217,84 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
             join.found, join.heads, join.commits = True, history.heads, len(history)
             follower, overlay = join.follower, join.overlay
             if follower is not None and overlay is not None and follower.attach(self.address):
-                self._followers.setdefault(follower, {})[overlay] = None
+                self._followers.add(follower, overlay)
+                self._follow()
         join.done()
 
     def _unfollow(self, session: Session, overlay: OverlayId) -> None:
-        overlays = self._followers.get(session, {})
-        overlays.pop(overlay, None)
-        if not overlays:
-            self._followers.pop(session, None)
+        if self._followers.leave(session, overlay):
+            self._leave(session)
             session.attached.discard(self.address)
+
+    def _leave(self, session: Session) -> None:
+        if self._followers.remove(session) and not self._followers and self._context.shared:
+            self.system.post(self._stream(), Unsubscribed(self.address))
+
+    def _follow(self) -> None:
+        """Hear of what other nodes append, while somebody here follows."""
+        if self._topic is not None and self._followers and self._context.shared:
+            self.system.post(self._stream(), Follow(self.address))
+
+    def _stream(self) -> Cell:
+        return stream_cell(self._context.streams, self._name, 0)
+
+    # What the log holds ----------------------------------------------------------------------
+
+    def _know(self, publish: Publish | None = None) -> Steps:
+        """Know the topic as its log is now, and forward what is new; `publish` is on its way."""
+        yield from self._look()
+        while (topic := self._topic) and (self._context.shared or self._told < self._end):
+            read = Read(log=self._log, index=self._told, bytes_max=READ_BYTES)
+            yield (read,)
+            if topic is not self._topic:
+                yield from self._look()  # forgotten meanwhile, but there perhaps
+                continue
+            self._told = max(self._told, read.extent.first_index)
+            for block in read.blocks:
+                for entry in entries_of(block, first=self._told):
+                    self._found_entry(entry, publish)
+            if self._told >= read.extent.next_index:
+                break
+
+    def _advance(self) -> None:
+        """Forward what is in the log and did not come through here."""
+        if not self._advancing:
+            self._advancing = True
+            self.in_order(self._advanced(), self._retry)
+
+    def _advanced(self) -> Steps:
+        self._advancing = False
+        yield from self._know()
+
+    def _retry(self, _: ResultCode) -> None:
+        self.wake_after(RETRY_SECONDS, _Again())
+
+    def _found_entry(self, entry: Entry, publish: Publish | None) -> None:
+        """Take the next entry of the log; `publish` is on its way."""
+        self._told = entry.index + 1
+        own = self._ahead.pop(entry.index, None)
+        try:
+            event, commit, parents = stored_event(entry)
+        except CodecError as error:
+            logger.warning("no_event", extra={"stream": self._name, "code": error.code})
+            return
+        history = self._found().history
+        history.add(commit, parents, entry.index)
+        if history.index(commit) != entry.index:
+            return  # it stands before, too
+        # What is published here is read before the store has confirmed it, or after it was fenced.
+        for one in (publish, *self._publishing.get(commit, ())[:1]):
+            if one is not None and one.commit == commit:
+                own = own or one
+        self._forward(event, None if own is None else own.asked.session)
+
+    def _forward(self, event: Event, publisher: Session | None) -> int:
+        return self._followers.forward(event, publisher)
 
     # Requests --------------------------------------------------------------------------------
 
     def _with_topic(self, message: Publish | Sync | SendCommit) -> Steps:
-        yield from self._look()
+        yield from self._know(message if isinstance(message, Publish) else None)
         match message:
             case Publish():
                 self._publish(message)
@@ -260,9 +315,6 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         if publish.parents is None:
             raise Refusal(ResultCode.INVALID_HEADER)
         if publish.commit in topic.history:
-            if publish.commit in self._unsure:
-                self._unsure.discard(publish.commit)
-                self._forward(publish)
             publish.asked.answer()
             return
         waiting = self._publishing.setdefault(publish.commit, [])
@@ -276,9 +328,10 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
             [EVENT.encode(publish.event)],
             keys=[(commit_key(publish.commit, publish.parents), 0)],
             records=publish.records,
+            seen=self._told,
             token=publish,
         )
-        self.system.post(stream_cell(self._context.streams, self._name, 0), append)
+        self.system.post(self._stream(), append)
 
     def _appended(self, appended: EntriesAppended) -> None:
         publish = cast(Publish, appended.request.token)
@@ -286,46 +339,37 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         error = appended.error
         if error is not None:
             logger.info("event_not_stored", extra={"code": error.code, "stream": self._name})
-            if isinstance(error, StoreError) or error.code == "stream.unknown":
+            fenced = error.code == FENCED
+            if not fenced and (isinstance(error, StoreError) or error.code == "stream.unknown"):
                 # It may have reached the disk all the same, or there is no stream any more.
                 self._forget()
-                self._unsure.add(publish.commit)
             for one in waiting:
-                if error.code == "store.fenced" and one.fenced < FENCED_MAX:
+                if fenced and one.fenced < FENCED_MAX:
                     self._publish_again(one)
                 else:
                     one.asked.refuse(ResultCode.STORAGE_ERROR)
             return
-        if self._topic is None:
-            self._outdated = True
-        elif publish.parents is not None:
-            self._topic.history.add(publish.commit, publish.parents, appended.first_index)
-        self._unsure.discard(publish.commit)
-        self._forward(publish)
+        self._stored(publish, appended.first_index)
         for one in waiting:
             one.asked.answer()
+
+    def _stored(self, publish: Publish, index: int) -> None:
+        """Forward an event that is durable, be it behind those of others."""
+        if self._topic is None:
+            self._outdated = True
+        if index == self._told:
+            self._told += 1
+            if self._topic is not None and publish.parents is not None:
+                self._topic.history.add(publish.commit, publish.parents, index)
+            self._forward(publish.event, publish.asked.session)
+        elif index > self._told:
+            self._ahead[index] = publish
+            self._advance()
 
     def _publish_again(self, publish: Publish) -> None:
         """Another node was first: look at what it has written, and decide anew."""
         again = replace(publish, fenced=publish.fenced + 1)
         self.answer_in_order(publish.asked, self._with_topic(again))
-
-    def _forward(self, publish: Publish) -> int:
-        """Encode the event once for each overlay that it is followed on, and send it to all.
-
-        Returns:
-            the bytes of what was encoded.
-        """
-        encoded: dict[OverlayId, Forwarded] = {}
-        for session, overlays in self._followers.items():
-            if session is publish.asked.session:
-                continue
-            for overlay in overlays:
-                if overlay not in encoded:
-                    message = ClientMessage(overlay, publish.event)
-                    encoded[overlay] = Forwarded(encode_message(message))
-                self.system.post(session.connection, encoded[overlay])
-        return sum(len(one.plaintext) for one in encoded.values())
 
     def _sync(self, sync: Sync) -> None:
         topic = self._found()

@@ -5,10 +5,12 @@ A user is registered once, with a code where the node asks for one; from then on
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from rillnode.actors.nextgraph.context import BrokerContext
-from rillnode.actors.nextgraph.errands import Errand, ErrandActor, Found, Steps
+from rillnode.actors.nextgraph.errands import Errand, Found, Steps, anew
+from rillnode.actors.nextgraph.news import NewsActor
 from rillnode.actors.nextgraph.records import (
     InvitationKind,
     InvitationRecord,
@@ -79,8 +81,10 @@ class Expelled:
     """To a connection: its user is registered no longer."""
 
 
-class UsersActor(ErrandActor):
+class UsersActor(NewsActor):
     """One per broker."""
+
+    followed = "user"
 
     def __init__(self, context: BrokerContext) -> None:
         super().__init__(context.streams.store)
@@ -100,10 +104,16 @@ class UsersActor(ErrandActor):
             case _:
                 pass
 
+    def heard(self, name: str, value: bytes | None) -> None:
+        """Disconnect a user that was removed at another node."""
+        if value is None:
+            self._disconnect(bytes.fromhex(name))
+
     # At the door -----------------------------------------------------------------------------
 
     def _admit(self, admission: Admission) -> Steps:
-        admission.code = yield from self._verdict(admission.user, admission.registration)
+        verdict = partial(self._verdict, admission.user, admission.registration)
+        admission.code = yield from anew(verdict)
         admission.done()
 
     def _verdict(self, user: bytes, registration: Registration | None) -> Found[ProtocolCode]:
@@ -130,7 +140,8 @@ class UsersActor(ErrandActor):
         records = [self._registered(user, admin=invitation.kind in ("admin", "setup"))]
         if invitation.kind != "multi":
             records.append((get.key, None))
-        yield (PutRecords(records=records),)
+        # At another node somebody else may bring it.
+        yield (PutRecords(records=records, seen=[(get.key, get.version)]),)
         return ProtocolCode.NO_ERROR
 
     def _user(self, user: bytes) -> Found[User | None]:
@@ -197,10 +208,13 @@ class UsersActor(ErrandActor):
         if (yield from self._user(user)) is None:
             return ProtocolCode.NOT_FOUND
         yield (PutRecords(records=[(name_of("user", user), None)]),)
+        self._disconnect(user)
+        return AdminEmpty()
+
+    def _disconnect(self, user: bytes) -> None:
         for session in self._context.sessions:
             if session.user == user:
                 self.system.post(session.connection, Expelled())
-        return AdminEmpty()
 
     def _list_invitations(self, content: ListInvitations) -> Found[Invitations]:
         wanted: set[InvitationKind] = set()

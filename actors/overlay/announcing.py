@@ -65,11 +65,15 @@ class LogReader:
         """The log holds entries up to there."""
         self._grown_to = max(self._grown_to, next_index)
 
-    def advance(self) -> Read | None:
-        """Read on, if there is anything; an answer that comes at once is returned."""
+    def pass_over(self) -> bool:
+        """Leave behind what came from other nodes; whether there is anything more."""
         while (count := self._skipped.pop(self.next, 0)) > 0:
             self.next += count
-        if self._reading or self.next >= self._grown_to:
+        return self.next < self._grown_to
+
+    def advance(self) -> Read | None:
+        """Read on, if there is anything; an answer that comes at once is returned."""
+        if self._reading or not self.pass_over():
             return None
         until = min(self._skipped, default=self._grown_to)
         operation = Read(

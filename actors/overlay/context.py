@@ -12,6 +12,7 @@ from rillnode.actors.streams.context import StreamContext
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.ockam.routing import Route
 from rillnode.codecs.streamr.node_address import AnyAddress, NodeAddress, ReleasedPeer
+from rillnode.codecs.texts import one_text
 
 MEMBER_ADDRESS: Final = b"overlay"
 """Of the actor that trackers talk to."""
@@ -50,7 +51,7 @@ class OverlaySettings:
     released: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OverlayContext:
     """The node's parts that its overlay works with.
 
@@ -72,10 +73,15 @@ class OverlayContext:
         default_factory=lambda: Origin(NODE_PRINCIPAL, FRAME_BYTES_MAX, native=False)
     )
 
+    _dialect: Dialect = field(default_factory=Dialect, init=False, repr=False)
+
     @property
     def dialect(self) -> Dialect:
-        """How this node begins to talk to another."""
-        return Dialect(str(self.settings.address()))
+        """How this node begins to talk to another: one object for all whom it talks to."""
+        source = str(self.settings.address())
+        if source != self._dialect.source:
+            self._dialect = Dialect(source)
+        return self._dialect
 
 
 def claim_of(origin: Origin) -> ReleasedPeer | None:
@@ -111,5 +117,5 @@ def name_of(origin: Origin) -> str:
 
 
 def identity_in(principal: str) -> str:
-    """Who a principal is: its part after the kind."""
-    return principal.rpartition(":")[2]
+    """Who a principal is: its part after the kind; one text for all that hold it."""
+    return one_text(principal.rpartition(":")[2])

@@ -5,8 +5,8 @@ the first frame that it sends. Nodes of this kind dial with the form EXTENDED.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -40,8 +40,7 @@ _ANY_BROADCAST: Final = b",[2,0,"
 _WRAPPER: Final = f'["{EXTENDED_VERSION}",4,"'.encode()
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(NamedTuple):
     """How one peer is written to.
 
     Attributes:

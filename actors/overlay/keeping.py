@@ -8,11 +8,10 @@ too, whether an append that has failed is in the log all the same, as may be aft
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from rillnode.actors.access import NODE_PRINCIPAL
 from rillnode.actors.delivery import Origin
@@ -73,15 +72,11 @@ def read_cursor(value: bytes) -> tuple[int, int | None]:
     return next_index, previous - 1 if previous else None
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(NamedTuple):
     message: StreamMessage
     item: Item
     origin: Origin | None
-
-    @property
-    def size(self) -> int:
-        return len(self.item.data) + len(self.item.meta)
+    size: int
 
 
 class Keeper:
@@ -128,18 +123,22 @@ class Keeper:
         Raises:
             CodecError: it cannot be kept.
         """
-        waiting = _Waiting(message, item_of(message, text), origin)
+        item = item_of(message, text)
+        size = len(item.data) + len(item.meta)
         if origin is not None:
-            origin.account.reserved_bytes += waiting.size
-        self._waiting.append(waiting)
+            origin.account.reserved_bytes += size
+        self._waiting.append(_Waiting(message, item, origin, size))
 
     def flush(self) -> None:
         """Append what waits, unless an append is under way: what comes meanwhile goes together."""
         if self._in_flight or not self._waiting:
             return
         kind = self._waiting[0].item.kind
-        run = list(takewhile(lambda one: one.item.kind is kind, self._waiting))
-        items = next(split_items([one.item.data for one in run]))
+        if len(self._waiting) == 1:  # as mostly, where messages travel one by one
+            items = [self._waiting[0].item.data]
+        else:
+            run = takewhile(lambda one: one.item.kind is kind, self._waiting)
+            items = next(split_items(one.item.data for one in run))
         self._in_flight = self._waiting[: len(items)]
         del self._waiting[: len(items)]
         self._append(kind, items)

@@ -7,9 +7,8 @@ from typing import Final
 from rillnode.actors.delivery import Origin
 from rillnode.actors.overlay.context import OverlayContext, name_of
 from rillnode.actors.overlay.dialect import Dialect
-from rillnode.actors.overlay.watching import watch
 from rillnode.actors.system import Cell
-from rillnode.codecs.ockam.routing import Route, WireMessage
+from rillnode.codecs.ockam.routing import Route, make_message
 from rillnode.codecs.streamr.control_messages import ControlMessage
 from rillnode.codecs.streamr.node_address import AnyAddress, ReleasedAddress
 
@@ -30,7 +29,6 @@ class Neighbour:
     route: Route
     origin: Origin
     dialect: Dialect
-    watch: Cell
 
     @property
     def name(self) -> str:
@@ -139,15 +137,15 @@ class Neighbourhood:
             known.route = route
             return False
         self.unlink(identity)
-        cell = watch(self._context.streams.system, origin, self._owner)
-        self.linked[identity] = Neighbour(identity, route, origin, dialect, cell)
+        origin.watch(self._owner)
+        self.linked[identity] = Neighbour(identity, route, origin, dialect)
         return True
 
     def unlink(self, identity: str) -> None:
         """Let a neighbour go; harmless when it is none."""
         known = self.linked.pop(identity, None)
         if known is not None:
-            self._context.streams.system.exit(known.watch)
+            known.origin.unwatch(self._owner)
 
     def lost(self, origin: Origin) -> bool:
         """A link is gone; whether it was a neighbour's."""
@@ -181,7 +179,8 @@ class Neighbourhood:
 
     def send(self, route: Route, payloads: Iterable[bytes]) -> None:
         """Send frames, in order, as one batch."""
-        messages = [WireMessage(route, self._own, payload) for payload in payloads]
+        own = self._own
+        messages = [make_message((route, own, payload)) for payload in payloads]
         self._context.streams.router.route(self._context.origin, messages)
 
     def tell(self, one: Neighbour, *messages: ControlMessage) -> None:

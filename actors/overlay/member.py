@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.delivery import Delivery, LinkLost, Origin
 from rillnode.actors.overlay.context import MEMBER_ADDRESS, OverlayContext, claim_of
 from rillnode.actors.overlay.dialect import decode
 from rillnode.actors.overlay.messages import (
@@ -22,7 +22,6 @@ from rillnode.actors.overlay.messages import (
 )
 from rillnode.actors.overlay.neighbours import NeighboursActor
 from rillnode.actors.overlay.stream_keys import stream_key
-from rillnode.actors.overlay.watching import LinkLost, watch
 from rillnode.actors.storage import FOR_EVER, ListStreams, StreamRecord
 from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.context import StreamRemoved
@@ -66,7 +65,6 @@ class _Tracker:
 
     route: Route
     origin: Origin | None = None
-    watch: Cell | None = None
 
 
 @dataclass(slots=True)
@@ -255,10 +253,8 @@ class MemberActor(Worker):
         return self._trackers[tracker_of(stream_id, partition, len(self._trackers))]
 
     def _heard(self, tracker: _Tracker, origin: Origin) -> None:
-        if tracker.watch is not None:
-            self.system.exit(tracker.watch)
         tracker.origin = origin
-        tracker.watch = watch(self.system, origin, self.address)
+        origin.watch(self.address)
         for (stream_id, partition), share in self._shares.items():
             if share.tracker is tracker:
                 self.system.post(share.cell, TrackerHeard(True))
@@ -271,7 +267,7 @@ class MemberActor(Worker):
     def _lost(self, origin: Origin) -> None:
         for tracker in self._trackers:
             if tracker.origin is origin:
-                tracker.origin = tracker.watch = None
+                tracker.origin = None
                 for share in self._shares.values():
                     if share.tracker is tracker:
                         self.system.post(share.cell, TrackerHeard(False))

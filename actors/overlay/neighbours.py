@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from thespian.actors import ChildActorExited
 
-from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.delivery import Delivery, LinkLost, Origin
 from rillnode.actors.overlay.announcing import LogReader
 from rillnode.actors.overlay.context import OverlayContext, identity_of
 from rillnode.actors.overlay.dialect import (
@@ -32,7 +32,6 @@ from rillnode.actors.overlay.rendering import Renderer, is_carried, is_own
 from rillnode.actors.overlay.settling import MARGIN_MS, Settling
 from rillnode.actors.overlay.sharing import Sharing
 from rillnode.actors.overlay.stream_keys import overlay_address
-from rillnode.actors.overlay.watching import LinkLost
 from rillnode.actors.storage import FindStream, GetRecord, ListRecords, Read, StreamRecord
 from rillnode.actors.streams.inside import EntriesAppended, Following
 from rillnode.actors.streams.subscription import Grown
@@ -287,22 +286,23 @@ class NeighboursActor(Worker):
     # What nodes say --------------------------------------------------------------------------
 
     def _deliver(self, delivery: Delivery) -> None:
-        origin = delivery.origin
+        origin, sharing = delivery.origin, self._sharing
+        news = False
         for wire in delivery.messages:
             try:
                 text = broadcast_text(wire.payload)
+                if text is not None and sharing.is_copy(text):
+                    continue  # as most that come here
+                news = True
                 if text is None:
                     self._take(origin, wire)
-                elif not self._sharing.is_copy(text):
-                    self._received(read_broadcast(text), origin)
+                elif isinstance(message := read_broadcast(text), BroadcastMessage | UnicastMessage):
+                    sharing.received(message, origin)
             except CodecError as error:
                 self._context.counters[error.code] += 1
                 logger.info("bad_message", extra={"code": error.code, "offset": error.offset})
-        self._flush(origin)
-
-    def _received(self, message: ControlMessage, origin: Origin) -> None:
-        if isinstance(message, BroadcastMessage | UnicastMessage):
-            self._sharing.received(message, origin)
+        if news:
+            self._flush(origin)
 
     def _take(self, origin: Origin, wire: WireMessage) -> None:
         frame = decode(wire.payload)
@@ -363,7 +363,7 @@ class NeighboursActor(Worker):
     def _announce(self) -> None:
         """Hand on what is new in the log, while there is somebody who takes it."""
         linked = self._links.linked.values()
-        if not linked or all(one.congested for one in linked):
+        if not self._reader.pass_over() or all(one.congested for one in linked):
             return
         done = self._reader.advance()
         if done is not None:

@@ -9,8 +9,7 @@ stands which message they came in, so that they can be handed on and are never s
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -50,8 +49,7 @@ class _Carried(msgspec.Struct, array_like=True):
 _CARRIED: Final = msgspec.json.Decoder(_Carried)
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A message of another node as it is appended."""
 
     kind: EntryKind

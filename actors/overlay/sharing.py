@@ -134,17 +134,20 @@ class Sharing:
         left_out: list[Neighbour] = []
         dialect: Dialect | None = None
         encoded: list[bytes] = []
+        sent = 0
         for one in self._neighbourhood.linked.values():
-            if one.origin is source:
+            origin = one.origin
+            if origin is source:
                 continue
-            if one.congested:
+            if origin.congested:
                 left_out.append(one)
                 continue
             if one.dialect != dialect:  # they mostly are the same
                 dialect = one.dialect
                 encoded = dialect.encode_broadcasts(texts)
             self._neighbourhood.send(one.route, encoded)
-            self._context.counters["sent"] += len(encoded)
+            sent += len(encoded)
+        self._context.counters["sent"] += sent
         return left_out
 
     def _is_own(self, message: StreamMessage) -> bool:

@@ -17,14 +17,13 @@ from random import Random
 from typing import Final
 
 from rillnode.actors.access import NODE_PRINCIPAL, Access
-from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.delivery import Delivery, LinkLost, Origin
 from rillnode.actors.overlay.context import claim_of, verbs_of
 from rillnode.actors.overlay.dialect import Dialect, decode
 from rillnode.actors.overlay.generations import GENERATIONS
 from rillnode.actors.overlay.graphs import OWN, Graphs
 from rillnode.actors.overlay.stream_keys import parse_stream_key, stream_key
 from rillnode.actors.overlay.topology import Topology
-from rillnode.actors.overlay.watching import LinkLost, watch
 from rillnode.actors.router import Router
 from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
@@ -61,6 +60,9 @@ _UNCOUNTED: Final = frozenset(one.name for one in GENERATIONS.values() if not on
 """Nodes that cannot tell which instructions they have heard."""
 
 
+_DIALECT: Final = Dialect("tracker")
+
+
 @dataclass(frozen=True, slots=True)
 class _Form:
     """Perhaps time to tell nodes of their neighbours."""
@@ -81,7 +83,6 @@ class _Node:
     origin: Origin
     route: Route
     dialect: Dialect
-    watch: Cell
     streams: dict[str, None] = field(default_factory=dict[str, None])
 
     def reached(self, kind: str) -> str:
@@ -178,10 +179,10 @@ class TrackerActor(Worker):
             self._leave(address.name)
         if len(self._nodes) >= OVERLAY_NODES_MAX:
             raise CodecError("network.full", f"a tracker takes {OVERLAY_NODES_MAX:,} nodes")
-        dialect = Dialect("tracker").answering(frame)
-        cell = watch(self.system, origin, self.address)
+        dialect = _DIALECT.answering(frame)
+        origin.watch(self.address)
         kinds = _kinds(origin, address)
-        node = self._nodes[address.name] = _Node(address, kinds, origin, route, dialect, cell)
+        node = self._nodes[address.name] = _Node(address, kinds, origin, route, dialect)
         logger.info("node_joined", extra={"node": address.name[:16]})
         if address.storage:
             for key, overlay in self._overlays.items():
@@ -292,7 +293,7 @@ class TrackerActor(Worker):
 
     def _leave(self, name: str) -> None:
         node = self._nodes.pop(name)
-        self.system.exit(node.watch)
+        node.origin.unwatch(self.address)
         logger.info("node_left", extra={"node": name[:16]})
         for key in list(node.streams):
             self._leave_stream(name, node, key)
@@ -322,7 +323,7 @@ class TrackerActor(Worker):
             stream_partition=request.stream_partition,
             node_addresses=tuple(found),
         )
-        dialect = Dialect("tracker").answering(frame)
+        dialect = _DIALECT.answering(frame)
         self._send(origin, route, dialect, answer, frame.request_id)
 
     def _may(self, origin: Origin, key: str) -> bool:

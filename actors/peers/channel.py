@@ -153,9 +153,8 @@ class ChannelActor(Worker):
         """Give the addresses back; end what lives no longer than the channel."""
         for address in (self._sealed, self._plain):
             self._context.router.unregister(address.value)
-        self._origin.attached.discard(self.address)
-        for cell in tuple(self._inner.attached):
-            self.system.exit(cell)
+        self._origin.detach(self.address)
+        self._inner.end()
         reason = self._reason or "its connection ended"
         logger.info("channel_closed", extra={"reason": reason, "peer": self._inner.principal[:22]})
 

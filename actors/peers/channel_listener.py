@@ -73,7 +73,7 @@ class ChannelListener(Worker):
         context.system.post(cell, Begin(responder))
         context.open[cell] = account
         self._per_connection[account] += 1
-        origin.attached.add(cell)
+        origin.attach(cell)
         for address in (sealed, plain):
             context.router.register(address.value, cell)
         context.router.route(origin, [WireMessage(wire.return_route, (sealed,), answer)])

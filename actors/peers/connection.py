@@ -27,7 +27,7 @@ from rillnode.codecs.limits import (
     STORE_PENDING_HIGH_BYTES,
     STORE_PENDING_LOW_BYTES,
 )
-from rillnode.codecs.ockam.routing import Address, Route, WireMessage, local
+from rillnode.codecs.ockam.routing import Address, Route, WireMessage, local, make_message
 from rillnode.codecs.ockam.wire import wire_codec
 
 logger = logging.getLogger("rillnode.actors.peers.connection")
@@ -134,14 +134,15 @@ class ConnectionActor(Worker):
         if not self._origin.native:  # those say how large an answer they want
             fitting = SLICE_ANSWERS_BYTES_MAX // info.message_bytes_max
             self._slice_frames = min(SLICE_FRAMES, fitting)
-        self._frames: list[bytes] = []
+        # Both are empty nearly always, and an empty list takes as much as a route.
+        self._frames: list[bytes] | tuple[()] = ()
         self._origin.awaited = False
         self._timer: TimerHandle | None = None
         self._store_held = False
         self._draining = False
         self._traced: tuple[Route, Route] = ((), (self._own,))
         self._header: tuple[Route, Route, bytes] = ((), (), b"")
-        self._outgoing: list[bytes] = []
+        self._outgoing: list[bytes] | tuple[()] = ()
         self._outgoing_bytes = 0
 
     def started(self) -> None:
@@ -161,7 +162,10 @@ class ConnectionActor(Worker):
             case Delivery():
                 self._send(message)
             case Received(frames=frames):
-                self._frames += frames
+                if self._frames:
+                    self._frames += frames
+                else:
+                    self._frames = frames
                 if not self._origin.unhandled and self._timer is None:
                     self._dispatch()
                 elif self._timer is None:
@@ -190,10 +194,14 @@ class ConnectionActor(Worker):
         """Give the address back; end what lives no longer than the link."""
         self._context.router.unregister(self._own_address)
         self._context.open.discard(self.address)
-        for cell in tuple(self._origin.attached):
-            self.system.exit(cell)
+        self._origin.end()
         self.finish()
         self._link.close("connection ended")
+
+    @property
+    def origin(self) -> Origin:
+        """What its messages come from, for who looks how much is under way."""
+        return self._origin
 
     @property
     def _principals(self) -> tuple[str, ...]:
@@ -223,8 +231,11 @@ class ConnectionActor(Worker):
         if self._held():
             self._wait(HOLD_SECONDS)
             return
-        frames = self._frames[: self._slice_frames]
-        del self._frames[: self._slice_frames]
+        if len(self._frames) <= self._slice_frames:
+            frames, self._frames = self._frames, ()
+        else:
+            frames = self._frames[: self._slice_frames]
+            del self._frames[: self._slice_frames]
         messages: list[WireMessage] = []
         try:
             for message in self._wire.decode(frames):
@@ -234,7 +245,7 @@ class ConnectionActor(Worker):
                     pong = WireMessage(message.return_route, (), PONG)
                     self._link.send([self._wire.encode(pong)])
         except CodecError as error:
-            self._frames.clear()
+            self._frames = ()
             self._context.malformed[self._link.info.transport, error.code] += 1
             logger.info("bad_message", extra={"code": error.code, "offset": error.offset})
             self.finish()
@@ -269,7 +280,7 @@ class ConnectionActor(Worker):
         if message.return_route is not route:
             traced = (self._own, *message.return_route)
             self._traced = (message.return_route, traced)
-        return WireMessage(message.onward_route, traced, message.payload)
+        return make_message((message.onward_route, traced, message.payload))
 
     # Outwards --------------------------------------------------------------------------------
 
@@ -279,6 +290,7 @@ class ConnectionActor(Worker):
         encode_with_header = self._wire.encode_with_header
         frames = self._outgoing
         if not frames:
+            frames = self._outgoing = []
             self.finish_later()
         for message in delivery.messages:
             onward_route, return_route, payload = message
@@ -309,6 +321,6 @@ class ConnectionActor(Worker):
 
     def finish(self) -> None:
         """Send all that has come for the link as one write."""
-        frames, self._outgoing = self._outgoing, []
+        frames, self._outgoing = self._outgoing, ()
         self._outgoing_bytes = 0
         self._link.send(frames)

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
+from msgspec import Struct
+
 from rillnode.actors.peers.tracing import Trace, TracedLink, trace_of
 from rillnode.actors.system import AsyncioSystemBase, Cell
 from rillnode.actors.worker import Worker
@@ -11,8 +13,7 @@ from rillnode.actors.worker import Worker
 LinkT = TypeVar("LinkT")
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """The whole messages of one read, in order."""
 
     frames: list[bytes]
@@ -56,15 +57,13 @@ class LinkActorEvents(Generic[LinkT]):
         """Hand the messages of one read to the actor."""
         if self._trace is not None:
             self._trace.received(messages)
-        self._post(Received(messages))
+        if self._cell is not None:
+            self._system.post(self._cell, Received(messages))
 
     def link_drained(self) -> None:
         """The peer took what was buffered; a held connection looks for itself."""
 
     def link_closed(self, reason: str) -> None:
         """The actor ends with its link."""
-        self._post(Closed(reason))
-
-    def _post(self, message: object) -> None:
         if self._cell is not None:
-            self._system.post(self._cell, message)
+            self._system.post(self._cell, Closed(reason))

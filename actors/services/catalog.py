@@ -57,7 +57,7 @@ def spawn_services(context: StreamContext, indexes: Cell, enabled: Collection[Se
         "pub_sub": partial(PubSubService, hub),
         "tracing": partial(AliasService, hub, TRACING),
         "discovery": partial(
-            AnsweringActor, hub.router, _discovering(selection.listed, hub.entropy)
+            AnsweringActor, hub.router, partial(_discover, selection.listed, hub.entropy)
         ),
         "stream_subscribe": partial(SubscriptionService, context, indexes, selection.answering),
     }
@@ -93,11 +93,8 @@ def _select(enabled: frozenset[ServiceName]) -> _Selection:
     return _Selection(services, listed, answering)
 
 
-def _discovering(
-    services: Sequence[discovery.Service], entropy: Entropy
-) -> Callable[[bytes], bytes | None]:
-    def answer(payload: bytes) -> bytes | None:
-        request = discovery.decode_request(payload)
-        return discovery.encode_answer(request, services, int.from_bytes(entropy(2), "big"))
-
-    return answer
+def _discover(
+    services: Sequence[discovery.Service], entropy: Entropy, payload: bytes
+) -> bytes | None:
+    request = discovery.decode_request(payload)
+    return discovery.encode_answer(request, services, int.from_bytes(entropy(2), "big"))

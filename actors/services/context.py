@@ -51,7 +51,7 @@ class Allowance:
         self._links[origin.account] += 1
         self._principals[origin.principal] += 1
         self._held[cell] = origin
-        origin.attached.add(cell)
+        origin.attach(cell)
 
     def reserve(self, principal: str) -> None:
         """Count something that is kept for a principal without a connection."""
@@ -66,6 +66,6 @@ class Allowance:
         origin = self._held.pop(cell, None)
         if origin is None:
             return
-        origin.attached.discard(cell)
+        origin.detach(cell)
         self._links.drop(origin.account)
         self.release(origin.principal)

@@ -9,7 +9,7 @@ Source: the Elixir nodes of 2021 to 2024 (`forwarding_service`, `tracing_service
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Final
 
 from thespian.actors import ChildActorExited
@@ -52,7 +52,11 @@ class AliasService(Worker):
     def __init__(self, context: ServiceContext, kind: AliasKind) -> None:
         self._context = context
         self._kind = kind
-        self._allowance = Allowance()
+
+    @cached_property
+    def _allowance(self) -> Allowance:
+        """Made for the first who asks: at most nodes nobody does."""
+        return Allowance()
 
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take requests and the ends of aliases."""

@@ -9,7 +9,7 @@ Source: the Elixir nodes of 2021 to 2024 (`pub_sub_service`, later `pub_sub`), w
 never end, and a name belongs to whoever uses it last.
 """
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Final, NamedTuple
 
 from thespian.actors import ChildActorExited
@@ -48,9 +48,13 @@ class PubSubService(Worker):
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
-        self._allowance = Allowance()
         self._topics: dict[bytes, dict[_Subscriber, _Subscription]] = {}
         self._subscriptions: dict[Cell, tuple[bytes, _Subscriber]] = {}
+
+    @cached_property
+    def _allowance(self) -> Allowance:
+        """Made for the first who asks: at most nodes nobody does."""
+        return Allowance()
 
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take requests, what is published, and the ends of subscriptions."""

@@ -17,7 +17,7 @@ Source: the Elixir nodes of 2021-08 to 2024-10, which let anybody take any alias
 """
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Final
 
 from thespian.actors import ChildActorExited
@@ -64,9 +64,13 @@ class StaticForwardingService(Worker):
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
-        self._allowance = Allowance()
         self._aliases: dict[str, _Alias] = {}
         self._names: dict[Cell, str] = {}
+
+    @cached_property
+    def _allowance(self) -> Allowance:
+        """Made for the first who asks: at most nodes nobody does."""
+        return Allowance()
 
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take requests, the ends of routes, and of the time that a name is kept."""

@@ -5,9 +5,9 @@ version 2. Elsewhere nothing is added to what is said, and nothing believed: wha
 begins a trace of its own.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
 
 from rillnode.actors.delivery import Delivery
 from rillnode.actors.peers.connection import ConnectionActor, PeerContext
@@ -18,8 +18,7 @@ from rillnode.actors.spans.store import counts
 from rillnode.actors.system import Cell
 from rillnode.codecs.ockam.routing import WireMessage
 from rillnode.codecs.ockam.trace_context import ADDED_BYTES, context_of, with_context
-
-Decode = Callable[[Iterable[bytes]], Iterator[WireMessage]]
+from rillnode.codecs.ockam.wire import WireCodec
 
 
 class Forwarding:
@@ -58,7 +57,7 @@ class TracedConnection(ConnectionActor):
         self._forwarding = forwarding
         self._carries = link.info.transport == "noise"
         if self._carries:
-            self._wire = self._wire._replace(decode=partial(_decoded, self._wire.decode))
+            self._wire = _TracedWire(self._wire)
 
     def stopped(self) -> None:
         """Give the address back, and the peer's name with it."""
@@ -84,7 +83,7 @@ class TracedConnection(ConnectionActor):
         if span is None:
             return
         sent = self._outgoing[begin:]
-        if self._carries:
+        if self._carries and self._outgoing:
             room = self._origin.message_bytes_max - ADDED_BYTES
             carrying = [
                 with_context(frame, span.context) if len(frame) <= room else frame for frame in sent
@@ -94,12 +93,21 @@ class TracedConnection(ConnectionActor):
         span.end(counts(len(sent), sum(map(len, sent))))
 
 
-def _decoded(decode: Decode, frames: Iterable[bytes]) -> Iterator[WireMessage]:
-    """Decode frames; messages keep the trace contexts that they came with."""
-    kept = list(frames)
-    for frame, message in zip(kept, decode(kept), strict=False):
-        context = context_of(frame)
-        yield message if context is None else TracedMessage.of(message, context)
+class _TracedWire:
+    """Another codec, whose messages keep the trace contexts that they came with."""
+
+    def __init__(self, wire: WireCodec) -> None:
+        self._wire = wire
+        self.encode_header = wire.encode_header
+        self.encode_with_header = wire.encode_with_header
+        self.encode = wire.encode
+
+    def decode(self, frames: Iterable[bytes]) -> Iterator[WireMessage]:
+        """Decode frames."""
+        kept = list(frames)
+        for frame, message in zip(kept, self._wire.decode(kept), strict=False):
+            context = context_of(frame)
+            yield message if context is None else TracedMessage.of(message, context)
 
 
 class TracedPeer(PeerActor):

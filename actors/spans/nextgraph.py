@@ -1,16 +1,17 @@
 """What NextGraph's clients are sent, on a node with a tracer."""
 
 from rillnode.actors.nextgraph.context import BrokerContext
-from rillnode.actors.nextgraph.publication import Publish
+from rillnode.actors.nextgraph.session import Session
 from rillnode.actors.nextgraph.topic import TopicActor
 from rillnode.actors.ports import Tracer
 from rillnode.actors.spans.store import counts
+from rillnode.codecs.nextgraph.events import Event
 
 
 class TracedTopic(TopicActor):
     """A topic whose forwarded events have spans, until the connections of all followers have them.
 
-    An event comes to the topic from its publisher and is never read for that.
+    An event comes to the topic from its publisher; what other nodes write is read there.
     """
 
     stands_for = TopicActor
@@ -19,10 +20,10 @@ class TracedTopic(TopicActor):
         super().__init__(context, key)
         self._tracer = tracer
 
-    def _forward(self, publish: Publish) -> int:
-        if not self._followers.keys() - {publish.asked.session}:
+    def _forward(self, event: Event, publisher: Session | None) -> int:
+        if not set(self._followers) - {publisher}:
             return 0
         span = self._tracer.begin("deliver", self._name, parents=())
-        size = super()._forward(publish)
+        size = super()._forward(event, publisher)
         span.end({"messaging.destination.partition.id": "0", **counts(1, size)})
         return size

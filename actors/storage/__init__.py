@@ -86,13 +86,14 @@ class Operation:
 class Append(Operation):
     """Add the entries of one checked body to a log.
 
-    Errors: `stream.removed` (the log's stream was removed).
+    Errors: `stream.removed` (the log's stream was removed), `store.fenced` (`Capability.SHARED`).
 
     Attributes:
         keys: secondary keys, written in the same batch: each leads to an entry of the body, whose
             offset in it stands beside it. A key does not begin with a zero byte, and several
             entries may have the same. The store does not know what keys mean.
         records: named values, written in the same batch; None removes one.
+        seen: this follows from what others have appended up to this index; None: from nothing.
         first_index: result: index of the first entry.
         kept_bytes: result: data bytes that the log keeps, these included.
     """
@@ -105,6 +106,7 @@ class Append(Operation):
     body: bytes | memoryview = b""
     keys: Sequence[tuple[bytes, int]] = ()
     records: Sequence[tuple[str, bytes | None]] = ()
+    seen: int | None = None
     first_index: int = -1
     kept_bytes: int = 0
 
@@ -181,9 +183,16 @@ class PutRecord(Operation):
 
 @dataclass(slots=True, eq=False)
 class PutRecords(Operation):
-    """Store named values (None removes one) in the order given: all of them or none."""
+    """Store named values (None removes one) in the order given: all of them or none.
+
+    Errors: `store.fenced` (`Capability.SHARED`).
+
+    Attributes:
+        seen: names that this follows from, each with its version as it was read; 0: it was none.
+    """
 
     records: Sequence[tuple[str, bytes | None]] = ()
+    seen: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -274,10 +283,11 @@ class ListIndexes(Operation):
 
 @dataclass(slots=True, eq=False)
 class GetRecord(Operation):
-    """Read a small named value; result: `value`, or None."""
+    """Read a small named value; results: `value`, or None, and its `version`."""
 
     key: str = ""
     value: bytes | None = None
+    version: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -302,12 +312,14 @@ class ListRecords(Operation):
 
     Attributes:
         records: result: at most `limit` pairs (key, value).
+        versions: result: the version of each; with `Capability.SHARED` only.
     """
 
     prefix: str = ""
     after: str = ""
     limit: int = 1_000
     records: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
+    versions: list[int] = field(default_factory=list[int])
 
 
 WriteOperation = Append | Trim | PutStream | RemoveStream | SaveIndex | PutRecord | PutRecords
@@ -329,6 +341,8 @@ def written_bytes(operation: WriteOperation) -> int:
     """What a write has of entries and named values: what groups and back-pressure count."""
     match operation:
         case Append(body=body, records=records):
+            if not records:  # as mostly
+                return len(body)
             return len(body) + sum(len(value or b"") for _, value in records)
         case PutRecords(records=records):
             return sum(len(value or b"") for _, value in records)
@@ -352,7 +366,7 @@ class LogStore(Protocol):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What it promises beyond those; known once it is open."""
+        """What it promises beyond what all do; known once it is open."""
         ...
 
     @property

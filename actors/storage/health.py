@@ -23,7 +23,9 @@ class Capability(Enum):
             one has appended stands before what another appends later, and is seen by the others in
             a moment (`watch.SharedStore`). An append with records is refused with `store.fenced`,
             and leaves no trace, where another store has appended what this one did not know of; so
-            is a saved index that would go back, or that another store has saved meanwhile.
+            is a saved index that would go back, or that another store has saved meanwhile, and
+            what follows from a log or a value that another store has changed since (`seen`).
+            Without this capability `seen` is not looked at, and versions are 0.
     """
 
     CHECKPOINT = "checkpoint"

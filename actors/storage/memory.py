@@ -88,7 +88,7 @@ class MemoryLogStore:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What it promises beyond the others."""
+        """What it promises beyond what all do."""
         return frozenset({Capability.POWER_CUT})
 
     @property
@@ -115,17 +115,6 @@ class MemoryLogStore:
         self._work()
         self._stop("the store is closed")
 
-    def crash(self, *, surviving: int = 0) -> None:
-        """Lose power: what was not confirmed is lost and never completed.
-
-        Args:
-            surviving: so many of the first writes of the group under way, or else of those that
-                were waiting, had reached the disk all the same.
-        """
-        self._survivors += (self._group or self._writes)[:surviving]
-        self._group, self._writes, self._reads = [], [], []
-        self._stop("the power is off")
-
     def submit(self, operation: WriteOperation) -> None:
         """Queue a write; while the store cannot write it is completed with an error at once."""
         if self._refusal is not None:
@@ -143,6 +132,17 @@ class MemoryLogStore:
         self._reads.append(operation)
         self._schedule()
         return False
+
+    def crash(self, *, surviving: int = 0) -> None:
+        """Lose power: what was not confirmed is lost and never completed.
+
+        Args:
+            surviving: so many of the first writes of the group under way, or else of those that
+                were waiting, had reached the disk all the same.
+        """
+        self._survivors += (self._group or self._writes)[:surviving]
+        self._group, self._writes, self._reads = [], [], []
+        self._stop("the power is off")
 
     def look(self, operation: ReadOperation) -> None:
         """Answer a read now, for who only watches: nothing is completed, counted or called."""

@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Sequence
 from functools import partial
-from queue import Empty, SimpleQueue
-from threading import Thread
+from queue import Empty
 from typing import Final
 
 from rillnode.actors.storage import Complete, Read, ReadOperation
 from rillnode.actors.storage.completion import deliver
 from rillnode.actors.storage.reads import answer
+from rillnode.actors.storage.threads import Queue, Running, Threads
 from rillnode.actors.storage.view import DurableView
 from rillnode.codecs.errors import StoreError
 
@@ -23,22 +23,29 @@ _BATCH_MAX: Final = 64
 class ReaderPool:
     """Some threads on one bounded queue."""
 
-    def __init__(self, view: DurableView, *, readers: int, reads_max: int, complete: Complete):
+    def __init__(
+        self,
+        view: DurableView,
+        *,
+        readers: int,
+        reads_max: int,
+        complete: Complete,
+        threads: Threads,
+    ) -> None:
         self._view = view
+        self._make = threads
         self._readers = readers
         self._reads_max = reads_max
         self._complete = complete
-        self._queue: SimpleQueue[ReadOperation | None] = SimpleQueue()
-        self._threads: list[Thread] = []
+        self._queue: Queue[ReadOperation | None] = threads.queue()
+        self._threads: list[Running] = []
 
     def start(self) -> None:
         """Take reads."""
         self._threads = [
-            Thread(target=self._run, args=(number,), name=f"store-reader-{number}", daemon=True)
+            self._make.start(partial(self._run, number), f"store-reader-{number}")
             for number in range(self._readers)
         ]
-        for thread in self._threads:
-            thread.start()
 
     def stop(self) -> None:
         """Refuse what comes and answer what waits."""

@@ -30,6 +30,7 @@ from rillnode.actors.storage.layout import COPY_KEY
 from rillnode.actors.storage.readers import ReaderPool
 from rillnode.actors.storage.tables import OpenTables, Tables, Tuning, open_error
 from rillnode.actors.storage.tail import TailCache
+from rillnode.actors.storage.threads import SYSTEM_THREADS, Threads
 from rillnode.actors.storage.view import DurableView
 from rillnode.actors.storage.writer import Writer
 from rillnode.codecs.errors import StoreError
@@ -54,6 +55,7 @@ class RocksLogStore:
         tuning: Tuning = _DEFAULT_TUNING,
         open_tables: OpenTables = Tables,
         migrations: Mapping[int, Migration] = MIGRATIONS,
+        threads: Threads = SYSTEM_THREADS,
     ) -> None:
         self._path = Path(path).absolute()
         self._tuning = tuning
@@ -62,7 +64,11 @@ class RocksLogStore:
         self._tail = TailCache(tuning.tail_bytes_max)
         view = DurableView(tuning.readers)
         self._readers = ReaderPool(
-            view, readers=tuning.readers, reads_max=tuning.reads_max, complete=complete
+            view,
+            readers=tuning.readers,
+            reads_max=tuning.reads_max,
+            complete=complete,
+            threads=threads,
         )
         self._writer = Writer(
             self._path,
@@ -72,11 +78,12 @@ class RocksLogStore:
             open_tables=self._open_tables,
             complete=complete,
             on_health=on_health,
+            threads=threads,
         )
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What it promises beyond the others."""
+        """What it promises beyond what all do."""
         return frozenset({Capability.CHECKPOINT, Capability.POWER_CUT})
 
     @property
@@ -95,10 +102,7 @@ class RocksLogStore:
         Raises:
             StoreError: newer format, locked by another process, or unreadable.
         """
-        try:
-            make_directory(self._path)
-        except OSError as error:
-            raise open_error(self._path, error) from error
+        self._prepare()
         self._writer.start(self._open_tables())
         self._readers.start()
 
@@ -112,16 +116,27 @@ class RocksLogStore:
         """Queue a write; while the store cannot write it is completed with an error at once."""
         self._writer.submit(operation)
 
-    def checkpoint(self, operation: Checkpoint) -> None:
-        """Queue a consistent copy of the store; completed, as a write is, through `complete`."""
-        self._writer.submit(operation)
-
     def read(self, operation: ReadOperation) -> bool:
         """Answer at once out of the tail cache (True), or later through `complete` (False)."""
         if isinstance(operation, Read) and self._tail.read(operation):
             return True
         self._readers.submit(operation)
         return False
+
+    def checkpoint(self, operation: Checkpoint) -> None:
+        """Queue a consistent copy of the store; completed, as a write is, through `complete`."""
+        self._writer.submit(operation)
+
+    def _prepare(self) -> None:
+        """Make the directory; once, as one that is gone later must not be replaced by an empty one.
+
+        Raises:
+            StoreError: that is not possible.
+        """
+        try:
+            make_directory(self._path)
+        except OSError as error:
+            raise open_error(self._path, error) from error
 
     def _open_tables(self) -> Tables:
         tables = self._open(self._path, self._tuning)

@@ -8,6 +8,7 @@ not wait where RocksDB would (`no_slowdown`): it is repeated after a pause.
 """
 
 import logging
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -36,6 +37,9 @@ logger = logging.getLogger("rillnode.actors.storage")
 BLOCKS: Final = "blocks"
 KEYS: Final = "keys"
 RECORDS: Final = "default"
+
+_SPARE_BYTES: Final = 16_777_216
+"""Room beyond its log that a full store needs before it is worth opening it again."""
 
 STALL_SECONDS_MAX: Final = 30.0
 _STALL_PAUSE_SECONDS: Final = 0.002
@@ -102,6 +106,7 @@ class Tables:
     """
 
     def __init__(self, path: Path, tuning: Tuning, *, read_only: bool = False) -> None:
+        self._path = path
         self._records = _open_to_read(path, tuning) if read_only else _open(path, tuning)
         self._blocks = self._records.get_column_family(BLOCKS)
         self._keys = self._records.get_column_family(KEYS)
@@ -154,6 +159,21 @@ class Tables:
         for family in (self._blocks, self._keys, self._records):
             family.flush(wait=True)
         Checkpoint(self._records).create_checkpoint(str(path))
+
+    def has_room(self) -> bool:
+        """Whether the disk would take what opening it anew writes: its log, as tables."""
+        probe = self._path / "probe.tmp"
+        try:
+            needed = sum(log.stat().st_size for log in self._path.glob("*.log")) + _SPARE_BYTES
+            with probe.open("wb") as file:
+                try:
+                    os.posix_fallocate(file.fileno(), 0, needed)
+                    os.fsync(file.fileno())
+                finally:
+                    probe.unlink()
+        except OSError:
+            return False
+        return True
 
     def close(self) -> None:
         """Write out what is in memory and let the files go; never raises."""

@@ -1,13 +1,11 @@
 """The writer's thread: groups what was submitted, and repairs the store when a group fails."""
 
 import logging
-import os
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Event, Thread
 from typing import Final
 
 from rillnode.actors.storage import (
@@ -22,6 +20,7 @@ from rillnode.actors.storage.commit import GroupCommit
 from rillnode.actors.storage.completion import closed_error, deliver
 from rillnode.actors.storage.tables import Tables, Tuning, full_error, is_full
 from rillnode.actors.storage.tail import TailCache
+from rillnode.actors.storage.threads import Queue, Running, Threads
 from rillnode.actors.storage.view import DurableView
 from rillnode.codecs.errors import StoreError
 
@@ -29,9 +28,6 @@ logger = logging.getLogger("rillnode.actors.storage")
 
 _OPERATIONS_MAX: Final = 16_384
 """Operations in one group: what has no body is bounded by number."""
-
-_SPARE_BYTES: Final = 16_777_216
-"""Room beyond its log that a full store needs before it is worth opening it again."""
 
 _Write = WriteOperation | Checkpoint
 """What the writer carries out, in the order of submission."""
@@ -55,6 +51,7 @@ class Writer:
         open_tables: Callable[[], Tables],
         complete: Complete,
         on_health: OnHealth,
+        threads: Threads,
     ) -> None:
         self._path = path
         self._tuning = tuning
@@ -64,10 +61,11 @@ class Writer:
         self._complete = complete
         self._on_health = on_health
         self._writes: deque[_Write] = deque()
-        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._threads = threads
+        self._wake: Queue[None] = threads.queue()
         self._idle = False
-        self._stopping = Event()
-        self._thread: Thread | None = None
+        self._stopping = threads.flag()
+        self._thread: Running | None = None
         self._refusal: StoreError | None = closed_error()
         self._health = StoreHealth(writable=False, reason="the store is not open")
         # Each is counted by one thread only.
@@ -90,8 +88,7 @@ class Writer:
         self._stopping.clear()
         self._view.show(tables)
         self._take_writes()
-        self._thread = Thread(target=self._run, args=(tables,), name="store-writer", daemon=True)
-        self._thread.start()
+        self._thread = self._threads.start(partial(self._run, tables), "store-writer")
 
     def stop(self) -> None:
         """Refuse what comes, carry out what was submitted, close the tables."""
@@ -185,8 +182,8 @@ class Writer:
             self._failures += 1
             stopping = self._stopping.wait(self._pause_seconds())
             # Until there is room readers are better off with what is open.
-            full = broken is not None and refusal.code == "store.full"
-            if full and not stopping and not _has_room(self._path):
+            full = refusal.code == "store.full" and not stopping
+            if full and broken is not None and not broken.has_room():
                 continue
             with self._view.replaced():
                 if broken is not None:
@@ -246,19 +243,3 @@ class Writer:
 
 def _bytes_of(operation: _Write) -> int:
     return 0 if isinstance(operation, Checkpoint) else written_bytes(operation)
-
-
-def _has_room(directory: Path) -> bool:
-    """Whether the disk would take what opening the store writes: its log, as tables."""
-    probe = directory / "probe.tmp"
-    try:
-        needed = sum(log.stat().st_size for log in directory.glob("*.log")) + _SPARE_BYTES
-        with probe.open("wb") as file:
-            try:
-                os.posix_fallocate(file.fileno(), 0, needed)
-                os.fsync(file.fileno())
-            finally:
-                probe.unlink()
-    except OSError:
-        return False
-    return True

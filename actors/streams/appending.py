@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rillnode.actors.delivery import Origin
 from rillnode.actors.storage import Append, StreamRecord
@@ -27,8 +28,7 @@ from rillnode.codecs.ockam.stream import PushRequest
 logger = logging.getLogger("rillnode.actors.streams.stream")
 
 
-@dataclass(frozen=True, slots=True)
-class Inserted:
+class Inserted(Struct, frozen=True):
     """The token of an AppendEntries; `owner` is the stream's."""
 
     request: AppendEntries
@@ -108,10 +108,10 @@ class Appends:
         self._received_at = max(self._received_at, self._context.clock.now_ms())
         if isinstance(token, Inserted):
             kind, keys = token.request.kind, token.request.keys
-            records = token.request.records
+            records, seen = token.request.records, token.request.seen
         else:
             kind, keys = EntryKind.BYTES, self._context.pushed_keys(self._received_at, count)
-            records = ()
+            records, seen = (), None
         self.in_flight += 1
         self._context.store.submit(
             Append(
@@ -125,6 +125,7 @@ class Appends:
                 body=body,
                 keys=keys,
                 records=records,
+                seen=seen,
             )
         )
 

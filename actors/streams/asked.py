@@ -1,8 +1,9 @@
 """What a stream's submitted operations were asked for by, and what they answer when completed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count, repeat
+
+from msgspec import Struct
 
 from rillnode.actors.delivery import Origin
 from rillnode.actors.storage import Read
@@ -24,8 +25,7 @@ Answers = list[tuple[Route, bytes]]
 """Return routes of requests, and the payloads that go back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pushes:
+class Pushes(Struct, frozen=True):
     """One append's pushes, in the order of its entries; `owner` is the stream's."""
 
     origin: Origin
@@ -42,8 +42,7 @@ class Pushes:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class NativeAppend:
+class NativeAppend(Struct, frozen=True):
     """A whole block from a native client; `owner` is the stream's."""
 
     origin: Origin
@@ -61,8 +60,7 @@ class NativeAppend:
         return [(self.return_route, payload)]
 
 
-@dataclass(frozen=True, slots=True)
-class Pull:
+class Pull(Struct, frozen=True):
     """One of Ockam's pulls."""
 
     origin: Origin
@@ -76,8 +74,7 @@ class Pull:
         return pull_answer(self.request, operation, room)
 
 
-@dataclass(frozen=True, slots=True)
-class NativeRead:
+class NativeRead(Struct, frozen=True):
     """A native client's read of whole blocks."""
 
     origin: Origin

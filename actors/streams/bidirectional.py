@@ -18,7 +18,7 @@ whose examples have the service at `stream_subscribe`.
 
 import logging
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Final, NamedTuple
 
 from thespian.actors import ChildActorExited
@@ -120,8 +120,16 @@ class SubscriptionService(Worker):
         self._context = context
         self._index_service = index_service
         self._services = services
-        self._consumers = _Workers()
-        self._publishers = _Workers()
+
+    # Made for the first who asks: at most nodes nobody does.
+
+    @cached_property
+    def _consumers(self) -> _Workers:
+        return _Workers()
+
+    @cached_property
+    def _publishers(self) -> _Workers:
+        return _Workers()
 
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take requests and the ends of workers."""

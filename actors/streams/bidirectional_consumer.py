@@ -177,8 +177,8 @@ class ConsumerActor(Worker):
     def stopped(self) -> None:
         """Give the address back; end what lives no longer than this instance."""
         self._context.router.unregister(self._own_address)
-        for cell in (*self._following.attached, *self._items.attached):
-            self.system.exit(cell)
+        self._following.end()
+        self._items.end()
 
     # The stream ------------------------------------------------------------------------------
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
+
 from rillnode.actors.system import Cell
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import RillnodeError
 
 
-@dataclass(frozen=True, slots=True)
-class AppendEntries:
+class AppendEntries(Struct, frozen=True):
     """Append entries as one block, all or none; `sender` is sent an EntriesAppended.
 
     Who asks has made sure that `principal` may push them.
@@ -24,6 +25,7 @@ class AppendEntries:
         metas: what is kept beside each item; empty: nothing.
         keys: secondary keys, as an Append has them.
         records: named values, as an Append has them.
+        seen: as an Append has it.
         token: the asker's own.
     """
 
@@ -34,11 +36,11 @@ class AppendEntries:
     metas: Sequence[bytes] = ()
     keys: Sequence[tuple[bytes, int]] = ()
     records: Sequence[tuple[str, bytes | None]] = ()
+    seen: int | None = None
     token: object = None
 
 
-@dataclass(frozen=True, slots=True)
-class EntriesAppended:
+class EntriesAppended(Struct, frozen=True):
     """The entries are durable, the first at `first_index`; or nothing of them is, and why."""
 
     request: AppendEntries

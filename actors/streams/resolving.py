@@ -26,15 +26,15 @@ _parse: Final = lru_cache(_PARSED_MAX)(parse_stream_address)
 
 def stream_resolver(context: StreamContext, parent: Cell) -> Resolve:
     """Make the actors of streams when the first message for their address comes."""
+    return partial(_resolve, context, parent)
 
-    def resolve(address: bytes, _: Origin) -> Cell | None:
-        parsed = parse_stream_address(address)
-        if parsed is None:
-            return None
-        actor = context.stream_actor or StreamActor
-        return context.system.spawn(partial(actor, context, address, *parsed), parent=parent)
 
-    return resolve
+def _resolve(context: StreamContext, parent: Cell, address: bytes, _: Origin) -> Cell | None:
+    parsed = parse_stream_address(address)
+    if parsed is None:
+        return None
+    actor = context.stream_actor or StreamActor
+    return context.system.spawn(partial(actor, context, address, *parsed), parent=parent)
 
 
 def stream_guard(access: Access) -> Admits:

@@ -45,11 +45,11 @@ class RetentionActor(Worker):
         self._holds = holds
         self._limited: dict[int, StreamRecord] = {}
         self._trims_in_flight = 0
+        self._waiting = False  # for the time to sweep
 
     def started(self) -> None:
-        """Find the streams that have limits, then sweep for ever."""
+        """Find the streams that have limits; while there are any, it sweeps."""
         self._list(after="")
-        self.wake_after(SWEEP_SECONDS, _Sweep())
 
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take stream records, the time to sweep and completed operations."""
@@ -68,8 +68,9 @@ class RetentionActor(Worker):
             case _List(after=after):
                 self._list(after)
             case _Sweep():
+                self._waiting = False
                 self._sweep()
-                self.wake_after(SWEEP_SECONDS, _Sweep())
+                self._sweep_later()
             case _:
                 pass
 
@@ -97,6 +98,12 @@ class RetentionActor(Worker):
             self._limited.pop(record.id, None)
         else:
             self._limited[record.id] = record
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        if self._limited and not self._waiting:
+            self._waiting = True
+            self.wake_after(SWEEP_SECONDS, _Sweep())
 
     def _sweep(self) -> None:
         # A sweep that the store has not finished is not overtaken by the next.

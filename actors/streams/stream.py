@@ -132,6 +132,8 @@ class StreamActor(Worker):
                 self._watched(message)
             case Unsubscribed(subscription=cell):
                 self._subscriptions = tuple(one for one in self._subscriptions if one is not cell)
+                if self._waiting:  # it may have asked while the stream is being looked for
+                    self._waiting = [one for one in self._waiting if one != Follow(cell)]
             case StreamRecord():
                 if self._log == log_id(message.id, self._partition):
                     self._appends.update(message)
@@ -373,7 +375,7 @@ class StreamActor(Worker):
         actor = partial(self.subscription_actor, context, log, own, origin, return_route, request)
         cell = self.system.spawn(actor, parent=own)
         self._subscriptions += (cell,)
-        origin.attached.add(cell)
+        origin.attach(cell)
         self._watch(0)
 
     def _watch(self, index: int) -> None:

@@ -8,6 +8,8 @@ bounds what is on its way: a slow one costs its window and nothing else.
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
+
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.storage import Read
 from rillnode.actors.streams.context import StreamContext
@@ -25,8 +27,7 @@ CHUNK_BYTES: Final = 1_048_576
 """Bytes of blocks in one message: enough to be cheap, small enough for others to get between."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grown:
+class Grown(Struct, frozen=True):
     """The log holds committed entries up to `next_index`."""
 
     next_index: int
@@ -113,7 +114,7 @@ class SubscriptionActor(Worker):
         """Give the address back and tell the stream."""
         self._context.router.unregister(self._own_address)
         self._context.subscribers.add(self._log, "rillnode", -1)
-        self._origin.attached.discard(self.address)
+        self._origin.detach(self.address)
         self.system.post(self._stream, Unsubscribed(self.address))
 
     def _requests(self, delivery: Delivery) -> None:

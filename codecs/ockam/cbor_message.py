@@ -32,16 +32,16 @@ _NULL: Final = b"\xf6"
 _MESSAGE_HEAD: Final = b"\x84"
 
 
-class CborDecoder:
+class CborDecoder(HeaderMemory):
     """Decodes the CBOR messages of one connection, remembering the last few headers.
 
     Messages with equal headers share their route objects, so that `is` tells them together.
     """
 
-    __slots__ = ("_headers",)
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._headers = HeaderMemory(_read_header, _HEARTBEAT)
+        super().__init__(_read_header, _HEARTBEAT)
 
     def decode(self, frames: Iterable[bytes]) -> Iterator[WireMessage]:
         """Decode frames in order; messages before a malformed frame are yielded first.
@@ -51,11 +51,10 @@ class CborDecoder:
                 message; `codec.limit` (hops, address size); `codec.trailing`.
         """
         make = WireMessage._make  # faster than calling the class
-        headers = self._headers
-        header, onward_route, return_route = headers.latest
+        header, onward_route, return_route = self.latest
         for frame in frames:
             if not frame.startswith(header):
-                header, onward_route, return_route = headers.find(frame)
+                header, onward_route, return_route = self.find(frame)
             payload, at = _read_string(frame, len(header), BYTES)
             if frame[at:] != _NULL or not frame.startswith(_MESSAGE_HEAD):
                 _check_rest(frame, at)

@@ -1,8 +1,8 @@
 """The wire messages of one link, read and written as its frames hold them: in BARE or in CBOR."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, Protocol
 
 from rillnode.codecs.links import WireFormat
 from rillnode.codecs.ockam import cbor_message, routing
@@ -16,32 +16,53 @@ _HOP_BYTES: Final = 13
 """What CBOR writes beside an address's value, with a type of 64 bits; BARE has 12."""
 
 
-class WireCodec(NamedTuple):
-    """What a connection does with messages; see `routing` and `cbor_message` for what is raised.
+class WireCodec(Protocol):
+    """What a connection does with messages; see `routing` and `cbor_message` for what is raised."""
 
-    Attributes:
-        decode: frames to messages; those before a malformed frame come first.
-        encode_header: onward and return route to what stands before the payload.
-        encode_with_header: that and a payload to a whole message.
-    """
+    def decode(self, frames: Iterable[bytes], /) -> Iterator[WireMessage]:
+        """Frames to messages; those before a malformed frame come first."""
+        ...
 
-    decode: Callable[[Iterable[bytes]], Iterator[WireMessage]]
-    encode_header: Callable[[Route, Route], bytes]
-    encode_with_header: Callable[[bytes, bytes | memoryview], bytes]
+    def encode_header(self, onward_route: Route, return_route: Route, /) -> bytes:
+        """Onward and return route to what stands before the payload."""
+        ...
 
-    def encode(self, message: WireMessage) -> bytes:
+    def encode_with_header(self, header: bytes, payload: bytes | memoryview, /) -> bytes:
+        """That and a payload to a whole message."""
+        ...
+
+    def encode(self, message: WireMessage, /) -> bytes:
         """Encode one message that comes alone."""
+        ...
+
+
+# One object does both ways: each connection has one.
+
+
+class _BareCodec(routing.WireDecoder):
+    __slots__ = ()
+
+    encode_header = staticmethod(routing.encode_header)
+    encode_with_header = staticmethod(routing.encode_with_header)
+
+    def encode(self, message: WireMessage, /) -> bytes:
+        return routing.encode_message(*message)
+
+
+class _CborCodec(cbor_message.CborDecoder):
+    __slots__ = ()
+
+    encode_header = staticmethod(cbor_message.encode_header)
+    encode_with_header = staticmethod(cbor_message.encode_with_header)
+
+    def encode(self, message: WireMessage, /) -> bytes:
         header = self.encode_header(message.onward_route, message.return_route)
         return self.encode_with_header(header, message.payload)
 
 
 def wire_codec(wire_format: WireFormat, *, strict: bool = False) -> WireCodec:
     """A codec for one connection; `strict` is of the BARE form (see `WireDecoder`)."""
-    if wire_format == "bare":
-        decode = routing.WireDecoder(strict=strict).decode
-        return WireCodec(decode, routing.encode_header, routing.encode_with_header)
-    decode = cbor_message.CborDecoder().decode
-    return WireCodec(decode, cbor_message.encode_header, cbor_message.encode_with_header)
+    return _BareCodec(strict=strict) if wire_format == "bare" else _CborCodec()
 
 
 def overhead_bytes_max(onward_route: Route, return_route: Route) -> int:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import NODE_ADDRESS_CHARS_MAX
+from rillnode.codecs.texts import one_text
 
 _ADDRESS: Final = re.compile(
     r"noise://(?P<identity>[0-9a-f]{64})@"
@@ -64,7 +65,9 @@ def parse_node_address(text: str) -> NodeAddress:
     host = match["host"].strip("[]")
     url = parse_url(match["url"]) if match["url"] else ""
     storage = match["storage"] is not None
-    return NodeAddress(match["identity"], host, int(match["port"]), storage, url)
+    # Trackers name the same nodes again and again, and nodes themselves with each frame.
+    identity, host = one_text(match["identity"]), one_text(host)
+    return NodeAddress(identity, host, int(match["port"]), storage, url)
 
 
 class ReleasedAddress(NamedTuple):

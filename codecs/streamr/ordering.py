@@ -16,6 +16,8 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Final
 
+from msgspec import Struct
+
 from rillnode.codecs.limits import (
     STREAMR_CHAINS_MAX,
     STREAMR_UNORDERED_BYTES_MAX,
@@ -33,8 +35,7 @@ RESEND_SECONDS: Final = 5.0
 REQUESTS_MAX: Final = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ordered:
+class Ordered(Struct, frozen=True, kw_only=True):
     """The next message of its chain."""
 
     message: StreamMessage

@@ -85,10 +85,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         return _run_served(scenario, args, terminal)
     # Only now a whole node is imported, which other verbs and model mode do without.
     from rillnode.node.simulation.figures import document
+    from rillnode.node.simulation.interpreter import one_by_one
 
     documents: list[dict[str, Any]] = []
     shown: Result | None = None
-    for seed in _progress(chosen, terminal):
+    for seed in one_by_one(_progress(chosen, terminal)):
         with _quiet_nodes(args.verbose):
             result = _run_one(scenario, seed, args)
         documents.append(document(scenario, args.scenario, result))

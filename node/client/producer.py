@@ -14,6 +14,9 @@ from rillnode.node.client.session import Session
 WINDOW_BYTES: Final = 8_388_608
 """Bytes that `push_all` leaves unconfirmed."""
 
+Data = bytes | bytearray | memoryview
+"""What an entry may be given as; what its owner may change is copied at once."""
+
 Settle = Callable[[int | RillnodeError], None]
 """Takes the index of an append's first entry, or why nothing of it is stored."""
 
@@ -28,16 +31,18 @@ class Producer:
         self._items: list[bytes] = []
         self._futures: list[asyncio.Future[int]] = []
 
-    def push(self, data: bytes) -> asyncio.Future[int]:
+    def push(self, data: Data) -> asyncio.Future[int]:
         """Push one entry; the future gets its index once it is durable.
 
         Raises:
+            TypeError: `data` is no bytes.
             RequestError: the entry is too large.
         """
-        checked_entry(data)
+        data = _as_bytes(data)
+        _check(data)
         future: asyncio.Future[int] = self._loop.create_future()
         if not self._items:
-            self._loop.call_soon(self._flush)
+            self._session.gather(self._flush)
         self._items.append(data)
         self._futures.append(future)
         return future
@@ -53,7 +58,8 @@ class Producer:
         """
         window: deque[tuple[int, asyncio.Future[int]]] = deque()
         unconfirmed = next_index = 0
-        for block in split_items(map(checked_entry, items)):
+        for block in split_items(items):
+            _check(max(block, key=len))
             size = sum(map(len, block))
             window.append((size, self._append_block(block)))
             unconfirmed += size
@@ -104,17 +110,19 @@ class Producer:
             settle(error)
 
 
-def checked_entry(data: bytes) -> bytes:
-    """Return an entry that a node may take.
+def _as_bytes(data: Data) -> bytes:
+    """The same, or a copy of what its owner may change before it is sent."""
+    if not isinstance(data, Data):
+        text = f"an entry is bytes, not {type(data).__name__}: encode it"
+        raise TypeError(text)
+    return bytes(data)
 
-    Raises:
-        RequestError: the entry is too large.
-    """
+
+def _check(data: bytes) -> None:
     if len(data) > ENTRY_BYTES_MAX:
         raise RequestError(
             "entries.size", f"an entry holds at most {ENTRY_BYTES_MAX} bytes, not {len(data)}"
         )
-    return data
 
 
 def _settle_each(futures: Sequence[asyncio.Future[int]]) -> Settle:

@@ -91,6 +91,7 @@ class Session:
         # Nobody who is sent messages can guess it, and so answer in the node's place.
         self._own_route = (local(fresh_address(entropy)),)
         self._outgoing: list[bytes] = []
+        self._gathering: list[Callable[[], None]] = []
         self._flush_posted = False
         self._closing = False
         self._error: RillnodeError | None = None
@@ -201,6 +202,11 @@ class Session:
         if self._link is not None:
             self._send(self._frame(route, request))
 
+    def gather(self, ask: Callable[[], None]) -> None:
+        """Have `ask` send what one turn of the loop gathers; it goes out with all else of it."""
+        self._gathering.append(ask)
+        self._post_flush()
+
     # Link events -----------------------------------------------------------------------------
 
     def link_opened(self, link: Link) -> None:
@@ -302,6 +308,9 @@ class Session:
 
     def _flush(self) -> None:
         """Write all that one turn of the loop has gathered at once."""
+        gathering, self._gathering = self._gathering, []
+        for ask in gathering:
+            ask()
         self._flush_posted = False
         link = self._link
         if link is None:

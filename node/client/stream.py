@@ -10,7 +10,7 @@ from rillnode.actors.storage import Retention
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, Entry, entries_of
 from rillnode.codecs.errors import RequestError, RillnodeError
-from rillnode.node.client.producer import Producer
+from rillnode.node.client.producer import Data, Producer
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import Follower
 
@@ -85,15 +85,16 @@ class Stream:
 
     # Pushing ---------------------------------------------------------------------------------
 
-    async def push(self, data: bytes, *, partition: int = 0) -> int:
+    async def push(self, data: Data, *, partition: int = 0) -> int:
         """Push one entry; return its index once it is durable.
 
         Raises:
+            TypeError: it is no bytes.
             RequestError: the node refused it, or it is too large.
         """
         return await self.push_nowait(data, partition=partition)
 
-    def push_nowait(self, data: bytes, *, partition: int = 0) -> asyncio.Future[int]:
+    def push_nowait(self, data: Data, *, partition: int = 0) -> asyncio.Future[int]:
         """Push one entry without waiting; the future gets its index once it is durable.
 
         What is pushed in one turn of the event loop travels together. Entries of one partition

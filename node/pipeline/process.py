@@ -25,7 +25,7 @@ from rillnode.node.pipeline.files import absolute
 from rillnode.node.pipeline.installed import require_spark
 from rillnode.node.pipeline.job_config import DerivedConfig, JobConfig, save_job_config
 from rillnode.node.pipeline.job_log import FAILURE_PREFIX
-from rillnode.node.sinks import Sinks
+from rillnode.node.sinks import Sinks, no_start
 
 COMMAND: Final = (sys.executable, "-m", "rillnode.node.pipeline.job")
 EXPORT_COMMAND: Final = (sys.executable, "-m", "rillnode.node.pipeline.export")
@@ -64,7 +64,10 @@ def launcher(config: Config, identity: str, address: str, sinks: Sinks) -> JobLa
             job = export_config(table, identity, address, key_file, work_dir)
         else:
             job = job_config(table, identity, address, key_file, work_dir)
-        return start_job(job, directory / f"{sink}.log", environment, on_exit)
+        try:
+            return start_job(job, directory / f"{sink}.log", environment, on_exit)
+        except OSError as error:
+            raise no_start(directory, error) from error
 
     return launch
 
@@ -139,6 +142,9 @@ def start_job(
 
     The configuration is written to the job's work directory. What the job and Spark print is
     appended to `log`.
+
+    Raises:
+        OSError: its files cannot be written, or no process can be made.
     """
     work_dir = Path(config.work_dir)
     work_dir.mkdir(parents=True, exist_ok=True)

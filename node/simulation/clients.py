@@ -5,7 +5,8 @@ with what it had saved on a node, and nothing else.
 """
 
 import asyncio
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,6 +27,7 @@ from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
 from rillnode.node.client.subscription import CREDIT_BYTES
 from rillnode.node.simulation.history import History, Log, log_of
+from rillnode.node.simulation.service_calls import ServiceCalls
 from rillnode.node.simulation.world import Machine, World
 
 MARKER: Final = b"rill-simulated "
@@ -64,9 +66,18 @@ class Share:
 
 def payload_of(producer: str, number: int, size: int) -> bytes:
     """One entry's bytes: who pushes it, its number, and filling that depends on both."""
-    head = b"%b%b %d " % (MARKER, producer.encode(), number)
-    at = number % _FILLING_AHEAD
-    return head + _filling(producer, size)[at : at + max(0, size - len(head))]
+    return payloads_of(producer, (number,), size)[0]
+
+
+def payloads_of(producer: str, numbers: Sequence[int], size: int) -> list[bytes]:
+    """The bytes of some entries of one producer."""
+    begin, filling = b"%b%b " % (MARKER, producer.encode()), _filling(producer, size)
+    found: list[bytes] = []
+    for number in numbers:
+        head = b"%b%d " % (begin, number)
+        at, rest = number % _FILLING_AHEAD, size - len(head)
+        found.append(head + filling[at : at + rest] if rest > 0 else head)
+    return found
 
 
 @lru_cache(maxsize=64)
@@ -74,7 +85,7 @@ def _filling(producer: str, size: int) -> bytes:
     return shake_128(producer.encode()).digest(size + _FILLING_AHEAD)
 
 
-class Program:
+class Program(ABC):
     """One client program, on a machine of its own.
 
     Attributes:
@@ -84,6 +95,7 @@ class Program:
         stream_name: the node's stream.
         log_name: what the history calls the node's log of it.
         life: the program's name and how often it was started: no two lives push the same.
+        random: what is chance in its deeds.
     """
 
     def __init__(self, share: Share, machine: Machine, node: str) -> None:
@@ -96,7 +108,7 @@ class Program:
         self.stream_name = share.stream or self.log_name
         self.life = f"{self.name}.0"
         self._lives = 0
-        self._random = share.world.network.random(f"deeds of {machine.name}")
+        self.random = share.world.network.random(f"deeds of {machine.name}")
 
     def start(self) -> "asyncio.Task[None]":
         """Begin, in the process that runs on the machine now."""
@@ -104,9 +116,13 @@ class Program:
         self.life = f"{self.name}.{self._lives}"
         return self.machine.loop.create_task(self._run())
 
+    @abstractmethod
     async def live(self, client: Client, stream: Stream) -> None:
         """Do what such a client does; returns when there is nothing left to do."""
-        raise NotImplementedError
+
+    def missing(self, healed_at: float) -> Iterator[str]:
+        """What it has not got yet, and must get since all faults were over at `healed_at`."""
+        yield from ()
 
     async def _run(self) -> None:
         history = self.share.history
@@ -151,6 +167,14 @@ class Follower(Program):
                     await asyncio.sleep(SLOW_SECONDS)
                     self._taken_bytes += sum(len(entry.data) for entry in batch)
                     self._check_window(self.share.history.bytes_received[self.name] - before)
+
+    def missing(self, healed_at: float) -> Iterator[str]:
+        """Entries that somebody has seen and it has not."""
+        for partition in range(self.share.partitions):
+            end = self.share.history.confirmed_end((self.log_name, partition))
+            reached = self.reached.get(partition, 0)
+            if reached < end:
+                yield f"{reached} of {end} in partition {partition}"
 
     def check_order(self, batch: Sequence[Entry]) -> None:
         """Note entries of one partition, which must be the next ones."""
@@ -203,9 +227,9 @@ class Consumer(Program):
                     text = f"{self.name} of {log[0]}: {saved} after {self._processed} entries"
                     history.broken("saved-index-ahead", text)
             self._saved = saved
-            wanted = self._random.randrange(1, 40)
+            wanted = self.random.randrange(1, 40)
             try:
-                async with asyncio.timeout(self._random.uniform(1.0, 5.0)):
+                async with asyncio.timeout(self.random.uniform(1.0, 5.0)):
                     await self._session(stream, saved, wanted)
             except TimeoutError:
                 history.note(self.name, "session over")
@@ -231,7 +255,7 @@ class Reader(Program):
 
     async def live(self, client: Client, stream: Stream) -> None:
         """Pull now and then."""
-        history, random = self.share.history, self._random
+        history, random = self.share.history, self.random
         while True:
             await asyncio.sleep(random.uniform(0.2, 1.5))
             log = (self.log_name, random.randrange(self.share.partitions))
@@ -291,21 +315,37 @@ class RouteCaller(Program):
     async def live(self, client: Client, stream: Stream) -> None:
         """Call now and then."""
         history, number = self.share.history, 0
+        world, machine = self.share.world, self.machine
+        expected = world.nodes[self.node].identity.public_hex
+        session = world.session(machine, self.node, identity=machine.identity, expected=expected)
+        await session.open()
+        services = ServiceCalls(session, self._way, self.life, history, CALL_SECONDS)
         while True:
-            await asyncio.sleep(self._random.uniform(0.5, 1.5))
+            await asyncio.sleep(self.random.uniform(0.5, 1.5))
             number += 1
             sent = payload_of(self.name, number, 64)
             try:
                 route = f"{self._way}echo"
                 answer = await client.ask(route, sent, timeout_seconds=CALL_SECONDS)
                 await self._look(client, number)
+                await services.call(number)
+            except TimeoutError:
+                history.note(self.name, "unanswered", "by a service")
+                continue
             except RillnodeError as error:
                 history.note(self.name, "unanswered", error.code)
+                if not session.connected:
+                    raise
                 continue
             self.answered_at = history.now()
             history.note(self.name, "answer", str(number))
             if answer.payload != sent:
                 history.broken("route-answer", f"{self.name} got another answer than it asked for")
+
+    def missing(self, healed_at: float) -> Iterator[str]:
+        """An answer."""
+        if self.answered_at < healed_at:
+            yield "no call along its route is answered"
 
     async def _look(self, client: Client, number: int) -> None:
         """Pull the beginning of the far node's log, by way of its own.

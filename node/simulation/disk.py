@@ -1,5 +1,6 @@
-"""A host's disk: a store in memory that outlives the processes that open it, and its faults."""
+"""A host's disk: what outlives the processes that open it, and its faults."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 from random import Random
@@ -25,74 +26,127 @@ SLOW_FACTOR: Final = 200.0
 
 _SYNC_SIGMA: Final = 0.5
 
+OnSubmit = Callable[[WriteOperation], None]
 
-class Disk:
-    """The disk of one machine.
+
+class Disk(ABC):
+    """The disk of one machine, and the store on it.
 
     Attributes:
-        store: what the processes of the host open, one after the other.
+        faults: how it behaves.
+        slow: how much longer than usual a sync takes.
+        on_submit: is called with each write when it is submitted.
     """
 
     def __init__(self, table: DiskTable, make_random: Callable[[], Random]) -> None:
+        self.faults = Faults(repair_seconds=table.repair_seconds)
+        self.slow = 1.0
+        self.on_submit: OnSubmit | None = None
         self._table = table
         self._make_random = make_random
-        self.store = self._new_store()
 
     @cached_property
-    def _random(self) -> Random:
+    def random(self) -> Random:
         """What is chance on this disk; made when needed."""
         return self._make_random()
+
+    @abstractmethod
+    def make_store(
+        self, loop: ProcessLoop, clock: Clock, complete: Complete, on_health: OnHealth
+    ) -> LogStore:
+        """The store, for a process that begins."""
+
+    @abstractmethod
+    def crash(self) -> None:
+        """The process ends without closing; how much of what was not synced is there is chance."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """All is over: end what works on it."""
+
+    @abstractmethod
+    def replace(self) -> None:
+        """A new disk, with nothing on it."""
+
+    @abstractmethod
+    def look(self, operation: ReadOperation) -> None:
+        """Answer a read now, for who only watches: nothing is completed, counted or called."""
+
+    @property
+    @abstractmethod
+    def durable_bytes(self) -> int:
+        """Bytes that stand on it."""
+
+    @abstractmethod
+    def spoil(self, reads: int) -> None:
+        """Let so many of the next reads find a block whose checksum is wrong."""
+
+    def sync_seconds(self) -> float:
+        """How long the next sync takes; 0 where syncs take no time."""
+        seconds = self._table.sync_ms / 1_000
+        return seconds and seconds * self.random.lognormvariate(0.0, _SYNC_SIGMA) * self.slow
+
+    def repair(self) -> None:
+        """End all faults that last."""
+        self.faults.capacity_bytes = None
+        self.faults.failing_syncs = 0
+        self.slow = 1.0
+        self.spoil(0)
+
+
+class MemoryDisk(Disk):
+    """With a store in memory, which works without threads."""
+
+    def __init__(self, table: DiskTable, make_random: Callable[[], Random]) -> None:
+        super().__init__(table, make_random)
+        self._store = SimulatedStore(self)
 
     def make_store(
         self, loop: ProcessLoop, clock: Clock, complete: Complete, on_health: OnHealth
     ) -> LogStore:
         """The store, for a process that begins."""
-        self.store.attach(loop, clock, complete, on_health)
-        return self.store
+        self._store.attach(loop, clock, complete, on_health)
+        return self._store
 
     def crash(self) -> None:
         """The process ends without closing; how much of the group under way is there is chance.
 
         Nothing of it may be, or all, or, as after a torn write, whole operations up to some point.
         """
-        self.store.crash(surviving=self._random.randrange(self.store.waiting_count + 1))
+        self._store.crash(surviving=self.random.randrange(self._store.waiting_count + 1))
+
+    def close(self) -> None:
+        """Nothing works on it."""
 
     def replace(self) -> None:
         """A new disk, with nothing on it."""
-        self.store = self._new_store()
+        self._store = SimulatedStore(self)
 
-    def repair(self) -> None:
-        """End all faults that last."""
-        faults = self.store.faults
-        faults.capacity_bytes = None
-        faults.failing_syncs = 0
-        self.store.slow = 1.0
-        self.store.bad_reads = 0
+    def look(self, operation: ReadOperation) -> None:
+        """Answer a read now, for who only watches."""
+        self._store.look(operation)
 
-    def _new_store(self) -> "SimulatedStore":
-        return SimulatedStore(self._table, lambda: self._random)
+    @property
+    def durable_bytes(self) -> int:
+        """Bytes that stand on it."""
+        return self._store.durable_bytes
+
+    def spoil(self, reads: int) -> None:
+        """Let so many of the next reads find a block whose checksum is wrong."""
+        self._store.bad_reads = reads
 
 
 class SimulatedStore(MemoryLogStore):
     """A memory store that one process after the other opens.
 
     Attributes:
-        slow: how much longer than usual a sync takes.
         bad_reads: so many of the next reads find a block whose checksum is wrong.
-        on_submit: is called with each write when it is submitted.
     """
 
-    def __init__(self, table: DiskTable, random: Callable[[], Random]) -> None:
-        super().__init__(
-            complete=lambda _: None,
-            on_health=lambda _: None,
-            faults=Faults(repair_seconds=table.repair_seconds),
-        )
-        self.slow = 1.0
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(complete=lambda _: None, on_health=lambda _: None, faults=disk.faults)
         self.bad_reads = 0
-        self.on_submit: Callable[[WriteOperation], None] | None = None
-        self._sync_seconds = table.sync_ms / 1_000
-        self._random = random
+        self._disk = disk
 
     def attach(
         self, loop: ProcessLoop, clock: Clock, complete: Complete, on_health: OnHealth
@@ -115,11 +169,11 @@ class SimulatedStore(MemoryLogStore):
 
     def submit(self, operation: WriteOperation) -> None:
         """Queue a write; how long its group's sync takes is chance."""
-        if self.on_submit is not None:
-            self.on_submit(operation)
-        if self._sync_seconds and isinstance(operation, Append):
-            spread = self._random().lognormvariate(0.0, _SYNC_SIGMA)
-            self.faults.sync_seconds = self._sync_seconds * spread * self.slow
+        disk = self._disk
+        if disk.on_submit is not None:
+            disk.on_submit(operation)
+        if isinstance(operation, Append) and (seconds := disk.sync_seconds()):
+            self.faults.sync_seconds = seconds
         super().submit(operation)
 
     def read(self, operation: ReadOperation) -> bool:

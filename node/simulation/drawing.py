@@ -59,6 +59,11 @@ def text(
     return f"<text {place}>{escape(words)}</text>"
 
 
+def breadth(words: str) -> float:
+    """About how much room a line of text takes."""
+    return _LETTER * len(words)
+
+
 def figure(title: str, inside: str, height: float) -> str:
     """A drawing under its title."""
     return (
@@ -73,7 +78,7 @@ def legend(names: Iterable[str], x: float, y: float) -> tuple[str, float]:
     parts: list[str] = []
     at, line = x, 0
     for number, name in enumerate(names):
-        width = _SWATCH + _LETTER * len(name) + 12
+        width = _SWATCH + breadth(name) + 12
         if at > x and at + width > WIDTH - RIGHT:
             at, line = x, line + 1
         top = y + LEGEND_ROW * line

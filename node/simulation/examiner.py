@@ -5,18 +5,16 @@ stream of its own, which it fills, trims, removes and makes again.
 """
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Final, cast
+from collections.abc import Awaitable, Iterator
+from typing import cast
 
 from rillnode.codecs.errors import HandshakeError, RequestError, RillnodeError
 from rillnode.codecs.keys import Identity
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
 from rillnode.node.simulation.clients import CALL_SECONDS, Program, Share
+from rillnode.node.simulation.own_stream import OwnStream
 from rillnode.node.simulation.world import CLOSED_STREAM, READ_ONLY_STREAM, Machine
-
-ENTRIES: Final = 6
-"""How many a round pushes, and may leave."""
 
 
 class Impostor:
@@ -35,19 +33,26 @@ class Examiner(Program):
 
     def __init__(self, share: Share, machine: Machine, node: str) -> None:
         super().__init__(share, machine, node)
-        self._own_stream = f"own-{machine.name}"
-        self._rounds = 0
+        self._own = OwnStream(self)
         self._saved: dict[str, int] = {}
         self._tried: dict[str, int] = {}
 
     async def live(self, client: Client, stream: Stream) -> None:
         """Examine one thing after the other, with pauses."""
-        examinations = (self._grants, self._trim_and_remove, self._saved_index)
+        examinations = (self._grants, self._own.examine, self._saved_index)
         await self._identities()
-        while True:
-            for examine in examinations:
-                await asyncio.sleep(self._random.uniform(0.2, 1.0))
-                await examine(client)
+        try:
+            while True:
+                for examine in examinations:
+                    await asyncio.sleep(self.random.uniform(0.2, 1.0))
+                    await examine(client)
+        finally:
+            self._own.close()
+
+    def missing(self, healed_at: float) -> Iterator[str]:
+        """What it waits for."""
+        if self._own.waits_for:
+            yield self._own.waits_for
 
     def _broken(self, rule: str, text: str) -> None:
         self.share.history.broken(rule, f"{self.name} at {self.node}: {text}")
@@ -75,44 +80,12 @@ class Examiner(Program):
         else:
             self._broken("grant-ignored", what)
 
-    # Its own stream --------------------------------------------------------------------------
-
-    async def _trim_and_remove(self, client: Client) -> None:
-        """Remove, push, trim, read; what one round has made, the next must not see."""
-        self._rounds += 1
-        history, name = self.share.history, self._own_stream
-        try:
-            await client.remove(name)
-        except RequestError as error:
-            history.note(self.name, "refused", error.code)
-            if error.code != "stream.unknown":  # it is the first, or this was asked twice
-                raise
-        stream = await client.stream(name)
-        mark = f"{self.life} {self._rounds} ".encode()
-        where = {await stream.push(mark + b"%d" % number): number for number in range(ENTRIES)}
-        if any(not entry.data.startswith(mark) for entry in await stream.pull(0, 10 * ENTRIES)):
-            self._broken("removed-served", f"{name} has an entry of before it was removed")
-        keep = sorted(where)[ENTRIES // 2]
-        kept = await client.trim(name, before=keep)
-        if kept != keep and self.log_name not in history.lost:
-            self._broken("trimmed", f"{name} was to begin at {keep}, begins at {kept}")
-        for _ in range(2):
-            entries = await stream.pull(0, 10 * ENTRIES)
-            found = {entry.index: bytes(entry.data) for entry in entries}
-            history.note(self.name, "examined", f"{min(found, default=0)} {len(found)}")
-            if self.log_name in history.lost:
-                break
-            if min(found, default=keep) < keep:
-                self._broken("trimmed", f"{name} was trimmed to {keep}, has {min(found)}")
-            for index, number in where.items():
-                if index >= keep and found.get(index) != mark + b"%d" % number:
-                    self._broken("confirm-lost", f"{name} {index} is not what was pushed")
-            await asyncio.sleep(self._random.uniform(0.0, 2.0))
+    # Positions -------------------------------------------------------------------------------
 
     async def _saved_index(self, client: Client) -> None:
         """Save positions in any order: none goes back, whoever else saves others."""
         history, who = self.share.history, f"{self.life}-position"
-        for wanted in self._random.choices(range(1_000), k=3):
+        for wanted in self.random.choices(range(1_000), k=3):
             self._tried[who] = max(wanted, self._tried.get(who, 0))
             saved = await client.set_index(who, READ_ONLY_STREAM, wanted)
             read = await client.get_index(who, READ_ONLY_STREAM) or 0

@@ -195,12 +195,12 @@ class Injector:
         disk = machine.disk
         match fault.kind:
             case "disk_full":
-                disk.store.faults.capacity_bytes = disk.store.durable_bytes
+                disk.faults.capacity_bytes = disk.durable_bytes
             case "disk_failing":
-                disk.store.faults.failing_syncs = 1 + int(3 * fault.strength)
-                disk.store.faults.surviving = int(4 * fault.strength)
+                disk.faults.failing_syncs = 1 + int(3 * fault.strength)
+                disk.faults.surviving = int(4 * fault.strength)
             case "disk_slow":
-                disk.store.slow = SLOW_FACTOR
+                disk.slow = SLOW_FACTOR
             case _:
-                disk.store.bad_reads = 1 + int(10 * fault.strength)
+                disk.spoil(1 + int(10 * fault.strength))
         return disk.repair

@@ -160,15 +160,21 @@ class History:
 
     def confirmed(self, payloads: Sequence[bytes], indexes: Sequence[int]) -> None:
         """A producer was told that entries of one log are durable, each at an index."""
-        first, now = self.pushes[payloads[0]], self.now()
-        numbers: list[int] = []
-        for payload, index in zip(payloads, indexes, strict=True):
-            push = self.pushes[payload]
+        found, now = [self.pushes[payload] for payload in payloads], self.now()
+        for push, index in zip(found, indexes, strict=True):
             push.index, push.confirmed_at = index, now
-            numbers.append(push.number)
+        first, numbers = found[0], [push.number for push in found]
         text = f"{first.log[0]}/{first.log[1]} {numbers} {indexes}"
         self.note(first.producer, "confirm", text)
-        self.saw(first.producer, first.log, zip(indexes, payloads, strict=True))
+        self._saw(first.producer, first.log, indexes, payloads)
+
+    def confirmed_pushes(self) -> dict[Log, list[tuple[int, Push]]]:
+        """What is confirmed, by log and in the order of pushing: each with its index."""
+        found: dict[Log, list[tuple[int, Push]]] = {}
+        for push in self.pushes.values():
+            if push.index is not None:
+                found.setdefault(push.log, []).append((push.index, push))
+        return found
 
     def confirmed_end(self, log: Log) -> int:
         """The index after the last that anybody has seen."""
@@ -178,13 +184,17 @@ class History:
 
     def saw(self, who: str, log: Log, entries: Entries) -> None:
         """Somebody saw entries: nobody may ever have seen others there."""
+        entries = tuple(entries)
+        self._saw(who, log, [index for index, _ in entries], [payload for _, payload in entries])
+
+    def _saw(self, who: str, log: Log, indexes: Sequence[int], payloads: Sequence[bytes]) -> None:
         if log[0] in self.lost:
             return
         known, pushes = self.logs.setdefault(log, {}), self.pushes
-        end = self._ends.get(log, 0)
-        for index, payload in entries:
-            if index >= end:
-                end = self._ends[log] = index + 1
+        if list(map(known.get, indexes)) == payloads:
+            return  # they were looked at when they were seen for the first time
+        self._ends[log] = max(self._ends.get(log, 0), max(indexes) + 1)
+        for index, payload in zip(indexes, payloads, strict=True):
             before = known.setdefault(index, payload)
             if before != payload:
                 self.broken(
@@ -201,17 +211,16 @@ class History:
 
     def read(self, who: str, log: Log, entries: Sequence[Entry]) -> None:
         """A follower got entries, which say when they arrived, in milliseconds since 1970."""
-        payloads = [bytes(entry.data) for entry in entries]
-        self.saw(who, log, zip([entry.index for entry in entries], payloads, strict=True))
-        now, seen, pushes = self.now(), self.first_seen.setdefault(who, {}), self.pushes
-        for entry, payload in zip(entries, payloads, strict=True):
-            push = pushes.get(payload)
+        payloads = [entry.data for entry in entries]
+        self._saw(who, log, [entry.index for entry in entries], payloads)
+        now, seen = self.now(), self.first_seen.setdefault(who, {})
+        seen.update(dict.fromkeys([one for one in payloads if one not in seen], now))
+        for entry, push in zip(entries, map(self.pushes.get, payloads), strict=True):
             since = now if push is None else push.pushed_at
             arrived = (entry.received_at - EPOCH_MS) / 1_000
             if not (since - 0.001 <= arrived <= now or self.clocks_wrong):
                 text = f"{log[0]}/{log[1]} {entry.index}: pushed at {since:.3f}, seen at {now:.3f}"
                 self.broken("received-at", f"{text}, said to have arrived at {entry.received_at}")
-            seen.setdefault(payload, now)
 
     # The network -----------------------------------------------------------------------------
 

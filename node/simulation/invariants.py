@@ -8,7 +8,7 @@ each node's whole logs, read after the last fault.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
+from operator import itemgetter
 
 from rillnode.node.simulation.history import History, Log, Push
 
@@ -35,11 +35,13 @@ RULES: Mapping[str, str] = {
     "answered-twice": "a request is answered once",
     "grant-ignored": "what is not granted is refused, and not shown",
     "trimmed": "what was trimmed does not come back, and what was not stays",
+    "stream-changed": "a stream is what it was made",
     "removed-served": "what was removed does not come back",
     "impostor": "nobody is taken for another",
     "plain-data": "no byte of data is on a wire in clear",
     "nonce-reuse": "no key and nonce seal two records",
     "no-progress": "when all faults are over, every client gets everything in time",
+    "left-over": "of clients that are gone a node keeps nothing",
     "unhandled-error": "no callback and no actor fails",
     "overlay-lost": "what one node of an overlay has, all have",
     "overlay-duplicate": "each node of an overlay has an entry as often as the node that took it",
@@ -69,8 +71,11 @@ def check_logs(history: History, logs: LogContents, dials: Mapping[str, int]) ->
             history.broken("log-dense", f"{log[0]}/{log[1]} holds {_ranges(indexes)}")
         history.saw("the end", log, entries)
         _check_seen(history, log, indexes)
+    for log, pushes in history.confirmed_pushes().items():
+        if log[0] not in history.lost:
+            _check_merged(history, pushes)
+            _check_order(history, pushes)
     _check_copies(history, logs, dials)
-    _check_order(history)
 
 
 def _check_seen(history: History, log: Log, found: Sequence[int]) -> None:
@@ -93,21 +98,24 @@ def _check_seen(history: History, log: Log, found: Sequence[int]) -> None:
             history.broken("confirm-lost", text)
 
 
-def _check_copies(history: History, logs: LogContents, dials: Mapping[str, int]) -> None:
-    """Each confirm has an index of its own; that an entry stands twice needs that it was resent."""
-    owners: dict[Log, dict[int, Push]] = {}
-    for push in history.pushes.values():
-        if push.index is None or push.log[0] in history.lost:
-            continue
-        other = owners.setdefault(push.log, {}).setdefault(push.index, push)
+def _check_merged(history: History, pushes: Sequence[tuple[int, Push]]) -> None:
+    """Each confirm of one log has an index of its own."""
+    owners: dict[int, Push] = {}
+    for index, push in pushes:
+        other = owners.setdefault(index, push)
         if other is not push:
             text = f"{push.producer} {push.number} and {other.producer} {other.number}"
-            history.broken("copies-merged", f"{text} were both confirmed at {push.index}")
+            history.broken("copies-merged", f"{text} were both confirmed at {index}")
+
+
+def _check_copies(history: History, logs: LogContents, dials: Mapping[str, int]) -> None:
+    """That an entry stands twice needs that it was sent again."""
     for log, entries in logs.items():
         if log[0] in history.lost:
             continue
-        for payload, count in Counter(payload for _, payload in entries).items():
-            source = history.pushes.get(payload) if count > 1 else None
+        counts = Counter(map(itemgetter(1), entries))
+        for payload, count in ((one, count) for one, count in counts.items() if count > 1):
+            source = history.pushes.get(payload)
             if source is None:
                 continue
             sent = source.attempts + dials.get(source.producer.partition(".")[0], 1) - 1
@@ -116,19 +124,16 @@ def _check_copies(history: History, logs: LogContents, dials: Mapping[str, int])
                 history.broken("too-many-copies", f"{text}, sent at most {sent} times")
 
 
-def _check_order(history: History) -> None:
-    """Pushes that succeeded at once were confirmed in their order."""
-    last: dict[tuple[str, Log], tuple[int, int]] = {}
-    pushes = (one for one in history.pushes.values() if one.attempts == 1)
-    for push in sorted(pushes, key=attrgetter("number")):
-        if push.index is None or push.log[0] in history.lost:
-            continue
-        key = (push.producer, push.log)
-        number, index = last.get(key, (-1, -1))
-        if push.index <= index:
-            text = f"{push.producer}: {number} stands at {index}, {push.number} at {push.index}"
+def _check_order(history: History, pushes: Sequence[tuple[int, Push]]) -> None:
+    """Pushes to one log that succeeded at once were confirmed in their order."""
+    last: dict[str, tuple[int, int]] = {}
+    at_once = [(push.number, index, push.producer) for index, push in pushes if push.attempts == 1]
+    for number, index, producer in sorted(at_once, key=itemgetter(0)):
+        before, where = last.get(producer, (-1, -1))
+        if index <= where:
+            text = f"{producer}: {before} stands at {where}, {number} at {index}"
             history.broken("producer-order", text)
-        last[key] = (push.number, push.index)
+        last[producer] = (number, index)
 
 
 def _ranges(indexes: Sequence[int]) -> str:

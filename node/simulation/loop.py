@@ -11,21 +11,21 @@ paused or killed: a dead process's callbacks never run again.
 
 import asyncio
 import contextvars
-import gc
 import heapq
-import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Generator
 from enum import Enum
 from itertools import count
-from typing import Any, Final, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
+
+from rillnode.node.simulation.watchdog import CallbackStuck
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-EVENTS_MAX: Final = 200_000_000
-"""Callbacks in one run: what needs more does not end."""
+MOMENT_EVENTS_MAX: Final = 10_000_000
+"""Callbacks at one virtual time: what needs more keeps time from going on, for ever. Thousands of
+nodes that all are reached at once need a tenth of it."""
 
 
 class SimulationStuck(Exception):
@@ -40,11 +40,18 @@ class Life(Enum):
     DEAD = "dead"
 
 
-class Call(asyncio.TimerHandle):
-    """A callback that is to run once; asyncio's own handle with what the scheduler needs of it.
+if TYPE_CHECKING:
+    _Handle = asyncio.TimerHandle
+else:
+    # asyncio asks for its methods only; to inherit would be ten more attributes that say nothing.
+    _Handle = object
 
-    There is one for each callback of a run, so it does nothing that can be left out: it is not
-    made by asyncio's constructors, and the scheduler reads its attributes.
+
+class Call(_Handle):
+    """A callback that is to run once: asyncio's handle, as far as the scheduler needs it.
+
+    There is one for each callback of a run, so it does nothing that can be left out, and the
+    scheduler reads its attributes.
 
     Attributes:
         loop: of the process that it belongs to.
@@ -78,10 +85,16 @@ class Call(asyncio.TimerHandle):
     def cancel(self) -> None:
         """Never run it; harmless after it has run."""
         self.dropped = True
+        # It waits for its time all the same, and must not hold on to all that it was for.
+        self.callback, self.args = _nothing, ()
 
     def cancelled(self) -> bool:
         """Whether it was cancelled."""
         return self.dropped
+
+
+def _nothing() -> None:
+    """What a cancelled call would do."""
 
 
 class Scheduler:
@@ -117,11 +130,13 @@ class Scheduler:
         ready, alive, is_done = self._ready, Life.RUNNING, done.done
         running: ProcessLoop | None = None
         handled = self.handled
-        last = handled + EVENTS_MAX
+        moment, last = self.now, handled + MOMENT_EVENTS_MAX
         try:
             while not is_done():
                 if not ready:
                     self._advance()
+                    if self.now > moment:
+                        moment, last = self.now, handled + MOMENT_EVENTS_MAX
                     continue
                 call = ready.popleft()
                 if call.dropped:
@@ -136,29 +151,33 @@ class Scheduler:
                 handled += 1
                 try:
                     call.context.run(call.callback, *call.args)
-                except (SystemExit, KeyboardInterrupt):
+                except (SystemExit, KeyboardInterrupt, CallbackStuck):
                     raise
                 except BaseException as error:
                     message = f"Exception in callback {call.callback!r}"
                     loop.call_exception_handler({"message": message, "exception": error})
                 if handled > last:
-                    raise SimulationStuck(f"more than {EVENTS_MAX:,} callbacks")
+                    raise SimulationStuck(f"time stands still: {call.callback!r} and others go on")
         finally:
             self.handled = handled
             asyncio._set_running_loop(None)
 
     def _advance(self) -> None:
         """Let time jump to the next timer, and make ready all that are due then."""
-        timers, ready = self._timers, self._ready
+        timers, ready, pop = self._timers, self._ready, heapq.heappop
         while timers and timers[0][2].dropped:
-            heapq.heappop(timers)
+            pop(timers)
         if not timers:
             raise SimulationStuck("nothing is left to happen")
+        when = timers[0][0]
         if self.on_jump is not None:
-            self.on_jump(timers[0][0])
-        now = self.now = max(self.now, timers[0][0])
+            self.on_jump(when)
+        if when > self.now:
+            self.now = when
+        now = self.now
+        ready.append(pop(timers)[2])
         while timers and timers[0][0] <= now:
-            ready.append(heapq.heappop(timers)[2])
+            ready.append(pop(timers)[2])
 
 
 class ProcessLoop(asyncio.BaseEventLoop):
@@ -174,6 +193,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
         life: whether its callbacks run.
         errors: what its callbacks have raised.
         sockets: its open connections.
+        context: what arrives runs in it, as reads do in that of their socket.
     """
 
     def __init__(self, scheduler: Scheduler, name: str) -> None:
@@ -182,6 +202,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
         self.life = Life.RUNNING
         self.errors: list[dict[str, Any]] = []
         self.scheduler = scheduler
+        self.context = contextvars.copy_context()
         self._kept: list[Call] = []
         # A task that is waited for by nobody must not be collected as garbage.
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -342,27 +363,3 @@ class ProcessLoop(asyncio.BaseEventLoop):
 def _unseen(task: "asyncio.Task[Any]") -> bool:
     """Whether a task has failed and nobody has asked why; what asyncio itself goes by."""
     return bool(getattr(task, "_log_traceback", False))
-
-
-@contextmanager
-def deterministic_interpreter() -> Generator[None]:
-    """Keep the interpreter from running code at times of its own.
-
-    The garbage collector would end dropped tasks and generators when it happens to run; what is
-    dropped while a process runs is ended by that process, as on a loop of asyncio's own.
-    """
-
-    def finalize(generator: "AsyncGenerator[Any, Any]") -> None:
-        loop = asyncio._get_running_loop()
-        if loop is not None and not loop.is_closed():
-            loop.create_task(generator.aclose())
-
-    collects, hooks = gc.isenabled(), sys.get_asyncgen_hooks()
-    gc.disable()
-    sys.set_asyncgen_hooks(finalizer=finalize)
-    try:
-        yield
-    finally:
-        sys.set_asyncgen_hooks(*hooks)
-        if collects:
-            gc.enable()

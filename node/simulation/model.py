@@ -20,8 +20,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from rillnode.node.simulation.graph import Neighbours, random_regular
+from rillnode.node.simulation.interpreter import deterministic_interpreter
 from rillnode.node.simulation.latency import Latency, make_latency
-from rillnode.node.simulation.loop import deterministic_interpreter
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.theory import growth_of
 

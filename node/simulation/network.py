@@ -8,12 +8,13 @@ import asyncio
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextvars import copy_context
+from hashlib import shake_256
 from random import Random
 from typing import Any, Final, Protocol
 
+from rillnode.node.simulation.carrier import Sign
 from rillnode.node.simulation.loop import Call, Life, ProcessLoop, Scheduler
-from rillnode.node.simulation.pipes import Pipe, Sign, StreamTransport
+from rillnode.node.simulation.pipes import Pipe, StreamTransport
 from rillnode.node.simulation.scenario import NetworkTable
 
 FREE_PORT_MIN: Final = 49_152
@@ -38,10 +39,17 @@ class Latency(Protocol):
         ...
 
 
+class Arrival(Call):
+    """What the network brings: it comes whether the process runs or not."""
+
+    __slots__ = ()
+
+
 class Host:
     """A machine: its process comes and goes, its name stays.
 
     Attributes:
+        peername: what those that it connects to see of it.
         number: place in the latency model.
         loop: the process's event loop; that of the last one, where none runs.
         up: whether the machine has power.
@@ -51,6 +59,7 @@ class Host:
 
     def __init__(self, network: "Network", name: str, number: int) -> None:
         self.name = name
+        self.peername = (name, FREE_PORT_MIN)
         self.number = number
         self.up = True
         self.listeners: dict[int, Factory] = {}
@@ -89,6 +98,13 @@ class HostLoop(ProcessLoop):
         super().__init__(network.scheduler, host.name)
         self._network = network
         self._host = host
+
+    def keep(self, call: Call) -> None:
+        """Take a call that cannot run now; of what arrives its operating system takes care."""
+        if isinstance(call, Arrival):
+            self._network.take(call)
+        else:
+            super().keep(call)
 
     async def create_connection(self, *args: Any, **_: Any) -> tuple[asyncio.Transport, Any]:
         """Connect to another host: protocol factory, name, port.
@@ -151,6 +167,7 @@ class Network:
         bytes_sent: by host.
         dials: connections that each host has asked for.
         unread_bytes_max: the most that one direction of a connection held, buffers included.
+        harms: whether `harm` may be called: else nothing that was delivered is kept for it.
     """
 
     def __init__(
@@ -165,6 +182,7 @@ class Network:
         self.dials: Counter[str] = Counter()
         self.unread_bytes_max = 0
         self.processing_seconds = 0.0
+        self.harms = True
         self._seed = seed
         self._latency = latency
         self._table = table
@@ -172,7 +190,6 @@ class Network:
         self._byte_seconds = 8e-6 / table.bandwidth_mbit if table.bandwidth_mbit else 0.0
         self._even = table == NetworkTable()
         self._loop = ProcessLoop(scheduler, "network")
-        self._context = copy_context()
         self._connections: Counter[tuple[str, str]] = Counter()
         self._blocks: Counter[tuple[str, str]] = Counter()
         self._stalled: dict[Pipe, None] = {}
@@ -186,6 +203,13 @@ class Network:
     def random(self, purpose: str) -> Random:
         """A source of chance of its own for each purpose."""
         return Random(f"{self._seed} {purpose}")
+
+    def secret(self, purpose: str, count: int) -> bytes:
+        """Bytes that are chance, the same for the same purpose.
+
+        For who needs few, but as long as the run: a Random's state takes 2.5 kB.
+        """
+        return shake_256(f"{self._seed} {purpose}".encode()).digest(count)
 
     def close(self) -> None:
         """Carry nothing more."""
@@ -271,9 +295,15 @@ class Network:
         return delay
 
     def carry(self, pipe: Pipe, when: float, arrive: Callable[[], object]) -> None:
-        """Call `arrive` then, whoever lives or not."""
+        """Call `arrive` then, in the receiver's process where it runs, or without."""
+        loop = pipe.receiver.loop
         # What arrives is nothing that the sender's context is for.
-        self.scheduler.at(Call(self._loop, arrive, (), self._context, when))
+        self.scheduler.at(Arrival(loop, arrive, (), loop.context, when))
+
+    def take(self, call: Arrival) -> None:
+        """Let arrive what a process has no part in now."""
+        call.loop = self._loop
+        self.scheduler.ready(call)
 
     def blocked(self, pipe: Pipe) -> bool:
         """Whether nothing gets through now; the pipe goes on when that is over."""
@@ -297,8 +327,12 @@ class Network:
         """Bytes arrive, as they are or harmed."""
         for watch in self.on_delivered:
             watch(pipe, data)
-        if not self._harm:
-            return data
+        seen = self._harmed(pipe, data) if self._harm else data
+        if self.harms:
+            pipe.last = data
+        return seen
+
+    def _harmed(self, pipe: Pipe, data: bytes) -> bytes:
         way = (pipe.source, pipe.target)
         if way not in self._harm or not pipe.last:
             return data
@@ -357,7 +391,7 @@ class Network:
             self._loop.call_later(out.way_seconds, near.sign_arrived, Sign.RESET)
             return
         back = self._pipe(target, source, dialling=False)
-        far = StreamTransport(target.loop, back, (source.name, FREE_PORT_MIN))
+        far = StreamTransport(target.loop, back, source.peername)
         back.sender, back.receiver = far, near
         out.receiver = far
         near.peer, far.peer = far, near

@@ -1,6 +1,7 @@
 """Clients that speak Ockam's stream protocols, as unmodified Ockam workers do."""
 
 import asyncio
+from collections.abc import Iterator
 from itertools import count
 from typing import Final, TypeVar
 
@@ -65,13 +66,18 @@ class OckamUser(Program):
             text = f"{self.name} of {log[0]}: {index} after {self._reached} entries"
             self.share.history.broken("saved-index-ahead", text)
         while True:
-            await asyncio.sleep(self._random.uniform(0.3, 1.0))
+            await asyncio.sleep(self.random.uniform(0.3, 1.0))
             if self.machine.loop.time() < self.share.seconds:
                 await self._push(client, route, log)
             index = await self._pull(client, route, log, index)
             self._reached = max(self._reached, index)
             request = SaveIndexRequest(self.name, self.stream_name, index)
             await client.send("stream_index", encode_request(request))
+
+    def missing(self, healed_at: float) -> Iterator[str]:
+        """Confirms."""
+        if not self.done:
+            yield "not everything is confirmed"
 
     async def _push(self, client: Client, route: Route, log: Log) -> None:
         history, producer, number = self.share.history, self.life, next(self._numbers)

@@ -7,57 +7,17 @@ blocked, segments wait and are sent again when it is open.
 
 import asyncio
 from collections.abc import Callable
-from enum import Enum
-from functools import cached_property
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from rillnode.node.simulation.loop import ProcessLoop
+from rillnode.node.simulation.carrier import Carrier, Item, Sign
+from rillnode.node.simulation.loop import Life, ProcessLoop
 
 SEGMENT_BYTES: Final = 65_536
 """What travels and is read at once; asyncio reads 256 KiB at most."""
 
 WINDOW_BYTES: Final = 262_144
 """Bytes of one direction that were sent and not read: both sockets' buffers."""
-
-
-class Sign(Enum):
-    """What travels beside bytes."""
-
-    OPEN = "open"
-    END = "end"
-    RESET = "reset"
-
-
-Item = bytes | Sign
-
-
-class Carrier(Protocol):
-    """The part of a network that a pipe needs."""
-
-    def random(self, purpose: str) -> Random:
-        """A source of chance of its own for each purpose."""
-        ...
-
-    def arrival(self, pipe: "Pipe", size: int) -> float:
-        """When a segment that is sent now arrives."""
-        ...
-
-    def carry(self, pipe: "Pipe", when: float, arrive: Callable[[], object]) -> None:
-        """Call `arrive` then, whoever lives or not."""
-        ...
-
-    def blocked(self, pipe: "Pipe") -> bool:
-        """Whether nothing gets through now; the pipe is told by `Pipe.unblocked`."""
-        ...
-
-    def sent(self, pipe: "Pipe", data: bytes) -> None:
-        """A process has handed over bytes."""
-        ...
-
-    def delivered(self, pipe: "Pipe", data: bytes) -> bytes:
-        """Bytes arrive; what of them the receiver is to see."""
-        ...
 
 
 class Pipe:
@@ -68,8 +28,25 @@ class Pipe:
         target: name of the host that receives.
         dialling: whether the source is the side that has dialled.
         way_seconds: what a segment needs at least, from the sender's call to the receiver.
-        last: the bytes that were delivered last, for who replays them.
+        last: the bytes that were delivered last, where somebody may replay them.
     """
+
+    # Slots, here and below: thousands of nodes have tens of thousands of connections.
+    __slots__ = (
+        "_carrier",
+        "_items",
+        "_number",
+        "_random",
+        "_under_way",
+        "dialling",
+        "last",
+        "receiver",
+        "sender",
+        "source",
+        "target",
+        "unread_bytes",
+        "way_seconds",
+    )
 
     sender: "StreamTransport"
     receiver: "StreamTransport"
@@ -91,25 +68,35 @@ class Pipe:
         self.last = b""
         self._carrier = carrier
         self._number = number
-        # A list, as those below: the window keeps it short, and an empty deque takes 760 bytes.
-        self._items: list[tuple[float, Item]] = []
+        self._random: Random | None = None
+        # A list, as those below: the window keeps it short, and an empty deque takes 760 bytes;
+        # and none while there is nothing in it, as mostly.
+        self._items: list[tuple[float, Item]] | tuple[()] = ()
         self._under_way = False
         self.unread_bytes = 0
 
-    @cached_property
+    @property
     def random(self) -> Random:
         """Decides what happens to its segments, apart from all other pipes; made when needed."""
-        return self._carrier.random(f"{self.source}>{self.target} {self._number}")
+        if self._random is None:
+            self._random = self._carrier.random(f"{self.source}>{self.target} {self._number}")
+        return self._random
 
     def send(self, item: Item) -> None:
         """Send what has room in the window."""
+        if not hasattr(self, "receiver"):
+            return  # given up before the other side has heard of it: there is nobody to tell
         size = 0
         if isinstance(item, bytes):
             size = len(item)
             self.unread_bytes += size
             self._carrier.sent(self, item)
-        self._items.append((self._carrier.arrival(self, size), item))
-        self._go_on()
+        if self._items:
+            self._items.append((self._carrier.arrival(self, size), item))
+        else:
+            self._items = [(self._carrier.arrival(self, size), item)]
+        if not self._under_way:
+            self._go_on()
 
     def unblocked(self) -> None:
         """Send again what was stopped."""
@@ -117,7 +104,7 @@ class Pipe:
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._items and not self._under_way:
+        if self._items:
             self._under_way = True
             self._carrier.carry(self, self._items[0][0], self._arrive)
 
@@ -125,18 +112,40 @@ class Pipe:
         if self._carrier.blocked(self):
             return
         self._under_way = False
+        assert self._items, "what arrives is its first"
         item = self._items.pop(0)[1]
+        if self._items:
+            self._go_on()
+        else:
+            self._items = ()
         if isinstance(item, bytes):
             seen = self._carrier.delivered(self, item)
-            self.last = item
             self.receiver.segment_arrived(seen, len(item))
         else:
             self.receiver.sign_arrived(item)
-        self._go_on()
 
 
 class StreamTransport(asyncio.Transport):
     """One end of a connection, as a protocol sees it; its calls are on its process's loop."""
+
+    __slots__ = (
+        "_address",
+        "_arrived",
+        "_buffer",
+        "_buffered",
+        "_closing",
+        "_factory",
+        "_gone",
+        "_high",
+        "_low",
+        "_opened",
+        "_out",
+        "_protocol",
+        "_reading_paused",
+        "_writing_paused",
+        "loop",
+        "peer",
+    )
 
     _protocol: asyncio.Protocol
 
@@ -145,12 +154,13 @@ class StreamTransport(asyncio.Transport):
         self.loop = loop
         self.peer: StreamTransport
         self._out = out
-        self._buffer: list[bytes] = []
+        # Few connections have a full window, or a reader that pauses.
+        self._buffer: list[bytes] | tuple[()] = ()
         self._buffered = 0
         self._high, self._low = 65_536, 16_384
         self._writing_paused = False
         self._reading_paused = False
-        self._arrived: list[tuple[bytes | Sign, int]] = []
+        self._arrived: list[tuple[bytes | Sign, int]] | tuple[()] = ()
         self._closing = False
         self._gone = False
         self._opened: asyncio.Future[None] | None = None  # while it waits for the other side
@@ -195,10 +205,12 @@ class StreamTransport(asyncio.Transport):
         """Send bytes, or keep them while the window is full."""
         if self._closing or self._gone or not data:
             return
-        whole = bytes(data)
-        if not self._buffer and len(whole) <= SEGMENT_BYTES and self._has_room():
-            self._out.send(whole)
+        whole, out = bytes(data), self._out
+        if not self._buffer and len(whole) <= SEGMENT_BYTES and out.unread_bytes < WINDOW_BYTES:
+            out.send(whole)
             return
+        if not self._buffer:
+            self._buffer = []
         for at in range(0, len(whole), SEGMENT_BYTES):
             self._buffer.append(whole[at : at + SEGMENT_BYTES])
         self._buffered += len(whole)
@@ -251,10 +263,19 @@ class StreamTransport(asyncio.Transport):
         """Take a segment of `size` bytes, of which the receiver sees `data`."""
         if self._gone:
             self._out.send(Sign.RESET)
-            return
-        self._arrived.append((data, size))
-        if len(self._arrived) == 1 and not self._reading_paused:
-            self.loop.call_soon(self._read)
+        elif self._arrived or self._reading_paused or self.loop.life is not Life.RUNNING:
+            self._keep(data, size)
+            if len(self._arrived) == 1 and not self._reading_paused:
+                self.loop.call_soon(self._read)
+        else:
+            self._take(data, size)
+
+    def _keep(self, item: bytes | Sign, size: int) -> None:
+        """Let what has arrived wait until the process reads it."""
+        if self._arrived:
+            self._arrived.append((item, size))
+        else:
+            self._arrived = [(item, size)]
 
     def sign_arrived(self, sign: Sign) -> None:
         """Take what is not bytes."""
@@ -262,15 +283,16 @@ class StreamTransport(asyncio.Transport):
             case Sign.OPEN:
                 self.loop.call_soon(self._answered)
             case Sign.END:
-                self._arrived.append((sign, 0))
+                self._keep(sign, 0)
                 self.loop.call_soon(self._read)
             case Sign.RESET:
                 self.loop.call_soon(self.reset)
 
     def reset(self) -> None:
         """The other side knows nothing of this connection."""
-        if self.opening and self._opened is not None:
-            self._opened.set_exception(ConnectionRefusedError("nothing listens there"))
+        if self._opened is not None:  # no protocol knows of it yet
+            if self.opening:
+                self._opened.set_exception(ConnectionRefusedError("nothing listens there"))
             self._forget()
         else:
             self._end(ConnectionResetError("reset by the peer"), tell=None)
@@ -298,7 +320,7 @@ class StreamTransport(asyncio.Transport):
 
     def _push(self) -> None:
         out, buffer = self._out, self._buffer
-        while buffer and self._has_room():
+        while buffer and out.unread_bytes < WINDOW_BYTES:
             segment = buffer.pop(0)
             self._buffered -= len(segment)
             out.send(segment)
@@ -307,9 +329,6 @@ class StreamTransport(asyncio.Transport):
             self.loop.call_soon(self._resume_writing)
         if self._closing and not buffer:
             self._end(None, tell=Sign.END)
-
-    def _has_room(self) -> bool:
-        return self._out.unread_bytes < WINDOW_BYTES
 
     def _resume_writing(self) -> None:
         if not self._gone:
@@ -323,11 +342,15 @@ class StreamTransport(asyncio.Transport):
             if not self._protocol.eof_received():
                 self.close()
             return
-        self.peer.taken(size)
-        if item:
-            self._protocol.data_received(item)
+        self._take(item, size)
         if self._arrived:
             self.loop.call_soon(self._read)
+
+    def _take(self, data: bytes, size: int) -> None:
+        """Have the process read a segment."""
+        self.peer.taken(size)
+        if data:
+            self._protocol.data_received(data)
 
     def taken(self, size: int) -> None:
         """The other side has read; there is room in the window."""
@@ -343,9 +366,8 @@ class StreamTransport(asyncio.Transport):
         if self._gone:
             return
         self._forget()
-        self._buffer.clear()
+        self._buffer = self._arrived = ()
         self._buffered = 0
-        self._arrived.clear()
         if tell is not None:
             self._out.send(tell)
         self.loop.call_soon(self._protocol.connection_lost, error)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from math import log2
+from math import ceil, log2
 from typing import Final
 
 from rillnode.node.simulation.drawing import (
@@ -12,6 +12,7 @@ from rillnode.node.simulation.drawing import (
     RIGHT,
     TOP,
     WIDTH,
+    breadth,
     colour,
     figure,
     legend,
@@ -29,8 +30,8 @@ DOTS_MAX: Final = 16
 
 LABELS_LEVEL_MAX: Final = 14
 """Names below bars that have room side by side; more are turned."""
-LABELS_MAX: Final = 64
-"""Names below bars; between more of them nothing could be read."""
+TURNED_ROOM: Final = 13.0
+"""How far apart turned names stand at least; of more bars not each has its name below."""
 
 Series = Mapping[str, Sequence[tuple[float, float]]]
 
@@ -94,9 +95,12 @@ def bars(title: str, values: Mapping[str, float], *, up: str, across: str = "") 
     high, base = ticks(max(values.values())), HEIGHT - BOTTOM
     y = stretched(base, TOP, 0.0, high[-1])
     room = (WIDTH - LEFT - RIGHT) / len(values)
+    turned = len(values) > LABELS_LEVEL_MAX
+    every = ceil(TURNED_ROOM / room) if turned else 1
+    deeper = max(0.0, max(map(breadth, values)) - 12) if turned else 0.0
     parts = [
         upright(high, y, right=WIDTH - RIGHT, title=up),
-        level((), lambda value: value, y=base, title=across),
+        level((), lambda value: value, y=base + deeper, title=across),
     ]
     for number, (name, value) in enumerate(values.items()):
         x = LEFT + number * room
@@ -105,8 +109,8 @@ def bars(title: str, values: Mapping[str, float], *, up: str, across: str = "") 
             f'height="{base - y(value):.1f}" fill="{colour(0)}">'
             f"<title>{escape(name)}: {value:,.6g}</title></rect>"
         )
-        if len(values) <= LABELS_LEVEL_MAX:
-            parts.append(text(x + room / 2, base + 14, name, "middle"))
-        elif len(values) <= LABELS_MAX:
+        if turned and number % every == 0:
             parts.append(text(x + room / 2 + 4, base + 8, name, "end", turned=-90))
-    return figure(title, "".join(parts), HEIGHT)
+        elif not turned:
+            parts.append(text(x + room / 2, base + 14, name, "middle"))
+    return figure(title, "".join(parts), HEIGHT + deeper)

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.limits import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients import AGAIN_SECONDS, Program, Share, payload_of
+from rillnode.node.simulation.clients import AGAIN_SECONDS, Program, Share, payloads_of
 from rillnode.node.simulation.history import Push
 from rillnode.node.simulation.scenario import ClientsTable
 from rillnode.node.simulation.world import Machine
@@ -58,8 +58,9 @@ class Producer(Program):
     def _next_pushes(self) -> list[list[int]]:
         """What of a burst is pushed at once, by partition."""
         left, burst = self._left, self._left[0] // self._burst
+        begin, end = burst * self._burst, (burst + 1) * self._burst
         numbers = [left.popleft()]
-        while left and left[0] // self._burst == burst and len(numbers) < self._together:
+        while left and begin <= left[0] < end and len(numbers) < self._together:
             numbers.append(left.popleft())
         partitions = self.share.partitions
         if partitions == 1:
@@ -72,10 +73,15 @@ class Producer(Program):
             self._settled.clear()
             await self._settled.wait()
 
+    def missing(self, healed_at: float) -> Iterator[str]:
+        """Confirms."""
+        if not self.done:
+            yield "not everything is confirmed"
+
     async def _push(self, stream: Stream, numbers: Sequence[int]) -> None:
         """Push entries of one partition until they are confirmed, or the session is over."""
         history, partition = self.share.history, numbers[0] % self.share.partitions
-        payloads = [payload_of(self.life, number, self._size) for number in numbers]
+        payloads = payloads_of(self.life, numbers, self._size)
         log, now = (self.log_name, partition), history.now()
         if new := {
             payload: Push(self.life, number, log, now)
@@ -84,8 +90,8 @@ class Producer(Program):
         }:
             history.pushed(new)
         while self._failure is None:
-            for payload in payloads:
-                history.pushes[payload].attempts += 1
+            for push in map(history.pushes.__getitem__, payloads):
+                push.attempts += 1
             try:
                 if len(payloads) == 1:
                     end = await stream.push(payloads[0], partition=partition) + 1

@@ -26,6 +26,7 @@ from rillnode.node.simulation.faults import Fault, Injector, draw_faults
 from rillnode.node.simulation.history import Event, History, Log, Push, Violation, log_of
 from rillnode.node.simulation.invariants import check_logs
 from rillnode.node.simulation.latency import make_latency
+from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.simulation.loop import SimulationStuck
 from rillnode.node.simulation.ockam_clients import OckamUser
 from rillnode.node.simulation.producers import Producer
@@ -96,7 +97,7 @@ class Run:
         clients = sum(getattr(scenario.clients, kind) for kind in _KINDS)
         hosts = scenario.nodes + scenario.overlay + clients
         latency = make_latency(scenario.latency, hosts, Random(f"{seed} places"))
-        self.world = World(seed, latency, network=scenario.network, disk=scenario.disk)
+        self.world = World(seed, latency, network=scenario.network, disk=scenario.checked_disk)
         self.world.network.processing_seconds = scenario.processing_ms / 1_000
         scheduler = self.world.scheduler
         self.history = History(lambda: scheduler.now)
@@ -231,6 +232,7 @@ class Run:
         for program in self.programs.values():
             program.machine.end()
         await asyncio.sleep(IDLE_SECONDS)
+        self._look_for_leftovers()
         if self._shared is not None and not missing:
             await self._shared.probe()
         logs = await self._read_logs()
@@ -269,21 +271,15 @@ class Run:
 
     def _missing(self) -> list[str]:
         """What clients have not got yet."""
-        history, found = self.history, list[str]()
-        for program in self.programs.values():
-            if program.log_name in history.lost:
-                continue
-            if isinstance(program, Producer | OckamUser) and not program.done:
-                found.append(f"{program.name}: not everything is confirmed")
-            elif isinstance(program, RouteCaller) and program.answered_at < self._healed_at:
-                found.append(f"{program.name}: no call along its route is answered")
-            elif isinstance(program, Follower):
-                for partition in range(self.scenario.partitions):
-                    end = history.confirmed_end((program.log_name, partition))
-                    reached = program.reached.get(partition, 0)
-                    if reached < end:
-                        found.append(f"{program.name}: {reached} of {end} in partition {partition}")
-        return found
+        lost, healed_at = self.history.lost, self._healed_at
+        programs = [one for one in self.programs.values() if one.log_name not in lost]
+        return [f"{one.name}: {text}" for one in programs for text in one.missing(healed_at)]
+
+    def _look_for_leftovers(self) -> None:
+        for name, machine in self.world.nodes.items():
+            sockets = len(machine.loop.sockets)
+            for text in leftovers(machine.node.observed, sockets) if machine.ready else ():
+                self.history.broken("left-over", f"{name} has {text}")
 
     async def _read_logs(self) -> dict[Log, list[tuple[int, bytes]]]:
         """Read every log whole, as a new client does."""
@@ -360,21 +356,21 @@ class Run:
         result.virtual_seconds = self.world.scheduler.now
         pushes = history.pushes.values()
         result.pushed = len(pushes)
-        result.confirmed = sum(push.index is not None for push in pushes)
         result.latencies_ms = [
             (push.confirmed_at - push.pushed_at) * 1_000
             for push in pushes
             if push.index is not None
         ]
+        result.confirmed = len(result.latencies_ms)
         for who, seen in history.first_seen.items():
             name = who.partition(".")[0]
             found = [
-                (push.producer, (at - push.pushed_at) * 1_000)
+                (push, (at - push.pushed_at) * 1_000)
                 for payload, at in seen.items()
                 if (push := history.pushes.get(payload)) is not None
             ]
             result.deliveries_ms += [milliseconds for _, milliseconds in found]
-            for producer, count in Counter(producer for producer, _ in found).items():
+            for producer, count in Counter([push.producer for push, _ in found]).items():
                 row = result.matrix.setdefault(producer.partition(".")[0], {})
                 row[name] = row.get(name, 0) + count
         result.delivered = len(result.deliveries_ms)

@@ -32,6 +32,8 @@ MODEL_LINKS_MAX: Final = 5_000_000
 MODEL_ARRIVALS_MAX: Final = 50_000_000
 """Arrivals at nodes that a model keeps, for percentiles; 8 bytes each, and 32 while sorting."""
 PROTOCOL_NODES_MAX: Final = 4_096
+ROCKS_NODES_MAX: Final = 64
+"""Nodes whose stores have threads by default: three each."""
 
 FaultKind = Literal[
     "kill",
@@ -97,10 +99,14 @@ class DiskTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a node's disk does all the time.
 
     Attributes:
+        store: `rocks`: the store that nodes have, with its threads, on a RocksDB in memory, and
+            with small limits that the seed draws; `memory`: that of tests, which takes less time.
+            Default: `rocks` where rules are checked at up to 64 nodes.
         sync_ms: Median time of a sync; it varies by about a half.
         repair_seconds: Time until a store that failed has opened its disk again.
     """
 
+    store: Literal["rocks", "memory"] | None = None
     sync_ms: NotNegative = 2.0
     repair_seconds: Seconds = 0.5
 
@@ -117,10 +123,11 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
         consumers: Clients that subscribe from their saved position, end, and come again.
         slow_readers: Followers that take only one batch a second.
         readers: Clients that pull ranges anywhere in the log.
-        callers: Clients that send messages along routes through several nodes.
+        callers: Clients that send messages along routes through several nodes, and use their
+            services.
         ockam_users: Clients that push, pull and save indexes with Ockam's stream protocols.
         examiners: Clients that try what they are not granted and to pass for others, and that
-            trim and remove streams.
+            trim, remove and follow streams of their own.
     """
 
     producers: Whole = 2
@@ -175,6 +182,7 @@ class RandomFaults(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
         "disk_full",
         "disk_failing",
         "disk_slow",
+        "bit_flip",
         "corrupt_record",
         "replayed_record",
         "kill_client",
@@ -226,6 +234,13 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
     clients: ClientsTable = ClientsTable()
     random_faults: RandomFaults = RandomFaults()
     fault: tuple[FaultTable, ...] = field(default=())
+
+    @property
+    def checked_disk(self) -> DiskTable:
+        """What disks do where rules are checked."""
+        if self.disk.store is not None or self.nodes > ROCKS_NODES_MAX:
+            return self.disk
+        return msgspec.structs.replace(self.disk, store="rocks")
 
     @property
     def spreads(self) -> bool:

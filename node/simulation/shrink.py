@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from rillnode.node.simulation.interpreter import one_by_one
 from rillnode.node.simulation.run import Result, Run
 from rillnode.node.simulation.scenario import Scenario
 
@@ -22,9 +23,9 @@ def shrink(scenario: Scenario, result: Result) -> Result:
     while len(best.faults) > 0 and parts <= len(best.faults) and runs < RUNS_MAX:
         numbers = [fault.number for fault in best.faults]
         shorter: Result | None = None
-        for chunk in _chunks(numbers, parts):
-            found = Run(scenario, result.seed, only=[one for one in numbers if one not in chunk])
-            attempt = found.run()
+        for chunk in one_by_one(_chunks(numbers, parts)):
+            left = [one for one in numbers if one not in chunk]
+            attempt = Run(scenario, result.seed, only=left).run()
             runs += 1
             if any(violation.rule == rule for violation in attempt.violations):
                 shorter = attempt

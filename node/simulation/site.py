@@ -160,8 +160,8 @@ class SimulatedStreams(Streams):
         self._over = math.inf
 
     async def _read(self, operation: OperationT) -> OperationT:
-        store = self._machine.disk.store
-        await asyncio.wrap_future(self._watch.ask(lambda: store.look(operation)))
+        disk = self._machine.disk
+        await asyncio.wrap_future(self._watch.ask(lambda: disk.look(operation)))
         if operation.error is not None:
             raise Refusal(503, operation.error.code, operation.error.text)
         return operation

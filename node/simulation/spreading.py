@@ -69,6 +69,7 @@ class Spreading:
         self._latency = make_latency(scenario.latency, hosts, Random(f"{seed} places"))
         self._world = World(seed, self._latency, network=scenario.network, disk=scenario.disk)
         self._world.network.processing_seconds = scenario.processing_ms / 1_000
+        self._world.network.harms = False
         scheduler = self._world.scheduler
         self._history = History(lambda: scheduler.now)
         self._world.network.on_delivered.append(self._history.delivered)
@@ -111,7 +112,7 @@ class Spreading:
             self._nodes.append(machine)
             appended = array("d")
             self._appended.append(appended)
-            machine.disk.store.on_submit = partial(self._submitted, appended)
+            machine.disk.on_submit = partial(self._submitted, appended)
 
     def _submitted(self, appended: "array[float]", operation: WriteOperation) -> None:
         """Note when entries are handed to a node's log; each gets the next index."""
@@ -217,7 +218,9 @@ class Spreading:
         return sum(self._overlay(machine)["counters"].get("copies", 0) for machine in self._nodes)
 
     def _overlay(self, machine: NodeMachine) -> dict[str, Any]:
-        status: dict[str, Any] = machine.node.status()["overlay"]
+        # Of the whole status, which is asked of every node a few times, most would be for nothing.
+        status = machine.node.observed.parts.overlay.status()
+        assert status is not None
         return status
 
     def _neighbours(self) -> list[list[int]]:

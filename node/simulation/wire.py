@@ -45,15 +45,18 @@ class WireAudit:
             skip = PREAMBLE_BYTES if pipe.dialling else 0
             direction = self._directions[pipe] = _Direction(skip)
         rest = direction.rest + data if direction.rest else data
-        at, size = min(direction.skip, len(rest)), len(rest)
-        direction.skip -= at
+        at, size = 0, len(rest)
+        if direction.skip:
+            at = min(direction.skip, size)
+            direction.skip -= at
         while size - at >= 2:
-            end = at + 2 + (rest[at] << 8 | rest[at + 1])
+            begin = at + 2
+            end = begin + (rest[at] << 8 | rest[at + 1])
             if end > size:
                 break
-            self._record(pipe, direction, rest[at + 2 : min(end, at + 2 + DH_BYTES)])
+            self._record(pipe, direction, rest[begin : min(end, begin + DH_BYTES)])
             at = end
-        direction.rest = rest[at:]
+        direction.rest = rest[at:] if at < size else b""
 
     def _record(self, pipe: Pipe, direction: _Direction, begin: bytes) -> None:
         direction.records += 1

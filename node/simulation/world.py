@@ -24,10 +24,16 @@ from rillnode.node.config import (
 )
 from rillnode.node.runtime import Node
 from rillnode.node.simulation.clock import MachineClock
-from rillnode.node.simulation.disk import Disk
-from rillnode.node.simulation.loop import ProcessLoop, Scheduler, deterministic_interpreter
+from rillnode.node.simulation.interpreter import deterministic_interpreter
+from rillnode.node.simulation.loop import (
+    ProcessLoop,
+    Scheduler,
+    SimulationStuck,
+)
 from rillnode.node.simulation.network import Host, Latency, Network
+from rillnode.node.simulation.rocks_disk import make_disk
 from rillnode.node.simulation.scenario import DiskTable, NetworkTable
+from rillnode.node.simulation.watchdog import CallbackStuck, watchdog
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial
 
@@ -54,8 +60,8 @@ class Machine:
         self.name = host.name
         self.host = host
         self._network = network
-        self._keys = network.random(f"keys of {host.name}")
-        self.identity = Identity.from_seed(self._keys.randbytes(SEED_BYTES))
+        self._drawn = 0
+        self.identity = Identity.from_seed(self.entropy(SEED_BYTES))
         self.loop = host.boot()
         self.clock = MachineClock(self.loop)
 
@@ -66,7 +72,8 @@ class Machine:
 
     def entropy(self, count: int, /) -> bytes:
         """Random bytes that the seed decides."""
-        return self._keys.randbytes(count)
+        self._drawn += 1
+        return self._network.secret(f"draw {self._drawn} of {self.name}", count)
 
     def boot(self) -> ProcessLoop:
         """Begin a new process after the last has ended."""
@@ -93,7 +100,7 @@ class NodeMachine(Machine):
     def __init__(self, network: Network, host: Host, config: Config, disk: DiskTable) -> None:
         super().__init__(network, host)
         self.config = config
-        self.disk = Disk(disk, partial(network.random, f"disk of {host.name}"))
+        self.disk = make_disk(disk, partial(network.random, f"disk of {host.name}"))
         self.started = self.ready = False
 
     def start(self) -> "asyncio.Task[None]":
@@ -236,9 +243,12 @@ class World:
         """
         if asyncio._get_running_loop() is not None:
             raise RuntimeError("a world runs its own event loops: call this outside of asyncio")
-        with deterministic_interpreter():
+        with deterministic_interpreter(), watchdog(lambda: self.scheduler.now):
             task = self._director.create_task(coroutine)
-            self.scheduler.run_until(task)
+            try:
+                self.scheduler.run_until(task)
+            except CallbackStuck as stuck:
+                raise SimulationStuck(str(stuck)) from None
             return task.result()
 
     async def on(self, machine: Machine, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -268,6 +278,8 @@ class World:
         """Take everything apart; nothing can run any more."""
         for loop in (*self._loops, self._director):
             loop.close()
+        for machine in self.nodes.values():
+            machine.disk.close()
         self.network.close()
 
 

@@ -14,7 +14,7 @@ from rillnode.node.config import parse_config
 
 DOCUMENTS = documents()
 SPARK_PAGES = [ROOT / "docs" / name for name in ("tutorials/flights.md", "how-to/notebook.md")]
-SPARK_SECONDS = 900
+LONG_SECONDS = 3_600
 SHELL_BLOCKS = shell_blocks()
 LANGUAGES = {"python", "console", "toml", "text", "sh", "javascript"}
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
@@ -66,7 +66,7 @@ def test_blocks_run_and_print_what_they_show(page: Path, tmp_path: Path) -> None
 @pytest.mark.spark
 @pytest.mark.parametrize("page", SPARK_PAGES + LONG_PAGES, ids=name)
 def test_blocks_that_take_minutes_run(page: Path, tmp_path: Path) -> None:
-    run(page, tmp_path, NOT_RUN, SPARK_SECONDS)
+    run(page, tmp_path, NOT_RUN, LONG_SECONDS)
 
 
 def test_each_block_that_is_left_out_is_there() -> None:

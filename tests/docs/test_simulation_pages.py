@@ -11,8 +11,10 @@ import pytest
 
 from doc_support import ROOT, blocks, running
 from planted_bugs import PLANTED, Planted
+from planted_lasting_bugs import PLANTED_LASTING
 from planted_overlay_bugs import PLANTED_OVERLAY, PlantedOverlay
 from planted_service_bugs import PLANTED_SERVICES
+from planted_store_bugs import PLANTED_STORE
 from rillnode.node.config.describe import toml_value
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.scenario import FaultKind, FaultTable, Scenario, load_scenario
@@ -84,7 +86,9 @@ def test_every_planted_mistake_is_described_with_a_rule_that_it_breaks() -> None
     rows = re.findall(r"^\| (.*) \| (`.*`) \| \d+ \|$", section(REPORT, "Planted mistakes"), re.M)
     everything: tuple[Planted | PlantedOverlay, ...] = (
         *PLANTED,
+        *PLANTED_STORE,
         *PLANTED_SERVICES,
+        *PLANTED_LASTING,
         *PLANTED_OVERLAY,
     )
     assert [what for what, _ in rows] == [str(one.patch.__doc__).rstrip(".") for one in everything]

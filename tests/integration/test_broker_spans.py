@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit
 from nodes import node_config
 from rillnode import nextgraph
 from rillnode.codecs.streamr.ethereum import EthereumKey
@@ -17,25 +18,7 @@ from span_support import Kept, told
 from streamr_keys_support import rsa_key
 
 SECONDS: Final = 60.0
-STORE: Final = nextgraph.Identity.from_seed(b"store".ljust(32, b".")).public_key
-REPO: Final = nextgraph.Identity.from_seed(b"repo".ljust(32, b".")).public_key
-USER: Final = nextgraph.Identity.from_seed(b"user".ljust(32, b"."))
-TOPIC: Final = nextgraph.Identity.from_seed(b"topic".ljust(32, b"."))
-BRANCH: Final = nextgraph.Branch(repo_id=REPO, id=TOPIC.public_key, read_cap_key=b"r" * 32)
-INNER: Final = nextgraph.inner_overlay(STORE, b"s" * 32)
 BODY: Final = b"body"
-
-
-def commit(header: nextgraph.CommitHeader | None) -> nextgraph.Object:
-    return nextgraph.make_commit(
-        BODY,
-        author=USER,
-        branch=BRANCH,
-        overlay=INNER,
-        convergence_key=nextgraph.convergence_key(STORE, b"s" * 32),
-        unix_seconds=1_700_000_000,
-        header=header,
-    )
 
 
 def test_streamr_subscribers_are_sent_a_delivery(tmp_path: Path) -> None:
@@ -64,9 +47,7 @@ def test_streamr_subscribers_are_sent_a_delivery(tmp_path: Path) -> None:
 def test_followers_of_a_topic_are_sent_a_delivery(tmp_path: Path) -> None:
     listener = NextgraphListener(listen="127.0.0.1:0", registration="open")
     config = replace(node_config(tmp_path), nextgraph=listener)
-    access = nextgraph.ReadWriteAccess(INNER, nextgraph.outer_overlay(STORE))
-    repo = nextgraph.repo_hash(REPO)
-    made = commit(None)
+    made = commit(BODY)
 
     async def run() -> None:
         kept = Kept()
@@ -74,18 +55,18 @@ def test_followers_of_a_topic_are_sent_a_delivery(tmp_path: Path) -> None:
             url = f"ws://{node.addresses()['nextgraph']}"
             broker = bytes.fromhex(node.nextgraph_peer_id or "")
             async with (
-                await nextgraph.connect(url, user=USER, broker=broker) as laptop,
-                await nextgraph.connect(url, user=USER, broker=broker) as phone,
+                await nextgraph.connect(url, user=ALICE, broker=broker) as laptop,
+                await nextgraph.connect(url, user=ALICE, broker=broker) as phone,
             ):
-                await laptop.pin(repo, access, publish=[TOPIC])
+                await laptop.pin(REPO, ACCESS, publish=[TOPIC])
                 # Nobody but the publisher follows: nothing is delivered.
                 await laptop.publish(INNER, TOPIC, BRANCH, made)
                 (push,) = [name for name in kept.names if name.startswith("push ")]
                 deliver = push.replace("push", "deliver", 1)
                 assert kept.all(deliver) == []
-                await phone.pin(repo, access, publish=[TOPIC])
-                after = commit(nextgraph.CommitHeader(acks=[made.reference.id]))
-                async with await phone.subscribe(INNER, repo, TOPIC.public_key) as events:
+                await phone.pin(REPO, ACCESS, publish=[TOPIC])
+                after = commit(BODY, [made.reference.id])
+                async with await phone.subscribe(INNER, REPO, TOPIC.public_key) as events:
                     await laptop.publish(INNER, TOPIC, BRANCH, after)
                     await anext(events)
                 span = told(kept.one(deliver))

@@ -74,6 +74,33 @@ def test_what_is_pushed_in_one_turn_keeps_its_order(tmp_path: Path) -> None:
     with_client(tmp_path, talk)
 
 
+def test_what_is_no_bytes_is_refused_at_once_and_costs_nothing_else(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        streams = [await client.stream(name) for name in ("a", "b")]
+        futures = [streams[0].push_nowait(b"first")]
+        with pytest.raises(TypeError, match="an entry is bytes, not str: encode it"):
+            streams[0].push_nowait("text")  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            await streams[0].push_many([b"fine", "text"])  # type: ignore[list-item]
+        futures += [stream.push_nowait(b"bytes") for stream in streams]
+        async with asyncio.timeout(30.0):
+            assert await asyncio.gather(*futures) == [0, 1, 0]
+
+    with_client(tmp_path, talk)
+
+
+def test_what_is_changed_after_the_push_is_stored_as_it_was(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        buffer = bytearray(b"before")
+        future = stream.push_nowait(buffer)
+        buffer[:] = b"behind"
+        await future
+        assert data_of(await stream.pull(0, 1)) == [b"before"]
+
+    with_client(tmp_path, talk)
+
+
 def test_push_many_splits_into_blocks_and_returns_the_end(tmp_path: Path) -> None:
     async def talk(_: Node, client: Client) -> None:
         stream = await client.stream("s")
@@ -95,6 +122,10 @@ def test_largest_entry_travels_and_a_larger_one_is_refused(tmp_path: Path) -> No
             await stream.push(bytes(ENTRY_BYTES_MAX + 1))
         assert caught.value.code == "entries.size"
         assert await stream.push(b"after") == 1
+        with pytest.raises(RequestError) as caught:
+            await stream.push_many([bytes(ENTRY_BYTES_MAX + 1), b"behind"])
+        assert caught.value.code == "entries.size"
+        assert await stream.push(b"at last") == 2
 
     with_client(tmp_path, talk)
 

@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
+from nats.js import JetStreamContext
+from nats.js.api import AccountInfo
+from nats.js.errors import ServiceUnavailableError
 
 from nats_support import JetStreamDriver, NatsServer, needs_nats
 from rillnode.actors.storage import PutRecord
@@ -82,3 +85,20 @@ def test_a_new_stream_that_was_taken_back_is_made_again(
     monkeypatch.setattr(Server, "make_stream", make_stream)
     assert driver.write(append(b"0")).first_index == 0
     assert made == []
+
+
+def test_a_store_that_is_opened_waits_for_an_election(
+    driver: JetStreamDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, unavailable = JetStreamContext.account_info, [True] * 3
+
+    async def account_info(self: JetStreamContext) -> AccountInfo:
+        if unavailable:
+            unavailable.pop()
+            raise ServiceUnavailableError
+        return await real(self)
+
+    monkeypatch.setattr(JetStreamContext, "account_info", account_info)
+    driver.reopen()
+    assert unavailable == []
+    assert driver.write(append(b"0")).error is None

@@ -2,7 +2,9 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
 from nats_support import NatsServer, needs_nats, on_jetstream
@@ -103,3 +105,44 @@ def test_a_node_does_not_start_without_its_servers(nats: NatsServer, tmp_path: P
 
     with pytest.raises(StoreError, match="JetStream does not answer"):
         asyncio.run(run())
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_node_shows_who_writes(nats: NatsServer, tmp_path: Path) -> None:
+    async def document(http: aiohttp.ClientSession, node: Node, path: str) -> Any:
+        async with http.get(f"http://{node.addresses()['http']}{path}") as answer:
+            assert answer.status == 200
+            return await (answer.text() if path == "/metrics" else answer.json())
+
+    async def run(a: Node, b: Node, http: aiohttp.ClientSession) -> None:
+        async with asyncio.timeout(30.0):
+            for node in (a, b):
+                while len((await document(http, node, "/v1/overview"))["nodes"]) != 2:
+                    await asyncio.sleep(0.05)
+        stream = await a.client.stream("s", partitions=8)
+        for partition in range(8):
+            await stream.push(b"x", partition=partition)
+        seen = [await document(http, node, "/v1/streams/s") for node in (a, b)]
+        writers = [one["written_by"] for one in seen[0]["extents"]]
+        assert writers == [one["written_by"] for one in seen[1]["extents"]]
+        assert set(writers) <= {"a", "b"}
+        assert seen[0]["written_by"] == sorted(set(writers))
+        status = [await document(http, node, "/v1/status") for node in (a, b)]
+        handed, taken = (one["store"]["sharing"] for one in status)
+        assert handed["handed_appends"] == taken["taken_appends"] == writers.count("b")
+        assert [one["name"] for one in handed["nodes"]] == ["a", "b"]
+        metrics = await document(http, b, "/metrics")
+        assert "rillnode_store_nodes 2.0" in metrics
+        count = float(writers.count("b"))
+        assert f'rillnode_store_forwarded_appends_total{{direction="in"}} {count}' in metrics
+        assert "rillnode_store_hand_overs_total" in metrics
+
+    async def main() -> None:
+        async with (
+            Node(on_jetstream(node_config(tmp_path / "a"), nats.url)) as a,
+            Node(on_jetstream(node_config(tmp_path / "b"), nats.url)) as b,
+            aiohttp.ClientSession() as http,
+        ):
+            await run(a, b, http)
+
+    asyncio.run(main())

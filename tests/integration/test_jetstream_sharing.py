@@ -14,9 +14,12 @@ from nodes import connect_to, node_config
 from rillnode.actors.storage import (
     Append,
     FindStream,
+    GetRecord,
     GetRecords,
+    ListRecords,
     LoadIndex,
     PutRecord,
+    PutRecords,
     PutStream,
     RemoveStream,
     SavedIndexKey,
@@ -231,6 +234,60 @@ def test_a_position_never_goes_back(drivers: tuple[JetStreamDriver, JetStreamDri
     assert behind.error is not None
     assert behind.error.code == "store.fenced"
     assert other.write(SaveIndex(key=KEY, index=6)).error is None
+
+
+@pytest.mark.parametrize("theirs", [b"2", b"2" * 1_000, None])
+def test_what_follows_from_a_value_that_is_another_by_now_is_not_written(
+    drivers: tuple[JetStreamDriver, JetStreamDriver], theirs: bytes | None
+) -> None:
+    one, other = drivers
+    one.write(PutRecord(key="a", value=b"1"))
+    wait_until(lambda: other.read(GetRecord(key="a")).value == b"1")
+    version = other.read(GetRecord(key="a")).version
+    assert version == one.read(GetRecord(key="a")).version
+    assert other.read(ListRecords(prefix="a")).versions == [version]
+    # At once, before the other has heard of it.
+    one.store.submit(PutRecord(key="a", value=theirs))
+    behind = PutRecords(records=[("a", b"3"), ("b", b"3")], seen=[("a", version)])
+    one.settle(1)
+    other.store.submit(behind)
+    other.settle(1)
+    assert behind.error is not None
+    assert behind.error.code == "store.fenced"
+    now = other.read(GetRecords(keys=["a", "b"]))
+    assert now.values == [theirs, None]
+    again = other.read(GetRecord(key="a"))
+    assert (again.version == 0) == (theirs is None)
+    other.write(PutRecords(records=[("a", b"3")], seen=[("a", again.version)]))
+    # Of two in one group, the second follows from what was before the first.
+    version = other.read(GetRecord(key="a")).version
+    group = [PutRecords(records=[("a", b"%d" % n)], seen=[("a", version)]) for n in (4, 5)]
+    for operation in group:
+        other.store.submit(operation)
+    other.settle(2)
+    assert [operation.error is None for operation in group] == [True, False]
+
+
+def test_an_append_that_follows_from_less_than_others_have_appended_is_refused(
+    drivers: tuple[JetStreamDriver, JetStreamDriver],
+) -> None:
+    one, other = drivers
+    other.write(append(b"0"))
+    one.write(append(b"1"))
+    wait_until(lambda: texts(other) == [b"0", b"1"])
+    # The store knows of it; whoever appends does not.
+    behind = append(b"2")
+    behind.seen = 1
+    other.store.submit(behind)
+    other.settle(1)
+    assert behind.error is not None
+    assert behind.error.code == "store.fenced"
+    assert texts(other) == [b"0", b"1"]
+    for number in (2, 3):
+        # What this store has appended itself since, is known.
+        follows = append(b"%d" % number)
+        follows.seen = 2
+        assert other.write(follows).first_index == number
 
 
 def test_two_under_load_lose_nothing_and_keep_their_order(

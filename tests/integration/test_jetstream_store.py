@@ -48,7 +48,7 @@ from rillnode.actors.storage.jetstream.frames import (
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.actors.storage.jetstream.store import JetStreamLogStore
 from rillnode.actors.storage.layout import INDEX, record_key
-from rillnode.codecs.entries import entries_of, pack_body
+from rillnode.codecs.entries import EntryKind, encode_block, entries_of, pack_body
 from rillnode.codecs.errors import StoreError
 from store_support import LOG, append, texts, wait_until
 
@@ -469,6 +469,23 @@ def test_records_of_an_append_are_there_though_a_crash_kept_them_from_the_journa
     driver.write(PutRecords(records=[("a", b"3")]))
     driver.reopen()
     assert driver.read(GetRecords(keys=["a", "b"])).values == [b"3", None]
+
+
+def test_records_that_another_node_has_announced_unheard_are_there_though_it_crashed(
+    nats: NatsServer, driver: JetStreamDriver
+) -> None:
+    driver.write(append(b"0"))
+    announced = JournalFrame(b"another", [], [(applied_key(LOG), INDEX.pack(1))])
+    ask(nats, lambda js: js.publish("t-journal", encode(announced)))
+    block = encode_block(
+        count=1, kind=EntryKind.BYTES, received_at=1, position=1, body=pack_body([b"1"])
+    )
+    theirs = LogFrame(b"another", 1, [block], records=[(record_key("a"), b"1")])
+    ask(nats, lambda js: js.publish(LOG_STREAM, encode(theirs)))
+    # The log is known with what has come, and of the journal nothing was heard.
+    assert driver.write(append(b"2")).first_index == 2
+    assert driver.write(with_records(b"3", b=b"1")).error is None
+    assert driver.read(GetRecords(keys=["a", "b"])).values == [b"1", b"1"]
 
 
 def test_a_hole_in_what_a_crash_kept_from_the_journal_is_told(

@@ -11,6 +11,17 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from nextgraph_document import (
+    ACCESS,
+    ALICE,
+    BRANCH,
+    CONVERGENCE,
+    INNER,
+    REPO,
+    TOPIC,
+    commit,
+    identity,
+)
 from nodes import node_config
 from rillnode import nextgraph
 from rillnode.codecs.errors import CodecError, HandshakeError, RequestError, TransportError
@@ -34,35 +45,6 @@ from rillnode.node.nextgraph_client.wire import Wire
 from rillnode.node.runtime import Node
 
 SECONDS: Final = 60.0
-
-
-def identity(name: str) -> nextgraph.Identity:
-    return nextgraph.Identity.from_seed(name.encode().ljust(32, b"."))
-
-
-ALICE: Final = identity("alice")
-TOPIC: Final = identity("topic")
-BRANCH: Final = nextgraph.Branch(
-    repo_id=identity("repo").public_key, id=identity("branch").public_key, read_cap_key=b"r" * 32
-)
-STORE: Final = identity("store").public_key
-SECRET: Final = b"s" * 32
-INNER: Final = nextgraph.inner_overlay(STORE, SECRET)
-ACCESS: Final = nextgraph.ReadWriteAccess(INNER, nextgraph.outer_overlay(STORE))
-CONVERGENCE: Final = nextgraph.convergence_key(STORE, SECRET)
-REPO: Final = nextgraph.repo_hash(BRANCH.repo_id)
-
-
-def commit(body: bytes, after: list[bytes] | None = None) -> nextgraph.Object:
-    return nextgraph.make_commit(
-        body,
-        author=ALICE,
-        branch=BRANCH,
-        overlay=INNER,
-        convergence_key=CONVERGENCE,
-        unix_seconds=1_700_000_000,
-        header=None if after is None else nextgraph.CommitHeader(acks=after),
-    )
 
 
 def run(

@@ -120,8 +120,8 @@ def test_the_page_is_clicked_through_under_load(tmp_path: Path) -> None:
         await tab.until("document.querySelectorAll('#streams tbody tr').length === 2")
         await tab.until("document.querySelectorAll('#links tbody tr .good').length === 3")
         await tab.until("document.querySelector('#peers').textContent.includes('core')")
-        assert "[[sink.spark]]" in await tab.run("document.querySelector('#sinks').textContent")
-        assert "StreamActor" in await tab.run("document.querySelector('#actors').textContent")
+        await tab.until("document.querySelector('#sinks').textContent.includes('[[sink.spark]]')")
+        await tab.until("document.querySelector('#actors').textContent.includes('StreamActor')")
         # A stream opens, and its tail lives.
         await tab.click(f"[data-stream='{STREAM}']")
         await tab.until(f"{ROWS}.length === 100")
@@ -152,7 +152,8 @@ def test_the_page_is_clicked_through_under_load(tmp_path: Path) -> None:
 
 def test_a_route_is_tried_on_the_page(tmp_path: Path) -> None:
     async def body(node: Node, url: str, tab: Tab) -> None:
-        await tab.until("document.querySelector('#route-input')")
+        # All is drawn that moves what stands below it.
+        await tab.until("document.querySelector('#state').textContent === 'ready'")
         await tab.click("#route-input")
         await tab.write("echo")
         await tab.press("Enter")
@@ -302,7 +303,7 @@ def test_a_simulation_is_watched(tmp_path: Path) -> None:
                 await tab.until(f"{COUNT}.includes('over')")
                 hash_shown = "document.querySelector('#network dl').textContent"
                 assert document["trace_hash"][:16] in await tab.run(hash_shown)
-                assert await tab.run("document.querySelector('#state').textContent") == "over"
+                await tab.until("document.querySelector('#state').textContent === 'over'")
                 assert tab.problems == []
                 assert all(one.startswith((url, "data:")) for one in tab.requested), tab.requested
             process.send_signal(signal.SIGINT)
@@ -323,13 +324,13 @@ async def watch_simulation(tab: Tab, tmp_path: Path) -> None:
     # A node is cut off after five virtual seconds, and another one cannot be heard after twelve.
     await tab.until("document.querySelectorAll('#network .cut').length >= 4")
     await tab.until("document.querySelector('#network .host.apart[data-name=n0]')")
-    assert "partition of n0" in await tab.run("document.querySelector('#network dl').textContent")
+    await tab.until("document.querySelector('#network dl').textContent.includes('partition of n0')")
     await picture(tab, "status-page-simulation.png", tmp_path)
     await tab.click("#network .host[data-name=n2]")
     await tab.until("location.search === '?node=n2'")
     await tab.until("document.querySelector('#name').textContent === 'n2'")
-    assert await tab.run("document.querySelector('#node').value") == "n2"
-    assert await tab.run("document.querySelector('#route').hidden")
+    await tab.until("document.querySelector('#node').value === 'n2'")
+    await tab.until("document.querySelector('#route').hidden")
     await tab.until("document.querySelector('[data-stream=events-n2]')")
     await tab.click("[data-stream=events-n2]")
     await tab.until(f"{ROWS}.length > 0")
@@ -337,7 +338,7 @@ async def watch_simulation(tab: Tab, tmp_path: Path) -> None:
     # By keyboard and at the width of a phone, too.
     await tab.run("document.querySelector('#node').focus()")
     await tab.resize(390, 900, phone=True)
-    assert await tab.run("document.documentElement.scrollWidth") == 390
+    await tab.until("document.documentElement.scrollWidth === 390")
     await tab.run("$('node').value = 'n1'; $('node').dispatchEvent(new Event('change'))")
     await tab.until("document.querySelector('#name').textContent === 'n1'")
     await tab.until("document.querySelector('#network .host.chosen[data-name=n1]')")

@@ -3,11 +3,7 @@
 import asyncio
 import io
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from nodes import connect_to, node_config
 from rillnode.node.config import LogTable
@@ -17,16 +13,6 @@ from rillnode.node.runtime import Node
 SECRET = "a secret that nobody shall read"
 
 
-@pytest.fixture
-def restored() -> Iterator[None]:
-    handlers = logging.root.handlers[:]
-    level = logging.getLogger("rillnode").level
-    yield
-    configure_logs(LogTable(), io.StringIO())
-    logging.root.handlers[:] = handlers
-    logging.getLogger("rillnode").setLevel(level)
-
-
 async def talk(directory: Path) -> None:
     async with Node(node_config(directory)) as node, await connect_to(node) as client:
         stream = await client.stream(SECRET.replace(" ", "_"))
@@ -34,7 +20,6 @@ async def talk(directory: Path) -> None:
         assert [entry.data for entry in await stream.pull()] == [SECRET.encode()]
 
 
-@pytest.mark.usefixtures("restored")
 def test_kinds_and_sizes_are_told_and_nothing_else(tmp_path: Path) -> None:
     log = io.StringIO()
     configure_logs(LogTable(format="json", level="warning", trace=("noise",)), log)
@@ -57,7 +42,6 @@ def test_kinds_and_sizes_are_told_and_nothing_else(tmp_path: Path) -> None:
     assert all(line.keys() == keys for line in lines)
 
 
-@pytest.mark.usefixtures("restored")
 def test_without_it_even_debug_tells_of_no_message(tmp_path: Path) -> None:
     log = io.StringIO()
     configure_logs(LogTable(format="json", level="debug"), log)

@@ -4,8 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from planted_bugs import PLANTED, Planted, requests_forgotten
+from planted_lasting_bugs import PLANTED_LASTING
 from planted_overlay_bugs import PLANTED_OVERLAY, PlantedOverlay
 from planted_service_bugs import PLANTED_SERVICES
+from planted_store_bugs import PLANTED_STORE
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.shrink import shrink
@@ -15,7 +17,13 @@ SEEDS_MAX = 2_000
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-ALL: tuple[Planted | PlantedOverlay, ...] = (*PLANTED, *PLANTED_SERVICES, *PLANTED_OVERLAY)
+ALL: tuple[Planted | PlantedOverlay, ...] = (
+    *PLANTED,
+    *PLANTED_STORE,
+    *PLANTED_SERVICES,
+    *PLANTED_LASTING,
+    *PLANTED_OVERLAY,
+)
 
 
 @pytest.mark.parametrize("planted", ALL, ids=lambda planted: planted.name)

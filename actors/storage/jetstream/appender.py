@@ -1,7 +1,7 @@
 """How batches get into one log: published here, or by the node that owns it.
 
 A frame is published with the last sequence known: where another node has appended since, nothing
-is stored, the log's end is read anew, and the batches are published behind it. Only batches with
+is stored, the log's end is read, and the batches are published behind it. Only batches with
 records are refused then: what they put may follow from what had been there. At most one frame is
 under way, so one that was not answered is settled by a look at its place.
 
@@ -17,14 +17,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from rillnode.actors.storage.jetstream.failures import fenced_error
+from rillnode.actors.storage.jetstream.failures import (
+    UnansweredError,
+    WrongLastSequenceError,
+    fenced_error,
+)
 from rillnode.actors.storage.jetstream.frames import LogFrame, applied_key, corrupt_error, encode
 from rillnode.actors.storage.jetstream.log_view import LogView
 from rillnode.actors.storage.jetstream.membership import Member
 from rillnode.actors.storage.jetstream.packing import pack
 from rillnode.actors.storage.jetstream.parts import Parts
+from rillnode.actors.storage.jetstream.patience import Patience
 from rillnode.actors.storage.jetstream.plan import check_not_removed
-from rillnode.actors.storage.jetstream.server import UnansweredError, WrongLastSequenceError
 from rillnode.actors.storage.jetstream.stamps import Batch, Stamps
 from rillnode.actors.storage.layout import INDEX, Change
 from rillnode.codecs.errors import CodecError, StoreError
@@ -34,6 +38,7 @@ class Appender:
     """Appends to one log; one call at a time.
 
     `appended` is told each frame of this store's, `forget` when more may be there than is known.
+    `read_on` learns what others have appended up to a sequence, unless that is better read anew.
 
     Attributes:
         stamps: of the frames that were read or written last.
@@ -45,19 +50,24 @@ class Appender:
         log: int,
         parts: Parts,
         view: LogView,
+        patience: Patience,
         *,
         appended: Callable[[LogFrame, int], None],
         forget: Callable[[], None],
+        read_on: Callable[[int], Awaitable[bool]],
     ) -> None:
         self._log = log
         self._parts = parts
         self._view = view
+        self._patience = patience
         self._appended = appended
         self._forget = forget
+        self._read_on = read_on
         self._owner = parts.forwarding.owner_of(log)
         self.stamps = Stamps()
         # The journal has the records of all frames up to this one.
         self._applied = 0
+        self._redoing = asyncio.Lock()
         self.given_up = False
 
     def owner(self) -> Member | None:
@@ -74,19 +84,19 @@ class Appender:
         """Let the owner append a batch, or the next one; not settled if this node has to do it.
 
         Args:
-            batch: appends without records.
+            batch: appends that may go there (`stamps.may_go`).
             owner: another node.
             known_end: tells a sequence that the log has reached.
 
         Raises:
             StoreError: it is not known to be appended.
         """
-        gate, forwarding = self._parts.gate, self._parts.forwarding
-        forwarding.stamp(batch, await gate.patiently(known_end))
+        patience, forwarding = self._patience, self._parts.forwarding
+        forwarding.stamp(batch, await patience.patiently(known_end))
         following: Member | None = owner
         while following is not None:
             hand = partial(forwarding.hand, following, self._log, batch)
-            await gate.patiently(hand)
+            await patience.patiently(hand)
             following = None if batch.is_settled else self.owner()
 
     async def append(self, batches: Sequence[Batch]) -> None:
@@ -95,17 +105,13 @@ class Appender:
         Raises:
             StoreError: they are not appended, or not known to be.
         """
-        gate, server, view = self._parts.gate, self._parts.server, self._view
-        await gate.patiently(view.state)
-        check = partial(check_not_removed, self._parts.journal.catalog, self._log)
-        check()
+        patience, server, view = self._patience, self._parts.server, self._view
+        await patience.patiently(view.state)
+        check_not_removed(self._parts.journal.catalog, self._log)
         if not view.last.sequence:
-            await gate.patiently(lambda: server.make_stream(view.name))
+            await patience.patiently(lambda: server.make_stream(view.name))
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._parts.options.settle_seconds_max
-        if any(one.records for batch in batches for one in batch.appends):
-            # The journal takes records in the order of their frames.
-            await gate.surely(self.redo)
         for batch in batches:
             if self.given_up and not batch.origin:
                 self._parts.forwarding.stamp(batch, view.last.sequence)
@@ -118,19 +124,22 @@ class Appender:
             if frame.records:
                 await self._announce_records()
             try:
-                sequence = await gate.commit(
-                    server, view.name, encode(frame), after=view.last.sequence, check=check
+                sequence = await patience.commit(
+                    server, encode(frame), after=view.last.sequence, check=self._check
                 )
                 break
             except WrongLastSequenceError:
                 await self._read_again()
                 if frame.records or loop.time() > deadline:
                     raise fenced_error("appended to this log") from None
+                await self._redo_own()
             except StoreError:
                 self._forget()
                 raise
         if frame.records:
-            await gate.surely(lambda: self._put_records(frame.records, sequence))
+            # The journal takes records in the order of their frames.
+            await patience.surely(self.redo)
+            await patience.surely(lambda: self._put_records(frame.records, sequence))
         for batch in left:
             batch.sequence = sequence
         if self._applied == sequence - 1:
@@ -138,16 +147,26 @@ class Appender:
         self._appended(frame, sequence)
         self._parts.tell(self._log, sequence)
 
+    async def _check(self) -> None:
+        """Learn whether another store has removed the log's stream."""
+        await self._parts.journal.catch_up()
+        check_not_removed(self._parts.journal.catalog, self._log)
+
     # Batches that may be there already --------------------------------------------------------
 
     async def _is_left(self, batch: Batch) -> bool:
         """Whether a batch is still to be published behind all that is known."""
+        others_end = self._view.others_end
+        for one in batch.appends:
+            if one.seen is not None and one.seen < others_end:
+                batch.fail(fenced_error("appended to this log"))
+                return False
         if not batch.origin:
             return True
         if batch.is_settled:
             return False
         try:
-            await self._parts.gate.patiently(lambda: self._look_through(batch.since))
+            await self._patience.patiently(lambda: self._look_through(batch.since))
             return not self.stamps.settle(batch, await self._view.state())
         except StoreError as error:
             # The others in its frame have nothing to do with it.
@@ -183,23 +202,38 @@ class Appender:
             StoreError: the journal takes nothing.
             UnansweredError: no answer came.
         """
-        await self._view.state()
-        last = self._view.last.sequence
+        # One at a time: records of an older frame must not come behind those of a newer one.
+        async with self._redoing:
+            await self._view.state()
+            await self._redo(self._view.last.sequence)
+
+    async def _redo(self, last: int) -> None:
         if self._applied >= last:
             return
-        stored = self._parts.journal.catalog.value(applied_key(self._log))
-        applied = max(self._applied, 0 if stored is None else INDEX.unpack(stored)[0])
+        if self._copied < last:
+            # Who has appended them has most likely seen to it.
+            await self._parts.journal.catch_up()
+        applied = max(self._applied, self._copied)
         async for sequence, frame in self._view.frames_after(applied):
             if frame.records:
                 await self._put_records(frame.records, sequence)
         self._applied = last
 
+    @property
+    def _copied(self) -> int:
+        """The journal is known to have the records of all frames up to this one."""
+        stored = self._parts.journal.catalog.value(applied_key(self._log))
+        return 0 if stored is None else INDEX.unpack(stored)[0]
+
     async def _announce_records(self) -> None:
         """Let the journal say that this log may hold records that are not in it."""
-        key = applied_key(self._log)
-        if self._parts.journal.catalog.row(key) is None:
-            change = (key, INDEX.pack(self._view.last.sequence))
-            await self._parts.journal.write([change])
+        key, journal = applied_key(self._log), self._parts.journal
+        if journal.catalog.row(key) is not None:
+            return
+        # Another node may have said so, and what it says is not to be written over.
+        await journal.patience.patiently(journal.catch_up)
+        if journal.catalog.row(key) is None:
+            await journal.write([(key, INDEX.pack(self._view.last.sequence))])
 
     async def _put_records(self, records: Sequence[Change], sequence: int) -> None:
         changes = [*records, (applied_key(self._log), INDEX.pack(sequence))]
@@ -209,9 +243,15 @@ class Appender:
             # The frame stands: its records must follow, if not now then when it is opened next.
             raise UnansweredError(error.text) from error
 
-    async def _read_again(self) -> None:
-        self._forget()
-        await self._parts.gate.surely(self._view.state)
+    async def _redo_own(self) -> None:
+        """Write the records of what has come: it may be our own, late, without them."""
         if self._parts.journal.catalog.row(applied_key(self._log)) is not None:
-            # What has come may be our own, late, without its records.
-            await self._parts.gate.surely(self.redo)
+            await self._patience.surely(self.redo)
+
+    async def _read_again(self) -> None:
+        """Know what another store has appended since."""
+        patience, server, view = self._patience, self._parts.server, self._view
+        last = await patience.surely(lambda: server.last_sequence(view.name)) or 0
+        if not await patience.surely(lambda: self._read_on(last)):
+            self._forget()
+            await patience.surely(view.state)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import ceil
 from typing import Any, Final, TypeVar
 
@@ -15,6 +15,10 @@ from nats.js import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError, NotFoundError, ServiceUnavailableError
 
 from rillnode.actors.storage.jetstream.failures import (
+    ExistsError,
+    NobodyError,
+    UnansweredError,
+    WrongLastSequenceError,
     denied_error,
     refused_error,
     too_large_error,
@@ -27,6 +31,7 @@ from rillnode.actors.storage.jetstream.options import (
     tls_context,
 )
 from rillnode.actors.storage.jetstream.publishing import Publisher
+from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")
 
@@ -46,22 +51,6 @@ _HEADERS_BYTES_MAX: Final = 4_096
 A = TypeVar("A")
 
 
-class WrongLastSequenceError(Exception):
-    """Nothing was stored: another writer's message stands where this one was to stand."""
-
-
-class ExistsError(Exception):
-    """A stream of this name is there already."""
-
-
-class UnansweredError(Exception):
-    """It is not known whether the request was carried out."""
-
-
-class NobodyError(Exception):
-    """Nobody listens for such requests: who did is gone."""
-
-
 class Connection:
     """A connection to a JetStream cluster. Once lost it stays lost until `connect`."""
 
@@ -76,6 +65,10 @@ class Connection:
         self._tried = False
         # Why the last attempt failed; the client itself says only that it did.
         self._connect_error: Exception | None = None
+        # Some server has said that JetStream is unavailable for now.
+        self._electing = False
+        # Since when JetStream has answered no check, nor acknowledged anything.
+        self._mute_since: float | None = None
         self._publisher: Publisher | None = None
         self._asked: set[asyncio.Future[Any]] = set()
         self._subjects: set[str] = set()
@@ -103,17 +96,38 @@ class Connection:
         """The same for one log."""
         return self.name_of(f"{log:016x}")
 
-    async def connect(self) -> None:
-        """Connect to the first server that answers, unless the connection stands.
+    async def open(self) -> None:
+        """Connect to the first server that answers for JetStream, be it once they elected a leader.
 
         Raises:
-            StoreError: none does, or they do not let us in, or have no JetStream for us.
+            StoreError: there is none, they do not let us in, or have no JetStream for us.
+        """
+        options, loop = self._options, asyncio.get_running_loop()
+        deadline = loop.time() + options.settle_seconds_max
+        while True:
+            try:
+                await self.connect(checked=True)
+                return
+            except StoreError:
+                if not self._electing or loop.time() > deadline:
+                    raise
+            await asyncio.sleep(options.repair_seconds_max)
+
+    async def connect(self, *, checked: bool = False) -> None:
+        """Connect to the first server that lets us in, unless the connection stands.
+
+        Args:
+            checked: and that answers for JetStream, which takes the cluster; where none has done so
+                for long (`is_mute`), in any case.
+
+        Raises:
+            StoreError: there is none.
         """
         if self._connected:
             return
         shown = _shown(self._options)
         errors: list[str] = []
-        denied = False
+        denied = self._electing = False
         for _ in self._options.servers:
             # The one that was lost comes last.
             url = self._servers[0]
@@ -121,10 +135,13 @@ class Connection:
             self._connect_error = None
             try:
                 await self._connect_to(url, shown)
-                await self._js.account_info()
+                if checked or self.is_mute:
+                    await self._js.account_info()
+                    self._mute_since = None
             except (OSError, nats.errors.Error, TimeoutError, ValueError) as error:
                 reason = self._connect_error or error
                 denied = denied or _is_denial(reason)
+                self._electing = self._electing or isinstance(reason, ServiceUnavailableError)
                 errors.append(f"{url}: {str(reason) or type(reason).__name__}")
                 await self.close()
             else:
@@ -141,6 +158,28 @@ class Connection:
             await asyncio.wait_for(self._client.close(), self._options.answer_seconds_max)
         except (OSError, TimeoutError, nats.errors.Error) as error:
             logger.debug("store_connection_not_closed", extra={"reason": str(error)})
+
+    async def check(self) -> None:
+        """Let the connection go if JetStream does not answer over it at all, though it stands."""
+        try:
+            # A refusal is an answer, too.
+            with suppress(StoreError):
+                await self._answer(self._js.account_info())
+            self._mute_since = None
+        except UnansweredError:
+            if self._mute_since is None:
+                self._mute_since = asyncio.get_running_loop().time()
+            if self._connected:
+                self._lose()
+                await self.close()
+
+    @property
+    def is_mute(self) -> bool:
+        """Whether JetStream has answered nothing for as long as writes wait, whoever was asked."""
+        if self._mute_since is None:
+            return False
+        passed = asyncio.get_running_loop().time() - self._mute_since
+        return passed >= self._options.patience_seconds
 
     async def listen(self, subject: str, heard: Callable[[bytes], None]) -> None:
         """Hear what other connections tell under a subject, as long as this one stands.
@@ -188,8 +227,21 @@ class Connection:
         """Add a message to a stream; returns its sequence. Raises as `Server.publish`."""
         if self._publisher is None:
             raise UnansweredError("the connection was lost")
+        try:
+            sequence = await self._publisher.publish(name, data, headers)
+            self._mute_since = None
+            return sequence
+        except Exception:
+            # Only now: it would take each message as long as its header does.
+            with self._in_our_terms():
+                raise
+
+    async def _read(self, name: str, first: int, count: int = 1) -> list[bytes | None]:
+        """Messages of a stream, as some replica has each. Raises as `Server.get`."""
+        if self._publisher is None:
+            raise UnansweredError("the connection was lost")
         with self._in_our_terms():
-            return await self._publisher.publish(name, data, headers)
+            return await self._publisher.read(name, first, count)
 
     async def _subscribe(self, subject: str, take: Callable[[Msg], None]) -> None:
         """Take messages, once each however often this is asked of one connection."""

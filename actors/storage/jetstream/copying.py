@@ -10,7 +10,12 @@ from typing import Final
 
 from rillnode.actors.storage import StreamRecord, logs_of
 from rillnode.actors.storage.copying import Piece
-from rillnode.actors.storage.jetstream.failures import too_large_error, unreachable_error
+from rillnode.actors.storage.jetstream.failures import (
+    UnansweredError,
+    WrongLastSequenceError,
+    too_large_error,
+    unreachable_error,
+)
 from rillnode.actors.storage.jetstream.format import settle_format
 from rillnode.actors.storage.jetstream.frames import (
     APPLIED_PREFIX,
@@ -27,7 +32,8 @@ from rillnode.actors.storage.jetstream.journal import Journal
 from rillnode.actors.storage.jetstream.log_reader import PurgedError, blocks_of
 from rillnode.actors.storage.jetstream.log_view import LogView
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
-from rillnode.actors.storage.jetstream.server import Server, UnansweredError, WrongLastSequenceError
+from rillnode.actors.storage.jetstream.patience import Patience
+from rillnode.actors.storage.jetstream.server import Server
 from rillnode.actors.storage.jetstream.store import JetStreamLogStore
 from rillnode.actors.storage.layout import Change, LogState, split_key
 from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body
@@ -45,7 +51,7 @@ class JetStreamCopy:
 
     def __init__(self, options: JetStreamOptions) -> None:
         self._server = Server(options, self._lost)
-        self._gate = Gate(options, on_health=_ignore, on_shut=_ignore)
+        self._gate = Gate(options, check=self._server.check, on_health=_ignore, on_shut=_ignore)
         self._token = token_maker(os.urandom(TOKEN_BYTES))
         self._journal = Journal(self._server, self._gate, options, self._token)
         self._views: dict[int, LogView] = {}
@@ -88,23 +94,23 @@ class JetStreamCopy:
         await self._server.close()
 
     async def _open(self) -> None:
-        await self._server.connect()
+        await self._server.open()
         await self._journal.open()
-        self._gate.open(self._connect_again)
+        self._gate.open()
         await settle_format(self._journal)
 
-    async def _connect_again(self) -> None:
-        await self._server.connect()
-        await self._journal.catch_up()
-
     def _lost(self) -> None:
-        self._gate.shut(unreachable_error("the connection was lost"), patient=True)
+        error = unreachable_error("the connection was lost")
+        self._gate.shut(error, self._server.connect, patient=True)
 
     def _view(self, log: int) -> LogView:
         view = self._views.get(log)
         if view is None:
             view = self._views[log] = LogView(log, self._server, self._journal)
         return view
+
+    def _patience(self, log: int) -> Patience:
+        return Patience(self._server.name_of_log(log), self._gate)
 
     # What is there ---------------------------------------------------------------------------
 
@@ -114,13 +120,13 @@ class JetStreamCopy:
             if not key.startswith(prefix):
                 return
             if not key.startswith(_OWN_PREFIXES):
-                value = await self._gate.surely(partial(self._journal.value, key))
+                value = await self._journal.patience.surely(partial(self._journal.value, key))
                 if value is not None:
                     yield key, value
 
     async def state(self, log: int) -> LogState:
         """Where a log begins and ends."""
-        return await self._gate.surely(self._view(log).state)
+        return await self._patience(log).surely(self._view(log).state)
 
     async def pieces(self, log: int, index: int) -> AsyncGenerator[Piece, None]:
         """A log's blocks with their keys; goes on where an answer was missing."""
@@ -135,8 +141,9 @@ class JetStreamCopy:
                 raise StoreError(
                     "copy.changed", "the source was trimmed while it was read: copy again"
                 ) from None
-            except UnansweredError as error:
-                self._gate.shut(unreachable_error(str(error)), patient=True)
+            except UnansweredError:
+                self._gate.doubt()
+                await self._gate.pause(self._gate.options.repair_seconds_max)
                 await self._gate.passed()
 
     async def _pieces(self, log: int, index: int) -> AsyncGenerator[Piece, None]:
@@ -162,15 +169,15 @@ class JetStreamCopy:
         for log in logs_of(record.id, record.partitions):
             self._views.pop(log, None)
             name = self._server.name_of_log(log)
-            await self._gate.surely(partial(self._server.drop, name))
+            await self._patience(log).surely(partial(self._server.drop, name))
             await self._journal.write([(log_start_key(log), None)])
 
     async def put(self, log: int, pieces: Sequence[Piece]) -> None:
         """Add blocks to the end of a log, durably; they make one message."""
-        view, room = self._view(log), self._server.room_bytes
+        view, room, patience = self._view(log), self._server.room_bytes, self._patience(log)
         await self.state(log)
         if not view.last.sequence:
-            await self._gate.surely(partial(self._server.make_stream, view.name))
+            await patience.surely(partial(self._server.make_stream, view.name))
         blocks = [block.value for block, _ in pieces]
         keys = [key for _, listed in pieces for key in listed]
         frame = LogFrame(self._token(), pieces[0].block.first_index, blocks, keys)
@@ -179,7 +186,7 @@ class JetStreamCopy:
             raise too_large_error(room)
         after = view.last.sequence
         try:
-            sequence = await self._gate.commit(self._server, view.name, data, after=after)
+            sequence = await patience.commit(self._server, data, after=after)
         except WrongLastSequenceError:
             raise StoreError(
                 "copy.changed", "somebody else writes to the target: let nobody, and copy again"
@@ -188,16 +195,16 @@ class JetStreamCopy:
 
     async def begin_at(self, log: int, state: LogState) -> None:
         """Let a log begin and end where the source's does."""
-        view = self._view(log)
+        view, patience = self._view(log), self._patience(log)
         if (await self.state(log)).next_index < state.next_index:
             # All was trimmed, and the last message says where a log ends.
             await self.put(log, [_end_of(state)])
         if (await self.state(log)).first_index == state.first_index:
             return
-        start = await self._gate.surely(lambda: view.start_at(state.first_index))
+        start = await patience.surely(lambda: view.start_at(state.first_index))
         await self._journal.write([(log_start_key(log), encode(start))])
         view.trimmed(start)
-        await self._gate.surely(lambda: self._server.purge(view.name, before=start.sequence))
+        await patience.surely(lambda: self._server.purge(view.name, before=start.sequence))
 
 
 def _pieces_of(frame: LogFrame) -> list[Piece]:

@@ -3,9 +3,9 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from rillnode.actors.storage import (
     Append,
@@ -27,8 +27,7 @@ from rillnode.actors.storage.format import check_copied
 from rillnode.actors.storage.jetstream.answering import Answering
 from rillnode.actors.storage.jetstream.catalog import prefix_end
 from rillnode.actors.storage.jetstream.checks import check_servers
-from rillnode.actors.storage.jetstream.dropping import drop_removed
-from rillnode.actors.storage.jetstream.failures import unreachable_error
+from rillnode.actors.storage.jetstream.failures import UnansweredError, unreachable_error
 from rillnode.actors.storage.jetstream.following import JOURNAL, Following
 from rillnode.actors.storage.jetstream.format import settle_format
 from rillnode.actors.storage.jetstream.forwarding import Forwarding
@@ -48,7 +47,8 @@ from rillnode.actors.storage.jetstream.partition import Partition
 from rillnode.actors.storage.jetstream.parts import Parts
 from rillnode.actors.storage.jetstream.plan import JournalOperation
 from rillnode.actors.storage.jetstream.presence import Presence
-from rillnode.actors.storage.jetstream.server import Server, UnansweredError
+from rillnode.actors.storage.jetstream.removing import Incoming, Removals, drop_removed
+from rillnode.actors.storage.jetstream.server import Server
 from rillnode.actors.storage.jetstream.stamps import Batch
 from rillnode.actors.storage.layout import COPY_KEY, LOG_KEY
 from rillnode.actors.storage.tail import TailCache
@@ -56,6 +56,9 @@ from rillnode.actors.storage.watch import AnyWatch, Watch
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")
+
+_LOOKS_AT_ONCE: Final = 32
+"""Logs whose ends are asked for at one time."""
 
 
 class Core:
@@ -83,7 +86,9 @@ class Core:
         self._tail = tail
         self._complete = complete
         self._server = Server(options, self._lost)
-        self.gate = Gate(options, on_health=on_health, on_shut=self._refuse_waiting)
+        self.gate = Gate(
+            options, check=self._server.check, on_health=on_health, on_shut=self._refuse_waiting
+        )
         token = token_maker(writer)
         self._partitions: dict[int, Partition] = {}
         self.members = None if node is None else Members(node, options.lease_seconds)
@@ -105,8 +110,12 @@ class Core:
             options, self._server, self.gate, self._journal, tail, self.forwarding, self._keys,
             token, tell, self._finish,
         )  # fmt: skip
-        self._inbox: deque[WriteOperation | tuple[int, Batch]] = deque()
-        self._removal: asyncio.Task[None] | None = None
+        self._inbox: deque[Incoming] = deque()
+        self._removals = Removals(
+            self._journal, self.gate,
+            workers=self._workers, removed=self._removed, done=self._go_on,
+        )  # fmt: skip
+        self._looking = asyncio.Semaphore(_LOOKS_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
         self._answering = Answering(self._journal, self.gate, self._partition)
         self.bytes_completed = 0
@@ -121,12 +130,12 @@ class Core:
             StoreError: the cluster does not answer, refuses, or holds something else.
         """
         try:
-            await self._server.connect()
+            await self._server.open()
             synced = await check_servers(self._options, self._server)
             await self._journal.open()
             check_copied(self._journal.catalog.row(COPY_KEY) is not None)
             self._news.begin(self._journal.catalog)
-            self.gate.open(self._connect_again)
+            self.gate.open()
             await settle_format(self._journal)
             await self._meet()
             await self._redo()
@@ -170,22 +179,41 @@ class Core:
         try:
             # First, so that nothing is missed between the two.
             await self._meet()
-            await self._journal.catch_up()
         except UnansweredError:
             # Another server may answer.
             await self._server.close()
             raise
+        self._start(self._catch_up(surely=True))
         for partition in self._partitions.values():
             partition.learn()
+
+    async def _trust_again(self) -> None:
+        await self._connect_again()
+        await self._journal.catch_up()
 
     async def _redo(self) -> None:
         catalog = self._journal.catalog
         for key in catalog.keys(APPLIED_PREFIX, prefix_end(APPLIED_PREFIX)):
             (log,) = LOG_KEY.unpack(key[len(APPLIED_PREFIX) :])
-            await self._partition(log).redo()
+            partition = self._partition(log)
+            try:
+                await partition.redo()
+            except UnansweredError:
+                # One that does not answer must not keep all others waiting.
+                self._start(self._redo_surely(partition))
+
+    async def _redo_surely(self, partition: Partition) -> None:
+        try:
+            await partition.patience.surely(partition.redo)
+        except StoreError as error:
+            # Who appends to it next is told.
+            logger.warning("store_records_not_redone", extra={"reason": error.text})
 
     def _lost(self) -> None:
-        self.gate.shut(unreachable_error("the connection was lost"), patient=True)
+        # Where no server answers for JetStream, it was waited for by now.
+        patient = not self._server.is_mute
+        error = unreachable_error("the connection was lost" if patient else "it has no leader")
+        self.gate.shut(error, self._connect_again, patient=patient)
 
     # Writes ----------------------------------------------------------------------------------
 
@@ -194,9 +222,11 @@ class Core:
         self._inbox.append(operation)
 
     def dispatch(self) -> None:
-        """Hand on what is in the inbox, in order; behind a removal all else waits."""
-        while self._inbox and self._removal is None:
+        """Hand on what is in the inbox, in order, but for what waits behind a removal."""
+        while self._inbox:
             operation = self._inbox.popleft()
+            if self._removals.keep(operation):
+                continue
             if isinstance(operation, tuple):
                 self._partition(operation[0]).take(operation[1])
             elif self.gate.refusal is not None:
@@ -205,7 +235,7 @@ class Core:
             elif isinstance(operation, Append | Trim):
                 self._partition(operation.log).submit(operation)
             elif isinstance(operation, RemoveStream):
-                self._removal = asyncio.get_running_loop().create_task(self._remove(operation))
+                self._start(self._removals.begin(operation))
             else:
                 self._write(operation)
 
@@ -231,26 +261,18 @@ class Core:
             operation.record = future.result() or operation.record
         self._finish(operation)
 
-    async def _remove(self, operation: RemoveStream) -> None:
-        """Remove a stream once all that was submitted before is done."""
-        try:
-            while workers := self._workers():
-                await asyncio.wait(workers)
-            if self.gate.refusal is not None:
-                raise self.gate.refusal
-            record = await self._journal.submit(operation)
-            operation.record = record
-            if record is not None:
-                for log in logs_of(record.id, record.partitions):
-                    self._tail.forget(log)
-                    if (partition := self._partitions.pop(log, None)) is not None:
-                        partition.view.remove()
-                        partition.end_watches(removed_error(record.id))
-                self._start(drop_removed(self._server, self._journal))
-        except StoreError as error:
-            operation.error = error
-        self._removal = None
+    def _removed(self, record: StreamRecord) -> None:
+        for log in logs_of(record.id, record.partitions):
+            self._tail.forget(log)
+            if (partition := self._partitions.pop(log, None)) is not None:
+                partition.view.remove()
+                partition.end_watches(removed_error(record.id))
+        self._start(drop_removed(self._server, self._journal))
+
+    def _go_on(self, operation: RemoveStream, behind: Iterable[Incoming]) -> None:
+        """A removal is complete."""
         self._finish(operation)
+        self._inbox.extendleft(reversed([*behind]))
         self.dispatch()
 
     def _refuse_waiting(self, error: StoreError) -> None:
@@ -258,7 +280,7 @@ class Core:
         for partition in self._partitions.values():
             partition.refuse_waiting(error)
         inbox, self._inbox = self._inbox, deque()
-        for operation in inbox:
+        for operation in (*inbox, *self._removals.take_kept()):
             if isinstance(operation, tuple):
                 operation[1].refuse(error)
             else:
@@ -281,19 +303,31 @@ class Core:
         elif (partition := self._partitions.get(log)) is not None:
             partition.told(sequence)
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self, *, surely: bool = False) -> None:
+        """Learn what others have written to the journal, if need be once it answers."""
+        catch_up = self._journal.catch_up
         try:
-            await self._journal.catch_up()
-        except (StoreError, UnansweredError) as error:
+            await (self._journal.patience.surely(catch_up) if surely else catch_up())
+        except UnansweredError as error:
             logger.debug("store_journal_not_followed", extra={"reason": str(error)})
+            self.gate.doubt()
+        except StoreError as error:
+            if not error.retryable:
+                # All else rests on it.
+                self.gate.shut(error, self._trust_again)
 
     async def _look(self) -> None:
-        """Ask for what nobody has told of."""
-        if self.gate.refusal is not None:
-            return
-        await self._journal.catch_up()
-        for partition in [*self._partitions.values()]:
-            await partition.look()
+        """Ask for what nobody has told of, of all at a time: some may not answer."""
+        if self.gate.is_open:
+            looks = [self._look_at(one) for one in self._partitions.values() if one.look()]
+            await asyncio.gather(self._catch_up(), *looks)
+
+    async def _look_at(self, partition: Partition) -> None:
+        async with self._looking:
+            try:
+                await partition.ask_end()
+            except (StoreError, UnansweredError) as error:
+                logger.debug("store_log_not_followed", extra={"reason": str(error)})
 
     def _learned(self, frame: JournalFrame) -> None:
         """Look what another store's message means for the logs known here."""
@@ -355,10 +389,10 @@ class Core:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _workers(self) -> set[asyncio.Task[None]]:
-        found = set[asyncio.Task[None]]().union(*(one.tasks for one in self._partitions.values()))
-        return found if self._journal.worker is None else found | {self._journal.worker}
+    def _workers(self, logs: Iterable[int]) -> set[asyncio.Task[None]]:
+        partitions = [one for log in logs if (one := self._partitions.get(log)) is not None]
+        return set[asyncio.Task[None]]().union(*(one.tasks for one in partitions))
 
     def _under_way(self) -> set[asyncio.Task[None]]:
-        tasks = self._workers() | self._tasks
-        return tasks if self._removal is None else tasks | {self._removal}
+        tasks = self._workers(self._partitions) | self._tasks
+        return tasks if self._journal.worker is None else tasks | {self._journal.worker}

@@ -1,13 +1,32 @@
-"""What the store says when JetStream fails or refuses."""
+"""What is raised when JetStream fails or refuses, and what the store says of it."""
 
+import logging
 from typing import Final
 
 from nats.js.errors import APIError
 
-from rillnode.codecs.errors import StoreError
+from rillnode.codecs.errors import CodecError, StoreError
+
+logger = logging.getLogger("rillnode.actors.storage")
 
 FULL: Final = frozenset({10002, 10023, 10028, 10047, 10077, 10122})
 """Errors of nats-server (server/errors.json) that say that storage or an account is used up."""
+
+
+class WrongLastSequenceError(Exception):
+    """Nothing was stored: another writer's message stands where this one was to stand."""
+
+
+class ExistsError(Exception):
+    """A stream of this name is there already."""
+
+
+class UnansweredError(Exception):
+    """It is not known whether the request was carried out."""
+
+
+class NobodyError(Exception):
+    """Nobody listens for such requests: who did is gone."""
 
 
 def unreachable_error(reason: str) -> StoreError:
@@ -75,3 +94,20 @@ def fenced_error(what: str) -> StoreError:
     return StoreError(
         "store.fenced", f"another node has {what} meanwhile: read it again, then try again"
     )
+
+
+def failure_of(error: Exception, what: str) -> StoreError:
+    """The answer to `what` that ended with an error; for handlers that take all of them.
+
+    They must: what waits for the store waits in actors, which nobody but the store wakes, so an
+    error that a handler lets pass leaves it waiting for ever. One that is not expected is a bug,
+    here or in the client of the servers, and is logged with its traceback.
+    """
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, CodecError):
+        return StoreError("store.corrupt", str(error), retryable=False)
+    if isinstance(error, UnansweredError):
+        return unreachable_error(str(error))
+    logger.exception("store_failed")
+    return StoreError("store.failed", f"the {what} failed ({error!r})")

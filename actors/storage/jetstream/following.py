@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from struct import Struct
 from typing import Final
 
+from rillnode.actors.storage.jetstream.failures import UnansweredError
 from rillnode.actors.storage.jetstream.membership import Members
-from rillnode.actors.storage.jetstream.server import Server, UnansweredError
+from rillnode.actors.storage.jetstream.server import Server
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")

@@ -17,9 +17,9 @@ from typing import Final, cast
 import msgspec
 
 from rillnode.actors.storage import Append
-from rillnode.actors.storage.jetstream.connection import NobodyError
+from rillnode.actors.storage.jetstream.failures import NobodyError, UnansweredError
 from rillnode.actors.storage.jetstream.membership import Member, Members
-from rillnode.actors.storage.jetstream.server import Server, UnansweredError
+from rillnode.actors.storage.jetstream.server import Server
 from rillnode.actors.storage.jetstream.stamps import Batch
 from rillnode.codecs.entries import EntryKind, check_body
 from rillnode.codecs.errors import CodecError, StoreError
@@ -136,7 +136,7 @@ class Forwarding:
         Raises:
             UnansweredError: this node's own connection was lost, and nothing is known.
         """
-        answer = await self._answer_to(owner, _encode(log, batch))
+        answer = await self._answer_to(owner, log, _encode(log, batch))
         if answer is None:
             return
         try:
@@ -144,7 +144,7 @@ class Forwarding:
         except msgspec.MsgspecError:
             outcome = Outcome(code="store.failed", text="it answers what cannot be read")
         if outcome.code in UNSETTLED or not _is_whole(outcome, batch):
-            self._avoid(owner, outcome.text)
+            self._avoid(owner, log, outcome.text)
         elif outcome.code:
             batch.fail(StoreError(outcome.code, outcome.text, retryable=outcome.retryable))
         else:
@@ -153,7 +153,7 @@ class Forwarding:
                 append.first_index, append.kept_bytes = placed
             self.handed += len(batch.appends)
 
-    async def _answer_to(self, owner: Member, data: bytes) -> bytes | None:
+    async def _answer_to(self, owner: Member, log: int, data: bytes) -> bytes | None:
         """The answer of a node; None once it is gone, or has not answered for too long."""
         loop = asyncio.get_running_loop()
         request = self._server.ask(self._subject(owner), data, ANSWER_SECONDS_MAX)
@@ -179,7 +179,7 @@ class Forwarding:
         finally:
             asked.cancel()
         if answer is None:
-            self._avoid(owner, f"nothing within {ANSWER_SECONDS_MAX:g} seconds")
+            self._avoid(owner, log, f"nothing within {ANSWER_SECONDS_MAX:g} seconds")
         return answer
 
     def _lose(self, owner: Member) -> None:
@@ -187,10 +187,11 @@ class Forwarding:
         if self._members is not None:
             self._members.lose(owner)
 
-    def _avoid(self, owner: Member, reason: str) -> None:
-        logger.warning("store_owner_failed", extra={"node": owner.name, "reason": reason})
+    def _avoid(self, owner: Member, log: int, reason: str) -> None:
+        shown = {"node": owner.name, "log": self._server.name_of_log(log), "reason": reason}
+        logger.warning("store_owner_failed", extra=shown)
         if self._members is not None:
-            self._members.avoid(owner, asyncio.get_running_loop().time())
+            self._members.avoid(log, owner, asyncio.get_running_loop().time())
 
     # Batches of other nodes ------------------------------------------------------------------
 

@@ -1,30 +1,35 @@
-"""Whether the store takes writes, and how a write whose answer is missing is settled.
+"""Whether the connection to the servers stands, and what becomes of writes while it does not.
 
-While the servers elect who is to answer, writes wait. Only when that takes too long, or the cluster
-refuses, are they refused.
+Writes wait for it. Only when that takes too long, or the servers refuse, are they refused. What is
+a single stream's fault is no concern of the gate's: see `patience`.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from contextlib import suppress
 
 from rillnode.actors.storage import OnHealth, StoreHealth
 from rillnode.actors.storage.completion import closed_error
-from rillnode.actors.storage.jetstream.failures import unreachable_error
+from rillnode.actors.storage.jetstream.failures import UnansweredError, unreachable_error
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
-from rillnode.actors.storage.jetstream.server import Server, UnansweredError, WrongLastSequenceError
 from rillnode.codecs.errors import StoreError
-
-A = TypeVar("A")
 
 logger = logging.getLogger("rillnode.actors.storage")
 
+Remedy = Callable[[], Awaitable[None]]
+"""What must succeed before writes are let through again."""
+
 
 class Gate:
-    """Open while the cluster answers. When it shuts, it is tried again with backoff.
+    """Open while the connection stands. When it shuts, the remedy is tried with backoff.
+
+    `check` is to let a connection go that stands and is of no use; `on_shut` takes the refusal of
+    what waits.
 
     Attributes:
+        options: sizes and times of the store.
+        closing: the store is being closed: nothing is waited for any more.
         refusal: the answer to new writes once it was shut for too long, else None.
         health: the same for people.
     """
@@ -33,45 +38,104 @@ class Gate:
         self,
         options: JetStreamOptions,
         *,
+        check: Callable[[], Awaitable[None]],
         on_health: OnHealth,
         on_shut: Callable[[StoreError], None],
     ) -> None:
-        self._options = options
+        self.options = options
+        self._check = check
         self._on_health = on_health
         self._on_shut = on_shut
         self._opened = asyncio.Event()
         # Open, or refusing.
         self._decided = asyncio.Event()
+        self._ended = asyncio.Event()
         self._repair: asyncio.Task[None] | None = None
-        self._try: Callable[[], Awaitable[None]] | None = None
-        self._closing = False
+        self._checking: asyncio.Task[None] | None = None
         # Grows while it shuts again soon after it was opened.
         self._pause_seconds = options.repair_seconds_min
         self._opened_at = 0.0
+        self.closing = False
         self.refusal: StoreError | None = closed_error()
         self.health = StoreHealth(writable=False, reason="the store is not open")
 
-    def open(self, again: Callable[[], Awaitable[None]]) -> None:
-        """Let writes through; `again` is what must succeed before they are let through anew."""
-        self._try = again
-        self._let_through()
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection stands, as far as is known."""
+        return self._opened.is_set()
 
-    def shut(self, error: StoreError, *, patient: bool = False) -> None:
-        """Let nothing through until the cluster answers again.
+    def open(self) -> None:
+        """Let writes through."""
+        healed = not self.health.writable
+        self.refusal = None
+        self._opened.set()
+        self._decided.set()
+        if healed:
+            self._set_health(StoreHealth(writable=True))
+
+    def shut(self, error: StoreError, remedy: Remedy, *, patient: bool = False) -> None:
+        """Let nothing through until the remedy succeeds.
 
         What waits and what comes is refused, where it is to be `patient` only after a while.
         """
-        if not self._opened.is_set() or self.refusal is not None:
+        if not self.is_open or self.refusal is not None:
             return
         logger.error("store_failed", extra={"code": error.code, "reason": error.text})
-        patience = self._options.patience_seconds if patient and not self._closing else 0.0
+        patience = self.options.patience_seconds if patient and not self.closing else 0.0
         if not patience:
             self._refuse(error)
-        if not self._closing:
+        if not self.closing:
             self._opened.clear()
             if patience:
                 self._decided.clear()
-            self._repair = asyncio.get_running_loop().create_task(self._open_again(error, patience))
+            task = self._open_again(error, remedy, patience)
+            self._repair = asyncio.get_running_loop().create_task(task)
+
+    def doubt(self) -> None:
+        """Some answer is missing: look whether the connection is at fault."""
+        if self.is_open and not self.closing and self._checking is None:
+            self._checking = asyncio.get_running_loop().create_task(self._checked())
+
+    async def passed(self) -> None:
+        """Wait until the gate is open.
+
+        Raises:
+            StoreError: the store is being closed while the gate is shut.
+        """
+        await self._opened.wait()
+        if self.closing and self.refusal is not None:
+            raise closed_error()
+
+    async def decided(self) -> None:
+        """Wait until the gate is open or refuses.
+
+        Raises:
+            StoreError: the refusal.
+        """
+        await self._decided.wait()
+        if self.refusal is not None:
+            raise self.refusal
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass, unless the store is being closed."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), seconds)
+
+    def stop_waiting(self) -> None:
+        """Let what is under way end, with an error where that would take a repair."""
+        self.closing = True
+        self._ended.set()
+        for task in (self._repair, self._checking):
+            if task is not None:
+                task.cancel()
+        if not self.is_open and self.refusal is None:
+            self._refuse(closed_error())
+        self._opened.set()
+
+    def close(self) -> None:
+        """Refuse what comes."""
+        self.refusal = closed_error()
+        self.health = StoreHealth(writable=False, reason="the store is closed")
 
     def _refuse(self, error: StoreError) -> None:
         known, self.refusal = self.refusal, error
@@ -81,114 +145,16 @@ class Gate:
         if known is None:
             self._on_shut(error)
 
-    def _let_through(self) -> None:
-        healed = not self.health.writable
-        self.refusal = None
-        self._opened.set()
-        self._decided.set()
-        if healed:
-            self._set_health(StoreHealth(writable=True))
-
-    def stop_waiting(self) -> None:
-        """Let what is under way end, with an error where that would take a repair."""
-        self._closing = True
-        if self._repair is not None:
-            self._repair.cancel()
-        if not self._opened.is_set() and self.refusal is None:
-            self._refuse(closed_error())
-        self._opened.set()
-
-    def close(self) -> None:
-        """Refuse what comes."""
-        self.refusal = closed_error()
-        self.health = StoreHealth(writable=False, reason="the store is closed")
-
-    async def passed(self) -> None:
-        """Wait until the gate is open.
-
-        Raises:
-            StoreError: the store is being closed while the gate is shut.
-        """
-        await self._opened.wait()
-        if self._closing and self.refusal is not None:
-            raise closed_error()
-
-    async def commit(
-        self,
-        server: Server,
-        name: str,
-        data: bytes,
-        *,
-        after: int,
-        check: Callable[[], None] = lambda: None,
-    ) -> int:
-        """Publish a message that is like no other, and know afterwards whether it is stored.
-
-        Where no answer comes, the cluster is asked what stands at the message's place; where
-        nothing does, it is published again, for that place alone, so it is stored once at most.
-        Each stream has one such message under way at most. Before the cluster is asked, `check`
-        raises where the stream is no more.
-
-        Raises:
-            WrongLastSequenceError: another message stands there.
-            StoreError: it is not stored, or not known to be after `settle_seconds_max`: then the
-                stream's end must be read before anything else is published.
-        """
-        try:
-            return await server.publish(name, data, after=after)
-        except StoreError as error:
-            self.shut(error)
-            raise
-        except UnansweredError as error:
-            missing = unreachable_error(str(error))
-            self.shut(missing, patient=True)
-        try:
-            async with asyncio.timeout(self._options.settle_seconds_max):
-                return await self.surely(lambda: _settle(server, name, data, after, check))
-        except TimeoutError:
-            raise missing from None
-
-    async def surely(self, ask: Callable[[], Awaitable[A]]) -> A:
-        """Ask until there is an answer.
-
-        Raises:
-            StoreError: the store is being closed meanwhile, or the cluster refuses.
-        """
-        while True:
-            await self.passed()
-            try:
-                return await ask()
-            except UnansweredError as error:
-                missing = unreachable_error(str(error))
-            if self._closing:
-                raise missing
-            self.shut(missing, patient=True)
-
-    async def patiently(self, ask: Callable[[], Awaitable[A]]) -> A:
-        """Ask until there is an answer, or the gate refuses.
-
-        Raises:
-            StoreError: the refusal, or the cluster's own.
-        """
-        while True:
-            await self._decided.wait()
-            if self.refusal is not None:
-                raise self.refusal
-            try:
-                return await ask()
-            except UnansweredError as error:
-                self.shut(unreachable_error(str(error)), patient=True)
-
-    async def _open_again(self, error: StoreError, patience: float) -> None:
-        options, loop = self._options, asyncio.get_running_loop()
+    async def _open_again(self, error: StoreError, remedy: Remedy, patience: float) -> None:
+        options, loop = self.options, asyncio.get_running_loop()
         refused_at = loop.time() + patience
         if loop.time() - self._opened_at > options.repair_seconds_max:
             self._pause_seconds = options.repair_seconds_min
-        while self._try is not None:
+        while True:
             await asyncio.sleep(self._pause_seconds)
             self._pause_seconds = min(2 * self._pause_seconds, options.repair_seconds_max)
             try:
-                await self._try()
+                await remedy()
                 break
             except UnansweredError as missing:
                 error = unreachable_error(str(missing))
@@ -198,29 +164,16 @@ class Gate:
             if loop.time() >= refused_at or not error.retryable:
                 self._refuse(error)
         self._opened_at = loop.time()
-        self._let_through()
+        self.open()
+
+    async def _checked(self) -> None:
+        try:
+            await self._check()
+            # Not again for a while, however many streams ask for it.
+            await self.pause(self.options.repair_seconds_max)
+        finally:
+            self._checking = None
 
     def _set_health(self, health: StoreHealth) -> None:
         self.health = health
         self._on_health(health)
-
-
-async def _settle(
-    server: Server, name: str, data: bytes, after: int, check: Callable[[], None]
-) -> int:
-    check()
-    found = await server.get(name, after + 1, committed=False)
-    if found is None:
-        if await server.last_sequence(name) is None:
-            if after:
-                raise server.less(name)
-            # Nothing was confirmed of it: a cluster in trouble may take a new stream back.
-            await server.make_stream(name)
-        try:
-            return await server.publish(name, data, after=after)
-        except WrongLastSequenceError:
-            # It may be the first copy, come late.
-            found = await server.get(name, after + 1, committed=False)
-    if found is None or found.data != data:
-        raise WrongLastSequenceError
-    return found.sequence

@@ -15,9 +15,15 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
 
-from rillnode.actors.storage import SaveIndex, StreamRecord
+from rillnode.actors.storage import RemoveStream, SaveIndex, StreamRecord
 from rillnode.actors.storage.jetstream.catalog import Catalog, Row
-from rillnode.actors.storage.jetstream.failures import fenced_error, too_large_error
+from rillnode.actors.storage.jetstream.failures import (
+    UnansweredError,
+    WrongLastSequenceError,
+    failure_of,
+    fenced_error,
+    too_large_error,
+)
 from rillnode.actors.storage.jetstream.frames import (
     JournalFrame,
     corrupt_error,
@@ -26,14 +32,9 @@ from rillnode.actors.storage.jetstream.frames import (
 )
 from rillnode.actors.storage.jetstream.gate import Gate
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
-from rillnode.actors.storage.jetstream.outcomes import failure_of
+from rillnode.actors.storage.jetstream.patience import Patience
 from rillnode.actors.storage.jetstream.plan import JournalOperation, Plan, size_of_operation
-from rillnode.actors.storage.jetstream.server import (
-    Message,
-    Server,
-    UnansweredError,
-    WrongLastSequenceError,
-)
+from rillnode.actors.storage.jetstream.server import Message, Server
 from rillnode.actors.storage.layout import Change, saved_index_key
 from rillnode.codecs.errors import StoreError
 
@@ -66,6 +67,7 @@ class Journal:
 
     Attributes:
         catalog: what is committed.
+        patience: how its answers are waited for.
     """
 
     def __init__(
@@ -80,13 +82,13 @@ class Journal:
         learned: Callable[[JournalFrame], None] = lambda frame: None,
     ) -> None:
         self._server = server
-        self._gate = gate
         self._options = options
         self._token = token
         self._written = written
         self._learning = learning
         self._learned = learned
         self._name = server.name_of("journal")
+        self.patience = Patience(self._name, gate, self.refuse_waiting)
         self.catalog = Catalog(options.value_bytes_max)
         self._catching_up = asyncio.Lock()
         self._waiting: deque[_Work] = deque()
@@ -187,17 +189,21 @@ class Journal:
             StoreError: the message is damaged.
             UnansweredError: no answer came.
         """
+        return (await self.versioned(key))[0]
+
+    async def versioned(self, key: bytes) -> tuple[bytes | None, int]:
+        """The same, and the version: the message's sequence, 0 where there is no value."""
         while (row := self.catalog.row(key)) is not None:
             if row.value is not None:
-                return row.value
+                return row.value, row.sequence
             found = await self._server.get(self._name, row.sequence)
             if found is None:
                 # Purged meanwhile, after it was written again.
                 if self.catalog.row(key) is row:
                     raise corrupt_error(f"the journal's message {row.sequence}")
                 continue
-            return dict(self._decode(found.data).changes)[key]
-        return None
+            return dict(self._decode(found.data).changes)[key], row.sequence
+        return None, 0
 
     def refuse_waiting(self, error: StoreError) -> None:
         """Answer what is not under way."""
@@ -221,7 +227,11 @@ class Journal:
     def _next_group(self) -> list[_Work]:
         group = [self._waiting.popleft()]
         size, room = group[0].size, min(self._options.group_bytes_max, self._server.room_bytes)
-        while self._waiting and size + self._waiting[0].size <= room:
+        while (
+            self._waiting
+            and size + self._waiting[0].size <= room
+            and not any(isinstance(one.what, RemoveStream) for one in (group[0], self._waiting[0]))
+        ):
             group.append(self._waiting.popleft())
             size += group[-1].size
         return group
@@ -232,7 +242,7 @@ class Journal:
             results, frame = self._plan(group)
             if frame is None or await self._published(frame):
                 break
-            await self._gate.surely(self.catch_up)
+            await self.patience.surely(self.catch_up)
             self._fence(group, known)
         for work, result in results:
             work.done.set_result(result)
@@ -260,7 +270,7 @@ class Journal:
         data = encode(frame)
         after = self.catalog.sequence
         try:
-            sequence = await self._gate.commit(self._server, self._name, data, after=after)
+            sequence = await self.patience.commit(self._server, data, after=after)
         except WrongLastSequenceError:
             return False
         self._apply(sequence, data, frame)

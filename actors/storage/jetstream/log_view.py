@@ -38,6 +38,7 @@ class LogView:
         name: its JetStream stream.
         start: where it begins in it.
         last: its last frame; sequence 0 where there is none.
+        others_end: other stores may have appended up to this index.
     """
 
     def __init__(
@@ -54,8 +55,9 @@ class LogView:
         self.name = server.name_of_log(log)
         self.start: LogStart = LogStart()
         self.last: Place = Place(0, 0)
+        self.others_end = 0
         self._reader = LogReader(server, self.name)
-        self._loading = asyncio.Lock()
+        self._loading: asyncio.Task[None] | None = None
         self._loaded = False
         # Replaced at each change, never changed.
         self._state = LogState()
@@ -77,10 +79,18 @@ class LogView:
             StoreError: what stands in JetStream is damaged, or less than was confirmed.
             UnansweredError: no answer came.
         """
-        async with self._loading:
-            if not self._loaded:
-                await self._load()
+        if not self._loaded:
+            if self._loading is None:
+                self._loading = asyncio.get_running_loop().create_task(self._load_once())
+            # All who wait get the same answer, or all none.
+            await asyncio.shield(self._loading)
         return self._state
+
+    async def _load_once(self) -> None:
+        try:
+            await self._load()
+        finally:
+            self._loading = None
 
     async def _load(self) -> None:
         if is_removed(self._journal.catalog, self._log):
@@ -102,6 +112,7 @@ class LogView:
         if state.next_index < max(self._state.next_index, start.first_index):
             raise self._server.less(self.name)
         self._state, self.start, self.last = state, start, last
+        self.others_end = state.next_index
         self._loaded = True
         self._on_read()
 

@@ -67,7 +67,8 @@ async def look_up(operation: LookUp, journal: Journal, state_of: StateOf) -> Non
         case ListIndexes():
             _list_indexes(operation, journal)
         case GetRecord():
-            operation.value = await journal.value(record_key(operation.key))
+            key = record_key(operation.key)
+            operation.value, operation.version = await journal.versioned(key)
         case GetRecords():
             asked = (journal.value(record_key(key)) for key in operation.keys)
             operation.values = list(await asyncio.gather(*asked))
@@ -120,9 +121,10 @@ async def _list_records(operation: ListRecords, journal: Journal) -> None:
     prefix = record_key(operation.prefix)
     after = record_key(operation.after) + b"\0" if operation.after else prefix
     for key in _keys(journal, prefix, after, operation.limit):
-        value = await journal.value(key)
+        value, version = await journal.versioned(key)
         if value is not None:
             operation.records.append((key[len(RECORD_PREFIX) :].decode(), value))
+            operation.versions.append(version)
 
 
 def _keys(journal: Journal, prefix: bytes, after: bytes, limit: int) -> list[bytes]:

@@ -21,7 +21,7 @@ MEMBERS_MAX: Final = 256
 """Nodes that one node knows of. Own choice: far more than have one store."""
 
 AVOIDED_SECONDS: Final = 10.0
-"""So long nothing is handed to a node that is there and has not answered."""
+"""So long nothing of a log is handed to a node that is there and has not answered for it."""
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
@@ -64,8 +64,7 @@ class Members:
         self.live: tuple[Member, ...] = (own,)
         self._lease_seconds = lease_seconds
         self._heard: dict[str, tuple[Member, float]] = {}
-        self._avoided: dict[Member, float] = {}
-        self._eligible: tuple[Member, ...] = (own,)
+        self._avoided: dict[tuple[int, Member], float] = {}
         self._owners: dict[int, Member] = {}
 
     @property
@@ -93,20 +92,21 @@ class Members:
             del self._heard[member.identity]
             self._change()
 
-    def avoid(self, member: Member, now: float) -> None:
-        """A node has not answered: it owns nothing for a while."""
-        self._avoided[member] = now + AVOIDED_SECONDS
-        self._change()
+    def avoid(self, log: int, member: Member, now: float) -> None:
+        """A node has not answered for a log: it does not own this one for a while."""
+        self._avoided[log, member] = now + AVOIDED_SECONDS
+        self._owners.pop(log, None)
 
     def expire(self, now: float) -> list[Member]:
         """Let go whose lease is over, and avoid no longer whose time is; returns who went."""
         gone = [member for member, until in self._heard.values() if until <= now]
         for member in gone:
             del self._heard[member.identity]
-        forgiven = [member for member, until in self._avoided.items() if until <= now]
-        for member in forgiven:
-            del self._avoided[member]
-        if gone or forgiven:
+        forgiven = [one for one, until in self._avoided.items() if until <= now]
+        for log, member in forgiven:
+            del self._avoided[log, member]
+            self._owners.pop(log, None)
+        if gone:
             self._change()
         return gone
 
@@ -125,11 +125,11 @@ class Members:
         if owner is None:
             if len(self._owners) >= _OWNERS_MAX:
                 self._owners.clear()
-            owner = self._owners[log] = owner_of(log, self._eligible)
+            there = [one for one in self.live if (log, one) not in self._avoided]
+            owner = self._owners[log] = owner_of(log, there)
         return owner
 
     def _change(self) -> None:
         found = [self.own, *(member for member, _ in self._heard.values())]
         self.live = tuple(sorted(found, key=lambda member: (member.name, member.identity)))
-        self._eligible = tuple(one for one in self.live if one not in self._avoided)
         self._owners = {}

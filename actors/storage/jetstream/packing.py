@@ -45,6 +45,9 @@ def pack(batches: Sequence[Batch], old: LogState, token: bytes) -> LogFrame:
 
 def size_of_append(append: Append) -> int:
     """What an append counts for in its frame."""
-    keys = sum(len(key) + _KEY_BYTES for key, _ in append.keys)
-    records = sum(len(key) + len(value or b"") + _KEY_BYTES for key, value in append.records)
-    return len(append.body) + keys + records + _BLOCK_BYTES
+    size = len(append.body) + _BLOCK_BYTES
+    for key, _ in append.keys:
+        size += len(key) + _KEY_BYTES
+    for name, value in append.records:
+        size += len(name) + len(value or b"") + _KEY_BYTES
+    return size

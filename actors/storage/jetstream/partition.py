@@ -16,18 +16,17 @@ from typing import Final
 
 from rillnode.actors.storage import Append, Trim, removed_error
 from rillnode.actors.storage.jetstream.appender import Appender
-from rillnode.actors.storage.jetstream.failures import too_large_error
+from rillnode.actors.storage.jetstream.failures import UnansweredError, failure_of, too_large_error
 from rillnode.actors.storage.jetstream.frames import LogFrame, LogStart, decode, log_start_key
 from rillnode.actors.storage.jetstream.key_listing import KeyListing
 from rillnode.actors.storage.jetstream.log_reader import blocks_of
 from rillnode.actors.storage.jetstream.log_view import LogView
 from rillnode.actors.storage.jetstream.membership import Member
-from rillnode.actors.storage.jetstream.outcomes import failure_of
 from rillnode.actors.storage.jetstream.packing import size_of_append
 from rillnode.actors.storage.jetstream.parts import Parts
+from rillnode.actors.storage.jetstream.patience import Patience
 from rillnode.actors.storage.jetstream.plan import check_not_removed, is_removed
-from rillnode.actors.storage.jetstream.server import UnansweredError
-from rillnode.actors.storage.jetstream.stamps import Batch
+from rillnode.actors.storage.jetstream.stamps import Batch, may_go
 from rillnode.actors.storage.jetstream.trimming import Trimmer
 from rillnode.actors.storage.jetstream.watches import Watches
 from rillnode.actors.storage.layout import record_key
@@ -45,6 +44,7 @@ class Partition:
 
     Attributes:
         view: the log as it is committed.
+        patience: how its answers are waited for.
         keys: its secondary keys in their order.
     """
 
@@ -52,11 +52,13 @@ class Partition:
         self._log = log
         self._parts = parts
         self.view = LogView(log, parts.server, parts.journal, self._begin_if_behind)
+        self.patience = Patience(self.view.name, parts.gate, self.refuse_waiting)
         self.keys = KeyListing(log, self.view, parts.keys)
         self._appender = Appender(
-            log, parts, self.view, appended=self._appended, forget=self._forget
-        )
-        self._trimmer = Trimmer(log, parts, self.view, self.learn_start)
+            log, parts, self.view, self.patience,
+            appended=self._appended, forget=self._forget, read_on=self._read_on,
+        )  # fmt: skip
+        self._trimmer = Trimmer(log, parts, self.view, self.patience, self.learn_start)
         # The last message that another store has told of.
         self._told = 0
         # Any number of others may have come that nobody has told of.
@@ -129,7 +131,7 @@ class Partition:
     async def _go_on(self) -> None:
         """Publish what waits, or begin to hand it on."""
         owner = self._appender.owner()
-        if owner is not None and self._own_waits and _may_go(self._own[0]):
+        if owner is not None and self._own_waits and may_go(self._own[0]):
             if appends := self._take_own(self._room, owner):
                 batch = self._away = Batch(appends, self._answer)
                 self._away_settled = False
@@ -150,10 +152,7 @@ class Partition:
         try:
             await work
         except Exception as error:
-            failure = failure_of(error, "write")
-            if isinstance(error, UnansweredError):
-                self._parts.gate.shut(failure, patient=True)
-            return failure
+            return failure_of(error, "write")
         return None
 
     async def _hand_on(self, batch: Batch, owner: Member) -> None:
@@ -237,10 +236,10 @@ class Partition:
         What cannot be appended at all is answered at once.
         """
         appends: list[Append] = []
-        goes = owner is not None and _may_go(self._own[0])
+        goes = owner is not None and may_go(self._own[0])
         while self._own:
             append = self._own[0]
-            if isinstance(append, Trim) or goes != (owner is not None and _may_go(append)):
+            if isinstance(append, Trim) or goes != (owner is not None and may_go(append)):
                 break
             room -= size_of_append(append)
             if room < 0 and not first:
@@ -313,20 +312,26 @@ class Partition:
         self._reached = None
         self._begin_if_behind()
 
-    async def look(self) -> None:
-        """Find what nobody has told of: now where somebody waits for it, else when it is read.
-
-        Raises:
-            StoreError: the cluster refuses to say where the log ends.
-            UnansweredError: no answer came.
-        """
+    def look(self) -> bool:
+        """Find what nobody has told of, when it is read; now (True) where somebody waits for it."""
+        self._watches.age()
         if self.watched:
-            self.told(await self._parts.server.last_sequence(self.view.name) or 0)
-        elif self._written:
+            return True
+        if self._written:
             # What was written stands where this store has taken the log's end to be.
             self._written = False
         elif self._worker is None:
             self._forget()
+        return False
+
+    async def ask_end(self) -> None:
+        """Ask where the log ends.
+
+        Raises:
+            StoreError: the cluster refuses to say.
+            UnansweredError: no answer came.
+        """
+        self.told(await self._parts.server.last_sequence(self.view.name) or 0)
 
     def learn_start(self) -> None:
         """Another store may have trimmed the log, or removed its stream."""
@@ -364,7 +369,7 @@ class Partition:
         try:
             if not self.watched:
                 self._forget()
-            elif stale or not await self._read_on():
+            elif stale or not await self._read_on(told):
                 self._forget()
                 await self.view.state()
         except (StoreError, CodecError, UnansweredError) as error:
@@ -377,19 +382,15 @@ class Partition:
             # Also where less is there than was told of.
             self._told = self.view.last.sequence
 
-    async def _read_on(self) -> bool:
-        """Take the next messages; False where the log is better read anew."""
+    async def _read_on(self, until: int) -> bool:
+        """Take the messages up to a sequence; False where the log is better read anew."""
         view = self.view
-        if not view.known or self._told - view.last.sequence > _FOLLOWED_MAX:
+        if not view.known or until - view.last.sequence > _FOLLOWED_MAX:
             return False
-        for sequence in range(view.last.sequence + 1, self._told + 1):
+        for sequence in range(view.last.sequence + 1, until + 1):
             frame = await view.frame_at(sequence)
             if frame is None or frame.first_index != view.next_index:
                 return False
             self._appended(frame, sequence)
+            view.others_end = view.next_index
         return True
-
-
-def _may_go(operation: Append | Trim) -> bool:
-    """Whether the log's owner may append it: what records put follows from what this node knows."""
-    return isinstance(operation, Append) and not operation.records

@@ -79,6 +79,7 @@ class Plan:
             case PutRecord():
                 self.put(record_key(operation.key), operation.value)
             case PutRecords():
+                self._check_seen(operation)
                 # Every name first: a wrong one must leave nothing of the others.
                 for key, value in [(record_key(key), value) for key, value in operation.records]:
                     self.put(key, value)
@@ -106,6 +107,13 @@ class Plan:
         """Plan one change."""
         self._planned[key] = value
         self._changes.append((key, value))
+
+    def _check_seen(self, operation: PutRecords) -> None:
+        for name, version in operation.seen:
+            key = record_key(name)
+            row = self._catalog.row(key)
+            if key in self._planned or version != (0 if row is None else row.sequence):
+                raise fenced_error(f"changed {name}")
 
     def _save_index(self, operation: SaveIndex) -> None:
         key = saved_index_key(operation.key)

@@ -11,8 +11,9 @@ from enum import IntEnum
 
 import msgspec
 
+from rillnode.actors.storage.jetstream.failures import UnansweredError
 from rillnode.actors.storage.jetstream.membership import Member, Members
-from rillnode.actors.storage.jetstream.server import Server, UnansweredError
+from rillnode.actors.storage.jetstream.server import Server
 
 logger = logging.getLogger("rillnode.actors.storage")
 

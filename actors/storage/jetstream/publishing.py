@@ -1,12 +1,12 @@
-"""Publishing to JetStream with as little as possible between a message and its acknowledgement.
+"""Asking JetStream with as little as possible between a message and its answer.
 
 One subscription takes all answers, and each sets the future that its publisher awaits: nats-py's
 own way gives every message a task, three futures and as many turns of the loop, which is most of
-what a single message takes.
+what a single message takes. So are messages published, and read.
 """
 
 import asyncio
-from itertools import count
+from itertools import count as numbers
 from typing import Final
 
 import msgspec
@@ -15,7 +15,10 @@ from nats.aio.msg import Msg
 from nats.js.errors import APIError, NoStreamResponseError
 
 _NOBODY: Final = "503"
-"""The status of an answer by the server itself: no stream takes what was published."""
+"""The status of an answer by the server itself: no stream takes what was sent."""
+
+_ABSENT: Final = "404"
+"""The status of an answer by a stream: it has no such message."""
 
 
 class _Fault(msgspec.Struct):
@@ -33,7 +36,7 @@ _decoder = msgspec.json.Decoder(_Acknowledgement)
 
 
 class Publisher:
-    """Publishes over one connection, on its loop.
+    """Publishes and reads messages over one connection, on its loop.
 
     Args:
         client: connected.
@@ -44,8 +47,10 @@ class Publisher:
         self._client = client
         self._seconds = seconds
         self._inbox = client.new_inbox() + "."
-        self._numbers = count()
-        self._asked: dict[str, asyncio.Future[Msg]] = {}
+        self._numbers = numbers()
+        # By name of the answer, until when it is waited for, and what it sets; oldest first.
+        self._asked: dict[str, tuple[float, asyncio.Future[Msg]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     async def begin(self) -> None:
         """Take answers from now on.
@@ -64,33 +69,94 @@ class Publisher:
             APIError: JetStream refuses it; it is not stored.
             TimeoutError, nats.errors.Error: it is not known whether it is stored.
         """
-        loop = asyncio.get_running_loop()
-        token = str(next(self._numbers))
-        answered = self._asked[token] = loop.create_future()
-        timer = loop.call_later(self._seconds, _expire, answered)
+        token, answered = self._ask()
         try:
             await self._client.publish(name, data, reply=self._inbox + token, headers=headers)
-            answer = await answered
+        except BaseException:
+            self._forget(token, answered)
+            raise
+        return _sequence_of(await answered)
+
+    async def read(self, name: str, first: int, count: int) -> list[bytes | None]:
+        """Messages of a stream from a sequence on, each as some replica has it.
+
+        None where that replica has no such message.
+
+        Raises:
+            APIError: JetStream refuses one.
+            TimeoutError, nats.errors.Error: some answer did not come.
+        """
+        subject, sequences = f"$JS.API.DIRECT.GET.{name}", range(first, first + count)
+        asked = [self._ask() for _ in sequences]
+        try:
+            for (token, _), sequence in zip(asked, sequences, strict=True):
+                wanted = b'{"seq":%d}' % sequence
+                await self._client.publish(subject, wanted, reply=self._inbox + token)
+            both = zip(asked, sequences, strict=True)
+            return [_data_of(await answered, sequence) for (_, answered), sequence in both]
         finally:
-            timer.cancel()
-            del self._asked[token]
-        return _sequence_of(answer)
+            for token, answered in asked:
+                self._forget(token, answered)
 
     def end(self, error: Exception) -> None:
         """No answers come any more: whoever waits gets an error."""
-        for answered in self._asked.values():
+        asked, self._asked = self._asked, {}
+        for _, answered in asked.values():
             if not answered.done():
                 answered.set_exception(error)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ask(self) -> tuple[str, asyncio.Future[Msg]]:
+        """The name for one answer, and what it sets: an error where it takes too long."""
+        loop = asyncio.get_running_loop()
+        token, answered = str(next(self._numbers)), loop.create_future()
+        until = loop.time() + self._seconds
+        self._asked[token] = until, answered
+        # All wait for as long, so one timer serves them: it is that of the oldest, or earlier.
+        if self._timer is None:
+            self._timer = loop.call_at(until, self._expire)
+        return token, answered
+
+    def _forget(self, token: str, answered: asyncio.Future[Msg]) -> None:
+        """Nobody waits for this answer any more."""
+        self._asked.pop(token, None)
+        if answered.done() and not answered.cancelled():
+            answered.exception()
+
+    def _expire(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        while self._asked:
+            token, (until, answered) = next(iter(self._asked.items()))
+            if until > now:
+                self._timer = loop.call_at(until, self._expire)
+                return
+            del self._asked[token]
+            if not answered.done():
+                answered.set_exception(TimeoutError("no answer came in time"))
 
     async def _take(self, answer: Msg) -> None:
-        answered = self._asked.get(answer.subject[len(self._inbox) :])
+        _, answered = self._asked.pop(answer.subject[len(self._inbox) :], _NOTHING)
         if answered is not None and not answered.done():
             answered.set_result(answer)
 
 
-def _expire(answered: asyncio.Future[Msg]) -> None:
-    if not answered.done():
-        answered.set_exception(TimeoutError("no acknowledgement came in time"))
+_NOTHING: Final = (0.0, None)
+
+
+def _data_of(answer: Msg, sequence: int) -> bytes | None:
+    headers = answer.headers or {}
+    if headers.get("Nats-Sequence") == str(sequence):
+        return answer.data
+    status = headers.get("Status")
+    if status == _ABSENT:
+        return None
+    if status == _NOBODY:
+        raise NoStreamResponseError
+    raise APIError(description=f"{status} {headers.get('Description')}")
 
 
 def _sequence_of(answer: Msg) -> int:

@@ -1,35 +1,27 @@
 """What the store asks of JetStream, and its answers in our terms: one connection on one loop."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import nats.errors
-from nats.aio.msg import Msg
-from nats.js.api import (
-    ConsumerConfig,
-    DeliverPolicy,
-    DiscardPolicy,
-    RawStreamMsg,
-    StorageType,
-    StreamConfig,
-)
+from nats.js.api import DiscardPolicy, StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
-from rillnode.actors.storage.jetstream.connection import Connection, ExistsError
-from rillnode.actors.storage.jetstream.connection import UnansweredError as UnansweredError
-from rillnode.actors.storage.jetstream.connection import (
-    WrongLastSequenceError as WrongLastSequenceError,
+from rillnode.actors.storage.jetstream.connection import Connection
+from rillnode.actors.storage.jetstream.failures import (
+    ExistsError,
+    UnansweredError,
+    lost_error,
 )
-from rillnode.actors.storage.jetstream.failures import lost_error
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.codecs.errors import StoreError
 
-_SCANNED_AHEAD: Final = 256
-"""Messages that are taken from the server before they are asked for."""
-
-_IDLE_CONSUMER_SECONDS: Final = 1.0
+_PAGE_BYTES: Final = 2_097_152
+_PAGE_FIRST: Final = 2
+_PAGE_MAX: Final = 64
+"""A page of a scan has so many messages at first, then as many as have so many bytes if they are as
+large as those before."""
 
 
 class Message(NamedTuple):
@@ -136,56 +128,56 @@ class Server(Connection):
             StoreError: the cluster refuses it.
             UnansweredError: no answer came.
         """
-        found = None
         if committed:
-            # The one that answers may lag behind.
-            found = await self._found(self._js.get_msg(name, sequence, direct=True))
-        if found is None:
-            found = await self._found(self._js.get_msg(name, sequence))
-        return found
+            (data,) = await self._read(name, sequence)
+            if data is not None:
+                return Message(sequence, data)
+            # The replica that has answered may lag behind.
+        try:
+            found = await self._answer(self._js.get_msg(name, sequence))
+        except NotFoundError:
+            return None
+        return Message(found.seq or 0, found.data or b"")
 
     async def scan(self, name: str, first: int, last: int) -> AsyncGenerator[Message, None]:
-        """The messages from one sequence to another, in order; the last one must be there.
+        """The messages from one sequence to another, in order, but for those that were purged.
 
-        None come where there is no such stream any more.
+        Two pages of them are in memory: one is read while the one before is taken.
 
         Raises:
-            UnansweredError: they stopped coming.
+            StoreError: the cluster refuses one.
+            UnansweredError: no answer came.
         """
         if first > last:
             return
-        config = ConsumerConfig(
-            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=first,
-            # Counted from the moment that nobody listens any more.
-            inactive_threshold=_IDLE_CONSUMER_SECONDS,
-        )
-        found: asyncio.Queue[Message] = asyncio.Queue(_SCANNED_AHEAD)
-
-        async def take(message: Msg) -> None:
-            await found.put(Message(message.metadata.sequence.stream, message.data))
-
-        subscribing = self._js.subscribe(
-            name, stream=name, cb=take, ordered_consumer=True, config=config
-        )
+        count = min(_PAGE_FIRST, last + 1 - first)
+        reading = asyncio.ensure_future(self._page(name, first, count))
         try:
-            subscription = await self._answer(subscribing)
-        except NotFoundError:
-            return
-        wait_seconds = self._options.answer_seconds_max
-        try:
-            sequence = first - 1
-            while sequence < last:
-                if found.empty():
-                    message = await self._answer(asyncio.wait_for(found.get(), wait_seconds))
-                else:
-                    message = found.get_nowait()
-                sequence = message.sequence
-                if sequence <= last:
+            while first <= last:
+                found = await reading
+                first += count
+                if not found:
+                    # Only the oldest are ever purged.
+                    first = max(first, await self._first_sequence(name))
+                largest = max((len(data) for _, data in found), default=1)
+                count = min(2 * count, _PAGE_MAX, max(1, _PAGE_BYTES // largest), last + 1 - first)
+                reading = asyncio.ensure_future(self._page(name, first, count))
+                for message in found:
                     yield message
         finally:
-            with suppress(nats.errors.Error):
-                await subscription.unsubscribe()
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _page(self, name: str, first: int, count: int) -> list[Message]:
+        """Those of some messages that are there."""
+        found: list[Message] = []
+        for sequence, data in enumerate(await self._read(name, first, count), first):
+            if data is not None:
+                found.append(Message(sequence, data))
+            elif (message := await self.get(name, sequence, committed=False)) is not None:
+                # The replica that was asked lags behind.
+                found.append(message)
+        return found
 
     async def purge(self, name: str, before: int) -> None:
         """Drop the messages below a sequence, if there are any.
@@ -208,9 +200,10 @@ class Server(Connection):
         with suppress(NotFoundError):
             await self._answer(self._js.delete_stream(name))
 
-    async def _found(self, request: Coroutine[Any, Any, RawStreamMsg]) -> Message | None:
+    async def _first_sequence(self, name: str) -> int:
+        """The first sequence that a stream still has, or will have; 0 without stream."""
         try:
-            found = await self._answer(request)
+            info = await self._answer(self._js.stream_info(name))
         except NotFoundError:
-            return None
-        return Message(found.seq or 0, found.data or b"")
+            return 0
+        return info.state.first_seq

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rillnode.actors.storage import Append
+from rillnode.actors.storage import Append, Trim
 from rillnode.actors.storage.jetstream.failures import fenced_error
 from rillnode.actors.storage.jetstream.frames import LogFrame
 from rillnode.actors.storage.jetstream.log_reader import blocks_of, next_position_of
@@ -26,6 +26,13 @@ from rillnode.codecs.errors import StoreError
 
 _FRAMES_MAX: Final = 256
 """Frames whose stamps are remembered; others are read again when somebody asks."""
+
+
+def may_go(operation: Append | Trim) -> bool:
+    """Whether the log's owner may append it: not what follows from what this node knows."""
+    if isinstance(operation, Trim):
+        return False
+    return not operation.records and operation.seen is None
 
 
 @dataclass(slots=True, eq=False)

@@ -1,9 +1,11 @@
 """JetStreamLogStore: the durable log on NATS JetStream, replicated over several machines.
 
-Its parts: `core` runs on the store's loop and hands work to the others; `server` asks JetStream,
-`checks` looks at its settings, `gate` knows whether it answers, `frames` says what stands in
-messages, `partition` keeps one log with `log_reader`, and its keys in order with `key_listing`,
-`journal` keeps all the rest with `plan` and `catalog`, and `answering` reads from all of them.
+Its parts: `core` runs on the store's loop and hands work to the others; `server` asks JetStream
+over a `connection`, `gate` knows whether that stands, and `patience` waits for one stream; `frames`
+says what stands in messages. `partition` keeps one log, to which `appender` adds, with its keys in
+`key_listing`; `journal` keeps all the rest, and `catalog` is what it amounts to; `removing` removes
+streams, and `answering` reads from all of them. `presence`, `membership` and `forwarding` are for
+the nodes on the same logs, of which each owns some; `following` tells what others have written.
 
 Whatever it commits is one message of one JetStream stream, so every write is whole or not there.
 """
@@ -90,7 +92,7 @@ class JetStreamLogStore:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What it promises beyond the others."""
+        """What it promises beyond what all do."""
         shared = frozenset({Capability.SHARED})
         return shared | {Capability.POWER_CUT} if self._synced else shared
 

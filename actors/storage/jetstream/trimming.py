@@ -9,6 +9,7 @@ from rillnode.actors.storage.jetstream.frames import encode, log_start_key
 from rillnode.actors.storage.jetstream.log_reader import PurgedError
 from rillnode.actors.storage.jetstream.log_view import LogView
 from rillnode.actors.storage.jetstream.parts import Parts
+from rillnode.actors.storage.jetstream.patience import Patience
 from rillnode.actors.storage.jetstream.plan import check_not_removed
 from rillnode.actors.storage.retention import cut_index
 from rillnode.codecs.entries import Block
@@ -21,11 +22,17 @@ class Trimmer:
     """
 
     def __init__(
-        self, log: int, parts: Parts, view: LogView, learn_start: Callable[[], None]
+        self,
+        log: int,
+        parts: Parts,
+        view: LogView,
+        patience: Patience,
+        learn_start: Callable[[], None],
     ) -> None:
         self._log = log
         self._parts = parts
         self._view = view
+        self._patience = patience
         self._learn_start = learn_start
         # Messages before this sequence are known to be purged.
         self._purged = 1
@@ -38,7 +45,7 @@ class Trimmer:
             UnansweredError: no answer came.
         """
         view, loop = self._view, asyncio.get_running_loop()
-        state = await self._parts.gate.patiently(view.state)
+        state = await self._patience.patiently(view.state)
         check_not_removed(self._parts.journal.catalog, self._log)
 
         def block_at(index: int) -> Block:

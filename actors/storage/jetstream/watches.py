@@ -7,18 +7,27 @@ from rillnode.codecs.errors import StoreError
 
 
 class Watches:
-    """Operations that are completed once the log holds an entry at their index."""
+    """Operations that are completed once the log holds an entry at their index.
+
+    Who was told watches again in a moment, so it is true for a while that somebody waits.
+    """
 
     def __init__(self, done: Callable[[Watch], None]) -> None:
         self._done = done
         self._waiting: list[Watch] = []
+        self._fresh = False
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._waiting) or self._fresh
+
+    def age(self) -> None:
+        """Time has passed: who waits no more is not expected back."""
+        self._fresh = bool(self._waiting)
 
     def add(self, operation: Watch) -> None:
         """Wait for one more."""
         self._waiting.append(operation)
+        self._fresh = True
 
     def tell(self, next_index: int) -> None:
         """The log has grown so far."""

@@ -4,6 +4,7 @@ import pytest
 
 from rillnode.actors.storage import (
     Append,
+    GetRecord,
     GetRecords,
     HasRecords,
     ListRecords,
@@ -29,6 +30,19 @@ def test_records_are_put_and_removed_together_and_in_order(driver: StoreDriver) 
         seen = driver.read(HasRecords(keys=["b", "a", "gone", "never"]))
         assert seen.found == [True, True, False, False]
         driver.reopen()
+
+
+def test_what_follows_from_what_was_read_last_is_written(driver: StoreDriver) -> None:
+    long = b"x" * 1_000
+    for value in (b"1", long, None, b"2"):
+        for name in ("a", "b"):
+            version = driver.read(GetRecord(key=name)).version
+            driver.write(PutRecords(records=[(name, value)], seen=[(name, version)]))
+    listed = driver.read(ListRecords(prefix=""))
+    names = [name for name, _ in listed.records]
+    seen = list(zip(names, listed.versions or [0, 0], strict=True))
+    driver.write(PutRecords(records=[("a", None), ("c", b"3")], seen=[*seen, ("c", 0)]))
+    assert records(driver) == ["b=2", "c=3"]
 
 
 def test_records_are_listed_by_prefix_in_byte_order_page_by_page(driver: StoreDriver) -> None:

@@ -126,8 +126,7 @@ def test_a_channel_may_be_opened_inside_another() -> None:
         assert origin.account.unhandled == 0
 
         # The inner one ends with the one that carries it.
-        for cell in tuple(outer.peer.origin.attached):
-            house.core.system.exit(cell)
+        outer.peer.origin.end()
         await house.core.settle()
         assert not house.context.open
 
@@ -164,8 +163,7 @@ def test_a_peer_behind_a_channel_is_reached_by_its_alias() -> None:
         assert texts == [b"in clear", b"through a channel of its own"]
 
         # The alias ends with the channel that it was registered through.
-        for cell in tuple(device.peer.origin.attached):
-            house.core.system.exit(cell)
+        device.peer.origin.end()
         await house.core.settle()
         assert house.core.router.lookup(alias[0].value) is None
 

@@ -160,8 +160,7 @@ def test_channels_of_a_connection_and_of_the_node_are_limited() -> None:
         assert await third.ask(LISTENER, third.end.message_1()) == []
         assert house.counters["channel.limit"] == 3
 
-        for cell in tuple(users[0].peer.origin.attached):
-            house.core.system.exit(cell)
+        users[0].peer.origin.end()
         await house.core.settle()
         await User(house).open()
 

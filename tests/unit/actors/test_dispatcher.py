@@ -48,6 +48,64 @@ def test_messages_of_a_sender_are_handled_in_order_and_never_before_the_posts_re
     run(test)
 
 
+def test_what_a_callback_of_the_loop_brings_is_handled_before_it_returns() -> None:
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        notes = list[Any]()
+        cell = base.spawn(partial(Probe, notes))
+        await base.drain()
+
+        def bring() -> None:
+            base.post(cell, 1)
+            base.post(cell, 2)
+            assert notes == []
+
+        base.at_once(bring)
+        assert notes == [1, 2]
+        # No turn of the loop was asked for, and the next message has its own.
+        base.post(cell, 3)
+        assert notes == [1, 2]
+        await base.drain()
+        assert notes == [1, 2, 3]
+
+    run(test)
+
+
+def test_what_is_brought_during_a_turn_or_while_one_is_due_waits_for_it() -> None:
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        notes = list[Any]()
+        cell = base.spawn(partial(Probe, notes))
+
+        def inside(actor: Probe, _: Any) -> None:
+            base.at_once(lambda: base.post(cell, "brought"))
+            actor.notes.append("end of the turn")
+
+        base.post(cell, inside)
+        base.at_once(lambda: base.post(cell, "behind"))
+        assert notes == []
+        await base.drain()
+        assert notes == [inside, "end of the turn", "behind", "brought"]
+
+    run(test)
+
+
+def test_a_pump_that_was_called_at_once_leaves_the_rest_to_the_loop() -> None:
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        notes = list[Any]()
+        cell = base.spawn(partial(Probe, notes))
+        await base.drain()
+
+        def bring() -> None:
+            for number in range(PUMP_MESSAGES_MAX + 1):
+                base.post(cell, number)
+
+        base.at_once(bring)
+        assert len(notes) == PUMP_MESSAGES_MAX
+        await base.drain()
+        assert len(notes) == PUMP_MESSAGES_MAX + 1
+
+    run(test)
+
+
 def test_a_mailbox_is_taken_whole_and_is_the_shared_empty_one_when_idle() -> None:
     async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
         seen = list[object]()

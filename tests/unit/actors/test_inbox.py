@@ -19,11 +19,16 @@ class Loop:
         self.called: list[Callable[[], object]] = []
         self.closed = False
         self.here = False
+        self.turns_given = 0
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         if self.closed:
             raise RuntimeError("Event loop is closed")
         self.called.append(callback)
+
+    def at_once(self, bring: Callable[[], None]) -> None:
+        bring()
+        self.turns_given += 1
 
     def turn(self) -> None:
         called, self.called = self.called, []
@@ -43,6 +48,7 @@ def make(loop: Loop, posted: list[Any], lost: list[Any]) -> Inbox:
         call_soon=loop.call_soon,
         call_soon_threadsafe=loop.call_soon,
         may_post=lambda: loop.here,
+        at_once=loop.at_once,
     )
 
 
@@ -56,6 +62,7 @@ def test_the_loop_is_woken_once_for_many_posts() -> None:
     loop.turn()
     assert posted[:3] == [("a", 0, None), ("b", 0, "sender"), ("a", 1, None)]
     assert len(posted) == 200
+    assert loop.turns_given == 1
     assert not inbox
     assert not loop.called
     inbox.enter([("a", "again")])

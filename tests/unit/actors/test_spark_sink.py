@@ -11,11 +11,12 @@ from rillnode.actors.sink_job import (
     BACKOFF_SECONDS,
     CONFIGURATION_CODE,
     FAILURES_MAX,
+    KEY_RETRY_SECONDS,
+    KEY_SECONDS,
     PASSING_CODE,
     SinkStatus,
 )
 from rillnode.actors.spark_sink import (
-    KEY_SECONDS,
     MEASURE_SECONDS,
     SinkPorts,
     SinkSettings,
@@ -26,6 +27,7 @@ from rillnode.actors.spark_sink import (
 from rillnode.actors.streams.holds import Holds
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
+from rillnode.codecs.errors import ConfigError, RillnodeError, TransportError
 
 SINK = "spark_sink/bronze"
 
@@ -47,7 +49,12 @@ class Job:
 
 
 class Sink:
-    """A sink actor with its surroundings."""
+    """A sink actor with its surroundings.
+
+    Attributes:
+        no_start: why no job can be started now.
+        no_key: why no key can be issued now.
+    """
 
     def __init__(
         self,
@@ -55,8 +62,12 @@ class Sink:
         *streams: str,
         hold_bytes_max: int = 1_000_000,
         external: bool = False,
+        no_start: RillnodeError | None = None,
+        no_key: RillnodeError | None = None,
     ) -> None:
         self.core = core
+        self.no_start = no_start
+        self.no_key = no_key
         self.jobs: list[Job] = []
         self.keys = 0
         self.status = SinkStatus()
@@ -71,11 +82,15 @@ class Sink:
 
     def launch(self, _: str, environment: dict[str, str], on_exit: Callable[[int], None]) -> Job:
         assert environment == {}
+        if self.no_start is not None:
+            raise self.no_start
         self.jobs.append(Job(on_exit, 1_000 + len(self.jobs)))
         return self.jobs[-1]
 
     def issue_key(self, sink: str) -> str:
         assert sink == "bronze"
+        if self.no_key is not None:
+            raise self.no_key
         self.keys += 1
         return f"noise:{self.keys}"
 
@@ -181,6 +196,98 @@ def test_a_wrong_configuration_parks_at_once_and_what_passes_never() -> None:
             )
         await end_job(core, sink, CONFIGURATION_CODE)
         assert (sink.status.state, sink.status.last_exit) == ("parked", CONFIGURATION_CODE)
+
+    with_core(test)
+
+
+FULL = TransportError("job.start", "no room")
+
+
+@pytest.mark.parametrize("missing", ["process", "key"])
+def test_a_job_that_cannot_be_started_is_waited_for(missing: str) -> None:
+    async def test(core: Core) -> None:
+        if missing == "key":
+            sink = Sink(core, "s*", no_key=FULL)
+        else:
+            sink = Sink(core, "s*", no_start=FULL)
+        await core.settle()
+        for _ in range(3 * FAILURES_MAX):
+            assert (sink.status.state, sink.status.pid) == ("waiting", None)
+            assert (sink.status.last_exit, sink.status.last_error) == (PASSING_CODE, str(FULL))
+            core.clock.advance(BACKOFF_SECONDS[-1] + 1)
+            await core.settle()
+        assert sink.status.failures == 3 * FAILURES_MAX + 1
+        sink.no_start = sink.no_key = None
+        core.clock.advance(BACKOFF_SECONDS[-1] + 1)
+        await core.settle()
+        assert (sink.status.state, sink.status.pid) == ("waiting", 1_000)
+        assert core.access.principal_of("noise:1") == "sink/bronze"
+        await sink.job.ask(SINK, native.SinkReportRequest(1, b"{}"))
+        assert (sink.status.state, sink.status.last_exit) == ("running", None)
+
+    with_core(test)
+
+
+def test_a_job_that_cannot_be_started_is_not_tried_more_often_for_being_resumed() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*", no_start=FULL)
+        await core.settle()
+        admin = core.peer()
+        for number in range(5):
+            await admin.ask(SINK, native.SinkControlRequest(2 * number, run=False))
+            assert (sink.status.state, sink.status.last_exit) == ("paused", None)
+            await admin.ask(SINK, native.SinkControlRequest(2 * number + 1, run=True))
+            assert (sink.status.state, sink.status.failures) == ("waiting", 1)
+        core.clock.advance(BACKOFF_SECONDS[0] + 0.1)
+        await core.settle()
+        assert sink.status.failures == 2
+
+    with_core(test)
+
+
+def test_a_job_that_waits_to_start_again_does_so_though_it_is_resumed() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*")
+        await core.settle()
+        sink.jobs[0].on_exit(1)
+        await core.settle()
+        assert sink.status.state == "waiting to start again"
+        await core.peer().ask(SINK, native.SinkControlRequest(1, run=True))
+        core.clock.advance(BACKOFF_SECONDS[0] + 0.1)
+        await core.settle()
+        assert (sink.status.state, len(sink.jobs)) == ("running", 2)
+
+    with_core(test)
+
+
+def test_a_job_whose_key_is_wrong_is_parked_until_it_is_resumed() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*", no_key=ConfigError("key.file", "no such key file"))
+        await core.settle()
+        core.clock.advance(10_000)
+        await core.settle()
+        assert (sink.status.state, sink.status.failures) == ("parked", 1)
+        assert sink.status.last_error == "no such key file [key.file]"
+        sink.no_key = None
+        await core.peer().ask(SINK, native.SinkControlRequest(1, run=True))
+        assert (sink.status.state, sink.status.pid) == ("running", 1_000)
+
+    with_core(test)
+
+
+def test_a_key_that_cannot_be_renewed_stays_good_until_it_is() -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*")
+        await core.settle()
+        sink.no_key = FULL
+        core.clock.advance(5 * KEY_SECONDS)
+        await core.settle()
+        assert (sink.status.state, sink.keys) == ("running", 1)
+        assert core.access.known("noise:1")
+        sink.no_key = None
+        core.clock.advance(KEY_RETRY_SECONDS + 1)
+        await core.settle()
+        assert core.access.known("noise:2")
 
     with_core(test)
 

@@ -237,6 +237,20 @@ def test_retention_by_age_and_count_leaves_the_newest() -> None:
     with_core(test)
 
 
+def test_retention_costs_no_timer_while_no_stream_has_limits() -> None:
+    async def test(core: Core) -> None:
+        await core.settle()
+        idle = core.clock.timers
+        for limits, timers in ((Retention(), 0), (Retention(entries_max=1), 1), (Retention(), 0)):
+            core.system.post(core.streams, EnsureStream("s", 1, limits))
+            await core.settle()
+            core.clock.advance(SWEEP_SECONDS)
+            await core.settle()
+            assert core.clock.timers == idle + timers
+
+    with_core(test)
+
+
 def test_retention_waits_for_what_a_sink_holds() -> None:
     async def test(core: Core) -> None:
         core.system.post(core.streams, EnsureStream("s", 1, Retention(entries_max=1)))

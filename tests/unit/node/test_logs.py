@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,17 +17,6 @@ def record(event: str, /, **fields: object) -> logging.LogRecord:
     made.created = 1_800_000_000.25
     vars(made).update(fields)
     return made
-
-
-@pytest.fixture
-def restored() -> Iterator[None]:
-    names = ["", "rillnode", "rillnode.actors", "rillnode.transports"]
-    levels = {name: logging.getLogger(name).level for name in names}
-    handlers = logging.root.handlers[:]
-    yield
-    logging.root.handlers[:] = handlers
-    for name, level in levels.items():
-        logging.getLogger(name).setLevel(level)
 
 
 def test_the_console_shows_time_level_logger_event_and_fields() -> None:
@@ -87,7 +75,6 @@ def test_an_exception_is_kept() -> None:
     assert json.loads(JsonFormatter().format(made))["exception"].endswith("ValueError: why")
 
 
-@pytest.mark.usefixtures("restored")
 def test_levels_are_set_by_layer() -> None:
     stream = io.StringIO()
     table = LogTable(level="info", format="console", levels={"transports": "error"})
@@ -105,7 +92,6 @@ def test_levels_are_set_by_layer() -> None:
     ]
 
 
-@pytest.mark.usefixtures("restored")
 def test_without_a_terminal_auto_is_json() -> None:
     stream = io.StringIO()
     configure_logs(LogTable(), stream)

@@ -20,19 +20,15 @@ from nextgraph_broker import (
     subscribe,
     with_broker,
 )
-from rillnode.actors.nextgraph.history import commit_key
 from rillnode.actors.nextgraph.records import topic_stream
-from rillnode.actors.nextgraph.topic import FENCED_MAX
 from rillnode.actors.quotas import Quota
-from rillnode.actors.storage import Append
 from rillnode.actors.streams.context import stream_address
 from rillnode.codecs import native
-from rillnode.codecs.entries import EntryKind, entries_of, pack_body
-from rillnode.codecs.errors import StoreError
+from rillnode.codecs.entries import EntryKind, entries_of
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES, NEXTGRAPH_BLOCKS_MAX
 from rillnode.codecs.nextgraph.blocks import Block, BlockContent
 from rillnode.codecs.nextgraph.bloom import BloomFilter, make_filter
-from rillnode.codecs.nextgraph.commits import CommitHeader, commit_header
+from rillnode.codecs.nextgraph.commits import CommitHeader
 from rillnode.codecs.nextgraph.events import EVENT, Event, sign_event
 from rillnode.codecs.nextgraph.requests import CommitGet, TopicSyncReq, TopicUnsub
 from rillnode.codecs.nextgraph.responses import EmptyResponse, TopicSyncRes
@@ -480,104 +476,3 @@ def test_topics_and_bytes_are_charged_to_their_user(quota: Quota, result: Result
             assert await client.result(INNER, event) == result
 
     with_broker(test, quotas=[quota])
-
-
-# A log that other nodes write, too -----------------------------------------------------------
-
-
-class Fencing:
-    """A store at whose log another node is first: it appends an event before each of ours.
-
-    Attributes:
-        events: what it appends, of which the last ones come first.
-        refused: so many appends were refused.
-    """
-
-    def __init__(self, broker: Broker, events: list[tuple[Event, bytes]]) -> None:
-        self._system = broker.core.system
-        self._store = broker.core.store
-        self._submit = broker.core.store.submit
-        self._stream = broker.core.streams
-        self.events = events
-        self.refused = 0
-
-    def submit(self, operation: Any) -> None:
-        if not isinstance(operation, Append) or not operation.records or not self.events:
-            self._submit(operation)
-            return
-        event, commit = self.events.pop()
-        header = commit_header(event.content.blocks)
-        body = pack_body([EVENT.encode(event)])
-        theirs = Append(
-            reply_to=self._stream,
-            log=operation.log,
-            kind=EntryKind.NEXTGRAPH,
-            count=1,
-            body=body,
-            keys=[(commit_key(commit, header.acks), 0)],
-        )
-        self._submit(theirs)
-        operation.error = StoreError("store.fenced", "another node was first")
-        self._system.post(operation.reply_to, operation)
-        self.refused += 1
-
-
-@pytest.mark.parametrize("times", [1, 10])
-def test_an_event_whose_log_another_node_has_written_first_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch, times: int
-) -> None:
-    async def test(broker: Broker) -> None:
-        client, reader = await broker.client(), await broker.client("bob")
-        await client.pin(TOPIC_A)
-        await reader.pin(reads=[TOPIC_A])
-        (_, (first,)) = await publish(client, 1)
-        await reader.settle()
-        reader.heard()
-        theirs = [client.event(b"theirs %d" % number, after=[first]) for number in range(times)]
-        fencing = Fencing(broker, [*theirs])
-        monkeypatch.setattr(broker.core.store, "submit", fencing.submit)
-        event, commit = client.event(b"ours", after=[first])
-        assert await client.result(INNER, event) == ResultCode.OK
-        assert fencing.refused == times
-        await reader.settle()
-        assert reader.heard() == [event]
-        # What the other node has written is known since.
-        known, count = await heads(client)
-        assert set(known) == {commit, *(one for _, one in theirs)}
-        assert count == 2 + times
-        assert len(events(await client.ask(INNER, sync()))) == 2 + times
-
-    with_broker(test)
-
-
-def test_an_event_that_another_node_has_stored_first_is_not_stored_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        await client.pin(TOPIC_A)
-        event, commit = client.event(b"sent to two nodes")
-        fencing = Fencing(broker, [(event, commit)])
-        monkeypatch.setattr(broker.core.store, "submit", fencing.submit)
-        assert await client.result(INNER, event) == ResultCode.OK
-        assert fencing.refused == 1
-        assert await heads(client) == ([commit], 1)
-        assert events(await client.ask(INNER, sync())) == [event]
-
-    with_broker(test)
-
-
-def test_an_event_is_refused_where_other_nodes_are_always_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        await client.pin(TOPIC_A)
-        theirs = [client.event(b"theirs %d" % number) for number in range(FENCED_MAX + 5)]
-        fencing = Fencing(broker, theirs)
-        monkeypatch.setattr(broker.core.store, "submit", fencing.submit)
-        event, _ = client.event(b"ours")
-        assert await client.result(INNER, event) == ResultCode.STORAGE_ERROR
-        assert fencing.refused == FENCED_MAX + 1
-
-    with_broker(test)

@@ -4,8 +4,11 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
+from rillnode.actors.delivery import Origin
 from rillnode.actors.overlay.context import OverlayContext
+from rillnode.actors.overlay.dialect import Dialect
 from rillnode.actors.overlay.linking import CONNECT_SECONDS, Neighbour, Neighbourhood
+from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.streamr.node_address import parse_node_address
 
 OWN, B, C, D = ("0" * 64, "b" * 64, "c" * 64, "d" * 64)
@@ -21,9 +24,8 @@ def table() -> Neighbourhood:
 
 def link(links: Neighbourhood, *identities: str) -> None:
     for identity in identities:
-        origin = SimpleNamespace(principal=f"noise:{identity}", link=None)
-        parts = cast(Any, ((), origin, None, None))
-        links.linked[identity] = Neighbour(identity, *parts)
+        origin = Origin(f"noise:{identity}", FRAME_BYTES_MAX, native=True)
+        links.linked[identity] = Neighbour(identity, (), origin, Dialect())
 
 
 def names(links: Neighbourhood, now: float) -> tuple[list[str], int] | None:

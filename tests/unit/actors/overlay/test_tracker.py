@@ -97,6 +97,18 @@ def test_storage_nodes_are_in_every_overlay_and_are_found() -> None:
     with_core(test)
 
 
+def test_who_is_gone_when_its_status_is_handled_does_not_stay() -> None:
+    async def test(core: Core) -> None:
+        spawn_tracker(core)
+        gone, there, late = (TrackedNode(core, number) for number in range(1, 4))
+        gone.peer.origin.end()
+        for node in (gone, there, late):
+            await node.say("s::0")
+        assert late.neighbours == [there.identity]
+
+    with_core(test)
+
+
 def test_who_leaves_a_stream_or_loses_its_link_is_nobodys_neighbour_any_more() -> None:
     async def test(core: Core) -> None:
         spawn_tracker(core)
@@ -104,8 +116,7 @@ def test_who_leaves_a_stream_or_loses_its_link_is_nobodys_neighbour_any_more() -
         for node in nodes:
             await node.say("s::0")
         await nodes[0].say("other::0")
-        for cell in tuple(nodes[1].peer.origin.attached):  # as a connection does at its end
-            core.system.exit(cell)
+        nodes[1].peer.origin.end()  # as a connection does at its end
         await gathered(core)
         late = TrackedNode(core, 9)
         await late.say("s::0")

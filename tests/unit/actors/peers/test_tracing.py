@@ -1,7 +1,7 @@
 """Tracing tells kinds and sizes, and nothing of what messages hold."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -43,13 +43,9 @@ class FakeLink:
 
 
 @pytest.fixture(autouse=True)
-def loggers() -> Iterator[None]:
-    names = [f"rillnode.trace.{protocol}" for protocol in PROTOCOLS]
-    for name in names:
-        logging.getLogger(name).setLevel(TRACE)
-    yield
-    for name in names:
-        logging.getLogger(name).setLevel(logging.NOTSET)
+def loggers() -> None:
+    for protocol in PROTOCOLS:
+        logging.getLogger(f"rillnode.trace.{protocol}").setLevel(TRACE)
 
 
 def wire(payload: bytes) -> bytes:
@@ -103,8 +99,5 @@ def test_what_is_sent_is_told_of_and_sent(caplog: pytest.LogCaptureFixture) -> N
 def test_nothing_is_traced_unless_its_protocol_is_named() -> None:
     logging.getLogger("rillnode.trace.ockam").setLevel(logging.NOTSET)
     logging.getLogger("rillnode").setLevel(logging.DEBUG)
-    try:
-        assert trace_of(FakeLink("ockam")) is None
-        assert trace_of(FakeLink("noise")) is not None
-    finally:
-        logging.getLogger("rillnode").setLevel(logging.NOTSET)
+    assert trace_of(FakeLink("ockam")) is None
+    assert trace_of(FakeLink("noise")) is not None

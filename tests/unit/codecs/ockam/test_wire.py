@@ -24,12 +24,13 @@ def test_a_message_is_written_and_read_in_the_format_of_its_link(wire_format: Wi
     assert wire.encode_with_header(header, memoryview(b"hi")) == frame
 
 
-def test_each_codec_remembers_for_itself() -> None:
-    frame = bytes.fromhex(FORMS["cbor"])
-    (first,) = wire_codec("cbor").decode([frame])
-    (second,) = wire_codec("cbor").decode([frame])
+@pytest.mark.parametrize("wire_format", FORMS)
+def test_equal_headers_of_several_links_are_one_object(wire_format: WireFormat) -> None:
+    frame = bytes.fromhex(FORMS[wire_format])
+    (first,) = wire_codec(wire_format).decode([frame])
+    (second,) = wire_codec(wire_format).decode([frame])
     assert first == second
-    assert first.return_route is not second.return_route
+    assert first.return_route is second.return_route
 
 
 def test_strict_is_of_the_bare_form() -> None:

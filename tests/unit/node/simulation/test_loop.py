@@ -1,12 +1,15 @@
 """Virtual time and the event loops of simulated processes."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Coroutine, Generator
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import pytest
 
+from rillnode.node.simulation.interpreter import one_by_one
 from rillnode.node.simulation.loop import ProcessLoop, Scheduler, SimulationStuck
 
 T = TypeVar("T")
@@ -192,3 +195,31 @@ def test_failures_that_nobody_sees_are_noted(world: World) -> None:
     assert world.loop.unseen_failures() == ["ValueError('lost')"]
     assert [str(error["exception"]) for error in world.loop.errors] == ["callback"]
     assert unseen.done()
+
+
+class Cycle:
+    """What only the garbage collector frees."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_garbage_of_a_run_is_collected_before_the_next_one_and_no_sooner() -> None:
+    left: list[weakref.ref[Cycle]] = []
+    frozen = gc.get_freeze_count()
+    for _ in one_by_one(range(3)):
+        assert [one() for one in left] == [None] * len(left)
+        assert not gc.isenabled()
+        left.append(weakref.ref(Cycle()))
+        assert left[-1]() is not None
+    assert left[-1]() is None
+    for _ in one_by_one(range(3)):
+        left.append(weakref.ref(Cycle()))
+        for _ in one_by_one(range(3)):  # as for a run that is shortened
+            left.append(weakref.ref(Cycle()))
+            break
+        assert [one() for one in left] == [None] * len(left)
+        assert not gc.isenabled()
+        break
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == frozen

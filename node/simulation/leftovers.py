@@ -1,0 +1,53 @@
+"""What a node still has of clients that are gone: looked at when all have been for a while.
+
+What is kept for nobody is memory that is lost at each connection, and what was counted for somebody
+and is not given back stops a link one day. No client sees either in a short run.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from rillnode.actors.cell import GONE
+from rillnode.actors.peers.connection import ConnectionActor
+from rillnode.node.observation import Observation
+
+FOLLOWING: Final = "NeighboursActor"
+"""Actors that follow a stream each, whether there are clients or not."""
+
+OF_CLIENTS: Final = ("SubscriptionActor", "ResendingActor")
+"""Actors that there are for somebody who is connected, and for nobody else."""
+
+
+def leftovers(observed: Observation, sockets: int) -> Iterator[str]:
+    """What a node has that it should not have when nobody uses it.
+
+    Args:
+        observed: the node; all that it keeps links to are other nodes.
+        sockets: its process has open.
+    """
+    found = {name.rpartition(".")[2]: stats for name, stats in observed.status()["actors"].items()}
+    for name in OF_CLIENTS:
+        if name in found and found[name]["cells"]:
+            yield f"{found[name]['cells']} {name} for clients that are gone"
+    followed = found[FOLLOWING]["cells"] if FOLLOWING in found else 0
+    awake = found["StreamActor"]["instances"] if "StreamActor" in found else 0
+    if awake > followed:
+        yield f"{awake} instances of StreamActor, of which {followed} are followed"
+    for address, cell in observed.router.table.items():
+        if cell.mailbox is GONE:
+            yield f"the address {address!r} of an actor that has ended"
+    inside = 0
+    for cell in observed.connections:
+        actor = cell.instance
+        if isinstance(actor, ConnectionActor):
+            account = actor.origin
+            inside += account.link is not None and account.link.info.transport == "memory"
+            if account.reserved_bytes or account.unhandled:
+                yield (
+                    f"{account.reserved_bytes} bytes and {account.unhandled} batches that count "
+                    f"for {account.principal[:22]} though nothing is under way"
+                )
+    if len(observed.connections) - inside > sockets:
+        yield f"{len(observed.connections) - inside} connections on {sockets} sockets"
+    if observed.store.pending_bytes:
+        yield f"{observed.store.pending_bytes} bytes that count as not written yet"

@@ -1,0 +1,190 @@
+"""A stream of a client's own: filled, followed, trimmed, removed and made again.
+
+What nobody else uses can be compared exactly with what its only user has done.
+"""
+
+import asyncio
+from contextlib import aclosing
+from typing import Final
+
+from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.node.client.client import Client
+from rillnode.node.client.stream import Stream
+from rillnode.node.simulation.clients import Program
+
+ENTRIES: Final = 6
+"""How many a round pushes, and may leave."""
+
+PARTITIONS: Final = 2
+
+CATCH_UP_SECONDS: Final = 60.0
+"""How long a subscription may take to bring what was pushed: longer than a fault lasts."""
+
+LOOK_SECONDS: Final = 0.1
+
+
+class Watcher:
+    """Somebody who follows a stream from its first entry until it is no more.
+
+    Attributes:
+        seen: what has come, by index.
+        ended: the code of the error that it ended with; empty: it goes on.
+        disorder: an index that has come twice, or too late.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self.seen: dict[int, bytes] = {}
+        self.ended = ""
+        self.disorder: int | None = None
+        self._task = asyncio.get_running_loop().create_task(self._follow(stream))
+
+    def close(self) -> None:
+        """Follow no more."""
+        self._task.cancel()
+
+    async def _follow(self, stream: Stream) -> None:
+        try:
+            async with aclosing(stream.batches(partitions=(0,))) as batches:
+                async for batch in batches:
+                    for entry in batch:
+                        if entry.index <= max(self.seen, default=-1):
+                            self.disorder = entry.index
+                        self.seen[entry.index] = bytes(entry.data)
+        except RillnodeError as error:
+            self.ended = error.code
+
+
+class OwnStream:
+    """The stream of one client; `examine` is one round of its life.
+
+    Attributes:
+        waits_for: what must come; empty: nothing.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._history = program.share.history
+        self._random = program.random
+        self._name = f"own-{program.name}"
+        self._rounds = 0
+        self._watchers: list[Watcher] = []
+        self._links = 0
+        self.waits_for = ""
+
+    def close(self) -> None:
+        """The client's connection is over: nobody follows any more."""
+        self.waits_for = ""
+        watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            watcher.close()
+
+    async def examine(self, client: Client) -> None:
+        """Remove, push, trim, read, follow; what one round has made, the next must not see."""
+        self._rounds += 1
+        await self._remove(client)
+        stream = await self._make(client)
+        self._links = self._dials
+        self._watchers.append(Watcher(stream))
+        mark = f"{self._program.life} {self._rounds} ".encode()
+        where = {await stream.push(mark + b"%d" % number): number for number in range(ENTRIES)}
+        if any(not entry.data.startswith(mark) for entry in await stream.pull(0, 10 * ENTRIES)):
+            self._broken("removed-served", "has an entry of before it was removed")
+        # Half of it, or all that there is.
+        keep = self._random.choice((sorted(where)[ENTRIES // 2], max(where) + 1))
+        kept = await client.trim(self._name, before=keep)
+        if kept != keep and not self._lost:
+            self._broken("trimmed", f"was to begin at {keep}, begins at {kept}")
+        pushed = {index: mark + b"%d" % number for index, number in where.items() if index >= keep}
+        await self._read(stream, keep, pushed)
+        self._watchers.append(Watcher(stream))
+        last = mark + b"last"
+        pushed[await stream.push(last)] = last
+        for watcher in self._watchers:
+            await self._brings(watcher, keep, pushed)
+        await self._read(stream, keep, pushed)
+
+    @property
+    def _lost(self) -> bool:
+        """Whether nothing is promised any more."""
+        return self._program.log_name in self._history.lost
+
+    @property
+    def _dials(self) -> int:
+        return self._program.share.world.network.dials[self._program.name]
+
+    def _broken(self, rule: str, text: str) -> None:
+        program = self._program
+        self._history.broken(rule, f"{program.name} at {program.node}: {self._name} {text}")
+
+    async def _remove(self, client: Client) -> None:
+        """Remove the stream, if there is one: whoever follows it is told."""
+        try:
+            await client.remove(self._name)
+        except RequestError as error:
+            self._history.note(self._program.name, "refused", error.code)
+            if error.code != "stream.unknown":  # it is the first, or this was asked twice
+                raise
+        else:
+            await self._wait_until_ended()
+        self.close()
+
+    async def _wait_until_ended(self) -> None:
+        self.waits_for = "those who follow a stream that was removed are not told"
+        for _ in range(int(CATCH_UP_SECONDS / LOOK_SECONDS)):
+            going_on = any(not watcher.ended for watcher in self._watchers)
+            # Who asks again over another link may find the next stream of this name.
+            if not going_on or self._dials != self._links or self._lost:
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+        self._broken("removed-served", "is removed, and those who follow it are not told")
+
+    async def _make(self, client: Client) -> Stream:
+        """Make the stream anew, and open it as one who knows less of it."""
+        await client.stream(self._name, partitions=PARTITIONS)
+        stream = await client.stream(self._name)
+        if stream.partitions != PARTITIONS and not self._lost:
+            self._broken("stream-changed", f"had {PARTITIONS} partitions, has {stream.partitions}")
+        who = f"{self._program.name}-own"
+        saved = await client.get_index(who, self._name)
+        if saved is not None and not self._lost:
+            self._broken("removed-served", f"is new, and {who} has a position in it: {saved}")
+        await client.set_index(who, self._name, ENTRIES)
+        return stream
+
+    async def _read(self, stream: Stream, keep: int, pushed: dict[int, bytes]) -> None:
+        """Read it whole, twice: it holds what was pushed from the first entry kept on."""
+        for _ in range(2):
+            entries = await stream.pull(0, 10 * ENTRIES)
+            found = {entry.index: bytes(entry.data) for entry in entries}
+            self._history.note(
+                self._program.name, "examined", f"{min(found, default=0)} {len(found)}"
+            )
+            if self._lost:
+                return
+            if min(found, default=keep) < keep:
+                self._broken("trimmed", f"was trimmed to {keep}, has {min(found)}")
+            for index, data in pushed.items():
+                if found.get(index) != data:
+                    self._broken("confirm-lost", f"{index} is not what was pushed")
+            await asyncio.sleep(self._random.uniform(0.0, 1.0))
+
+    async def _brings(self, watcher: Watcher, keep: int, pushed: dict[int, bytes]) -> None:
+        """Wait until a subscription has brought what was pushed last, and all before it."""
+        self.waits_for = f"{max(pushed)} is not brought to who follows {self._name}"
+        for _ in range(int(CATCH_UP_SECONDS / LOOK_SECONDS)):
+            if max(pushed) in watcher.seen or self._lost:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        else:
+            self._broken("no-progress", f"{max(pushed)} is not brought to who follows it")
+            return
+        self.waits_for = ""
+        if self._lost:
+            return
+        if watcher.disorder is not None:
+            self._broken("subscription-duplicate", f"{watcher.disorder} was brought again")
+        for index, data in pushed.items():
+            if index not in watcher.seen:
+                self._broken("subscription-gap", f"{index} was not brought, {keep} is the first")
+            elif watcher.seen[index] != data:
+                self._broken("index-reassigned", f"{index} is not what was pushed there")

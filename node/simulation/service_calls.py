@@ -1,0 +1,84 @@
+"""A client's use of services that send on to whoever has registered: aliases and topics."""
+
+import asyncio
+from typing import Final
+
+from rillnode.codecs import native
+from rillnode.codecs.ockam.hub import TEXT
+from rillnode.codecs.ockam.routing import Route, WireMessage, local, parse_route
+from rillnode.node.client.session import Session
+from rillnode.node.simulation.history import History
+
+QUIET_SECONDS: Final = 0.5
+"""How long after a message a second copy of it is waited for."""
+
+
+class ServiceCalls:
+    """One client's registrations at one node, over a link of its own.
+
+    Args:
+        session: to the client's own node; open.
+        way: the route from there to the services' node, as text; empty: the same.
+        name: of the client.
+        seconds: how long an answer may take.
+    """
+
+    def __init__(
+        self, session: Session, way: str, name: str, history: History, seconds: float
+    ) -> None:
+        self._session = session
+        self._way = way
+        self._name = name
+        self._history = history
+        self._seconds = seconds
+        self._sent: dict[bytes, None] = {}
+        self._received: list[WireMessage] = []
+        self._arrived = asyncio.Event()
+        self._address = session.messages.attach(self._take)
+
+    async def call(self, number: int) -> None:
+        """Register with each service, and send a message to what it has given.
+
+        Raises:
+            TimeoutError: something has not come back; the link to the services' node may be gone.
+            RillnodeError: the session has ended.
+        """
+        named = f"{self._name}.{number}"
+        for service, payload in (
+            ("forwarding_service", named.encode()),
+            ("static_forwarding_service", TEXT.encode(self._name)),
+            ("pub_sub_service", TEXT.encode(f"{self._name}:{named}")),
+        ):
+            given = await self._send(parse_route(f"{self._way}{service}"), payload)
+            sent = f"{service} {named}".encode()
+            await self._send(given.return_route, sent)
+            await asyncio.sleep(QUIET_SECONDS)
+            copies = sum(wire.payload == sent for wire in self._received)
+            if copies > 1:
+                text = f"{self._name} got {copies} copies of what it has sent to an alias once"
+                self._history.broken("answered-twice", text)
+
+    async def _send(self, route: Route, payload: bytes) -> WireMessage:
+        """Send a message to what sends it on to this client, and take it."""
+        self._sent[payload] = None
+        self._received.clear()
+        self._session.messages.send(route, payload, (local(self._address),))
+        async with asyncio.timeout(self._seconds):
+            while True:
+                for wire in self._received:
+                    if wire.payload == payload:
+                        return wire
+                self._arrived.clear()
+                await self._arrived.wait()
+
+    def _take(self, wire: WireMessage) -> None:
+        """Take what comes; it may be late, from a call that was given up."""
+        if native.is_native(wire.payload):
+            return  # a node's word that something could not be handed on
+        if wire.payload not in self._sent:
+            self._wrong(f"{wire.payload!r} was sent by nobody")
+        self._received.append(wire)
+        self._arrived.set()
+
+    def _wrong(self, text: str) -> None:
+        self._history.broken("route-answer", f"{self._name}: {text}")

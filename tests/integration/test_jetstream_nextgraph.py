@@ -1,0 +1,431 @@
+"""NextGraph's clients at two nodes of one store: they share topics, repos, blocks and users."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from nats_support import JetStreamDriver, NatsServer, needs_nats, on_jetstream
+from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, STORE, TOPIC, commit, identity
+from nodes import node_config
+from rillnode import nextgraph
+from rillnode.actors.nextgraph import publication
+from rillnode.actors.nextgraph import topic as topic_module
+from rillnode.actors.nextgraph.records import name_of, topic_stream
+from rillnode.actors.storage import PutRecord
+from rillnode.actors.storage.jetstream import following
+from rillnode.actors.storage.jetstream.options import JetStreamOptions
+from rillnode.codecs.entries import Entry
+from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
+from rillnode.codecs.nextgraph.events import Event
+from rillnode.codecs.nextgraph.responses import TopicSubRes
+from rillnode.node.config import NextgraphListener
+from rillnode.node.keyfiles import write_key
+from rillnode.node.nextgraph_client.client import Client
+from rillnode.node.nextgraph_client.subscription import Subscription
+from rillnode.node.runtime import Node
+from store_support import eventually
+
+pytestmark = needs_nats
+
+SECONDS: Final = 60.0
+BROKER: Final = identity("broker")
+
+
+class Brokers:
+    """Nodes of one store, which clients take for one broker: they have one key."""
+
+    def __init__(self, directory: Path, nats: NatsServer, stack: AsyncExitStack) -> None:
+        self._directory = directory
+        self._nats = nats
+        self._stack = stack
+
+    async def node(self, name: str, *, invited: bool = False) -> Node:
+        """Start a node."""
+        listener = NextgraphListener(
+            listen="127.0.0.1:0", registration="invitation" if invited else "open"
+        )
+        config = on_jetstream(node_config(self._directory / name), self._nats.url)
+        config = replace(config, nextgraph=listener)
+        write_key(config.nextgraph_key_file, BROKER)
+        return await self._stack.enter_async_context(Node(config))
+
+
+def run(
+    test: Callable[[Brokers], Coroutine[Any, Any, None]], directory: Path, nats: NatsServer
+) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
+            await test(Brokers(directory, nats, stack))
+
+    asyncio.run(bounded())
+
+
+def url_of(node: Node) -> str:
+    return f"ws://{node.addresses()['nextgraph']}"
+
+
+@asynccontextmanager
+async def client(
+    node: Node, user: nextgraph.Identity = ALICE, **options: Any
+) -> AsyncGenerator[Client]:
+    async with await nextgraph.connect(
+        url_of(node), broker=BROKER.public_key, user=user, **options
+    ) as one:
+        yield one
+
+
+async def pinned(one: Client) -> TopicSubRes:
+    (topic,) = await one.pin(REPO, ACCESS, publish=[TOPIC])
+    return topic
+
+
+async def followed(one: Client) -> Subscription:
+    await pinned(one)
+    return await one.subscribe(INNER, REPO, TOPIC.public_key)
+
+
+async def synced(one: Client) -> list[Event]:
+    return [event async for event in one.sync(INNER, TOPIC.public_key)]
+
+
+async def silent(events: Subscription) -> bool:
+    try:
+        async with asyncio.timeout(0.3):
+            await anext(events)
+    except TimeoutError:
+        return True
+    return False
+
+
+# Topics --------------------------------------------------------------------------------------
+
+
+def test_what_is_published_at_one_node_is_followed_at_the_other_once_and_in_order(
+    nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What nodes tell each other is enough; nobody looks of its own accord.
+    monkeypatch.setattr(following, "SWEEP_SECONDS", 3_600.0)
+
+    async def test(brokers: Brokers) -> None:
+        a, b = await brokers.node("a"), await brokers.node("b")
+        async with client(a) as laptop, client(a) as tablet, client(b) as phone:
+            ours = [await followed(one) for one in (laptop, tablet, phone)]
+            sent: list[Event] = []
+            for number in range(20):
+                writer = (laptop, phone)[number % 2]
+                sent.append(await writer.publish(INNER, TOPIC, BRANCH, commit(b"%d" % number)))
+            by = {laptop: sent[1::2], tablet: sent, phone: sent[0::2]}
+            for one, events in zip(by, ours, strict=True):
+                assert [await anext(events) for _ in by[one]] == by[one]
+            assert all(await asyncio.gather(*map(silent, ours)))
+
+    run(test, tmp_path, nats)
+
+
+def test_both_publish_at_once_and_all_have_the_order_of_the_log(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    async def test(brokers: Brokers) -> None:
+        a, b = await brokers.node("a"), await brokers.node("b")
+        async with client(a) as laptop, client(b) as phone, client(a) as one, client(b) as other:
+            readers = [await followed(reader) for reader in (one, other)]
+            await pinned(laptop)
+            await pinned(phone)
+
+            async def publish(writer: Client, name: bytes) -> list[Event]:
+                bodies = [name + b"%d" % number for number in range(40)]
+                return [await writer.publish(INNER, TOPIC, BRANCH, commit(body)) for body in bodies]
+
+            theirs = await asyncio.gather(publish(laptop, b"laptop"), publish(phone, b"phone"))
+            count = sum(map(len, theirs))
+            assert count == 80
+            got = [[await anext(events) for _ in range(count)] for events in readers]
+            assert got[0] == got[1]
+            for published in theirs:
+                assert [event for event in got[0] if event in published] == published
+            for reader in (one, other):
+                # Without parents, they are sent in the order of the log.
+                assert await synced(reader) == got[0]
+            assert all(await asyncio.gather(*map(silent, readers)))
+
+    run(test, tmp_path, nats)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_who_was_away_syncs_at_another_node_what_the_first_one_took(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    async def test(brokers: Brokers) -> None:
+        a, b = await brokers.node("a"), await brokers.node("b")
+        async with client(a) as laptop:
+            async with client(b) as phone:
+                # Known at the other node, without anything in it.
+                await pinned(phone)
+            await pinned(laptop)
+            heads: list[bytes] | None = None
+            sent: list[Event] = []
+            for number in range(5):
+                made = commit(b"%d" % number, heads)
+                heads = [made.reference.id]
+                sent.append(await laptop.publish(INNER, TOPIC, BRANCH, made))
+            async with client(b) as phone:
+
+                async def whole() -> bool:
+                    topic = await pinned(phone)
+                    return (topic.known_heads, topic.commits_nbr) == (heads, 5)
+
+                await eventually(whole)
+                assert await synced(phone) == sent
+                assert heads is not None
+                found = await phone.get_commit(INNER, heads[0], topic=TOPIC.public_key)
+                assert found == sent[-1].content.blocks
+                # One that is there is not stored again.
+                name = topic_stream(INNER.id, TOPIC.public_key)
+                await phone.publish(INNER, TOPIC, BRANCH, commit(b"0"))
+                (partition,) = (await b.client.describe(name)).partitions
+                assert partition.next_index == 5
+
+    run(test, tmp_path, nats)
+
+
+def test_a_device_goes_on_at_another_node_when_its_own_is_lost(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    async def test(brokers: Brokers) -> None:
+        b = await brokers.node("b")
+        async with client(b) as phone:
+            events = await followed(phone)
+            async with AsyncExitStack() as lost:
+                a = await Brokers(tmp_path, nats, lost).node("a")
+                async with client(a) as laptop:
+                    await pinned(laptop)
+                    first = await laptop.publish(INNER, TOPIC, BRANCH, commit(b"1"))
+            async with client(b) as laptop:
+                topic = await pinned(laptop)
+                assert topic.commits_nbr == 1
+                second = await laptop.publish(INNER, TOPIC, BRANCH, commit(b"2", topic.known_heads))
+                # What was not answered is sent again; it is no news to anybody.
+                await laptop.publish(INNER, TOPIC, BRANCH, commit(b"1"))
+                assert await synced(laptop) == [first, second]
+            assert [await anext(events), await anext(events)] == [first, second]
+            assert await silent(events)
+
+    run(test, tmp_path, nats)
+
+
+def test_a_topic_that_nobody_follows_costs_a_node_nothing(
+    nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_into: list[bytes] = []
+
+    def stored_event(entry: Entry) -> tuple[Event, bytes, list[bytes]]:
+        looked_into.append(entry.data)
+        return publication.stored_event(entry)
+
+    monkeypatch.setattr(topic_module, "stored_event", stored_event)
+
+    async def test(brokers: Brokers) -> None:
+        a, b = await brokers.node("a"), await brokers.node("b")
+        name = topic_stream(INNER.id, TOPIC.public_key)
+        async with client(a) as laptop:
+            await pinned(laptop)
+        async with client(a) as laptop, client(b, identity("bob")) as phone:
+            # Who has pinned a topic before may publish on it, and does not follow it now.
+            events = await followed(phone)
+            await laptop.publish(INNER, TOPIC, BRANCH, commit(b"0"))
+            await anext(events)
+            assert looked_into
+            await phone.unsubscribe(INNER, REPO, TOPIC.public_key)
+            looked_into.clear()
+            for number in range(1, 10):
+                await laptop.publish(INNER, TOPIC, BRANCH, commit(b"%d" % number))
+
+            async def is_there() -> bool:
+                (partition,) = (await b.client.describe(name)).partitions
+                return partition.next_index == 10
+
+            await eventually(is_there)
+            assert looked_into == []
+
+    run(test, tmp_path, nats)
+
+
+# What is kept beside topics ------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_is_pinned_and_put_at_one_node_is_there_at_the_other(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    content = bytes(100_000)
+    key = nextgraph.convergence_key(STORE, b"s" * 32)
+    made = nextgraph.split_object(content, key, block_bytes=4_096)
+
+    async def test(brokers: Brokers) -> None:
+        a, b = await brokers.node("a"), await brokers.node("b")
+        async with client(a) as laptop, client(b) as phone:
+            assert await phone.pin_status(INNER, REPO) is None
+            await pinned(laptop)
+
+            async def is_pinned() -> bool:
+                return await phone.pin_status(INNER, REPO) is not None
+
+            async def is_gone() -> bool:
+                return not await is_pinned()
+
+            await eventually(is_pinned)
+            # The right to publish has come with it.
+            await phone.publish(INNER, TOPIC, BRANCH, commit(b"1"))
+            await laptop.put_blocks(INNER, made.blocks)
+
+            async def is_put() -> bool:
+                ids = [nextgraph.block_id(block) for block in made.blocks]
+                return not (await phone.find_blocks(INNER, ids)).missing
+
+            await eventually(is_put)
+            blocks = {
+                nextgraph.block_id(block): block
+                async for block in phone.get_blocks(INNER, [made.reference.id], children=True)
+            }
+            assert (
+                nextgraph.join_object(made.reference, blocks, content_bytes_max=len(content))
+                == content
+            )
+            await laptop.unpin(INNER, REPO)
+            await eventually(is_gone)
+            with pytest.raises(RequestError) as refused:
+                await phone.publish(INNER, TOPIC, BRANCH, commit(b"2"))
+            assert refused.value.code == "nextgraph.access_denied"
+
+    run(test, tmp_path, nats)
+
+
+def test_devices_that_change_a_pin_at_two_nodes_at_once_lose_nothing_of_it(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    topics = [identity(f"topic {number}") for number in range(24)]
+
+    async def test(brokers: Brokers) -> None:
+        a, b = await brokers.node("a"), await brokers.node("b")
+        async with client(a) as laptop, client(b) as phone:
+
+            async def pin(one: Client, some: list[nextgraph.Identity]) -> None:
+                for topic in some:
+                    await one.pin(REPO, ACCESS, publish=[topic])
+
+            await asyncio.gather(pin(laptop, topics[:12]), pin(phone, topics[12:]))
+            wanted = {one.public_key for one in topics}
+
+            async def are_pinned() -> bool:
+                status = await laptop.pin_status(INNER, REPO)
+                assert status is not None
+                return {topic.topic for topic in status.topics} == wanted
+
+            await eventually(are_pinned)
+
+    run(test, tmp_path, nats)
+
+
+def test_an_invitation_is_good_once_at_all_nodes(nats: NatsServer, tmp_path: Path) -> None:
+    async def test(brokers: Brokers) -> None:
+        nodes = [await brokers.node(name, invited=True) for name in "ab"]
+
+        async def join(node: Node, user: nextgraph.Identity, code: bytes) -> str:
+            try:
+                async with client(node, user, invitation=code):
+                    return "joined"
+            except HandshakeError as refused:
+                return refused.code
+
+        for number in range(10):
+            answer = await nodes[0].client.ask("nextgraph", b"{}")
+            code = bytes.fromhex(json.loads(answer.payload)["code"])
+            await asyncio.sleep(0.02)  # both are to know of it
+            users = [identity(f"user {number} {name}") for name in "ab"]
+            came = await asyncio.gather(*map(join, nodes, users, [code] * 2))
+            assert sorted(came) == ["joined", "nextgraph.invitation_required"]
+            for node in nodes:
+                late = await join(node, identity("stranger"), code)
+                assert late == "nextgraph.invitation_required"
+
+    run(test, tmp_path, nats)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_user_that_is_removed_elsewhere_is_disconnected(nats: NatsServer, tmp_path: Path) -> None:
+    async def test(brokers: Brokers) -> None:
+        a = await brokers.node("a")
+        elsewhere = JetStreamDriver(nats.url, JetStreamOptions(servers=()).prefix)
+        async with client(a) as phone, client(a, identity("bob")) as other:
+            events = await followed(phone)
+            await pinned(other)
+            expel = PutRecord(key=name_of("user", ALICE.public_key), value=None)
+            await asyncio.to_thread(elsewhere.write, expel)
+            with pytest.raises(TransportError):
+                await anext(events)
+            await pinned(other)
+        await asyncio.to_thread(elsewhere.store.close)
+
+    run(test, tmp_path, nats)
+
+
+# Letters and wallets -------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("impatient")
+def test_letters_and_wallets_go_from_node_to_node(nats: NatsServer, tmp_path: Path) -> None:
+    box, outer, meeting = identity("box"), ACCESS.outer, b"m" * 32
+
+    async def test(brokers: Brokers) -> None:
+        a, b = await brokers.node("a"), await brokers.node("b")
+        async with client(a, identity("bob")) as writer, client(b) as reader:
+            await writer.inboxes.post(outer, box.public_key, b"early")
+            inbox = await reader.inboxes.register(outer, box)
+
+            async def fetched() -> bool:
+                await reader.inboxes.fetch()
+                try:
+                    async with asyncio.timeout(0.1):
+                        letter = await anext(inbox)
+                except TimeoutError:
+                    return False
+                assert (letter.msg.body.msg, letter.from_queue) == (b"early", True)
+                return True
+
+            await eventually(fetched)
+            for number in range(10):
+                await writer.inboxes.post(outer, box.public_key, b"%d" % number)
+            letters = [await anext(inbox) for _ in range(10)]
+            assert [one.msg.body.msg for one in letters] == [b"%d" % n for n in range(10)]
+            assert not any(one.from_queue for one in letters)
+
+            fetch = partial(nextgraph.fetch_wallet, broker=BROKER.public_key, rendezvous=meeting)
+
+            async def found(node: Node) -> bytes:
+                try:
+                    return await fetch(url_of(node))
+                except RequestError as refused:
+                    return refused.code.encode()
+
+            # A wallet that is left at one node is fetched once, at whichever.
+            for _ in range(10):
+                await writer.leave_wallet(b"sealed", meeting)
+                came = await asyncio.gather(found(b), found(a))
+                assert sorted(came) == [b"nextgraph.not_found", b"sealed"]
+            # At a rendezvous, who waits is at another node than who comes.
+            waiting = asyncio.create_task(fetch(url_of(b), waits=True))
+            while not waiting.done():
+                with suppress(RequestError):  # until the other one is there
+                    await writer.leave_wallet(b"handed over", meeting, waits=True)
+                await asyncio.sleep(0.01)
+            assert await waiting == b"handed over"
+            assert [await found(a), await found(b)] == [b"nextgraph.not_found"] * 2
+
+    run(test, tmp_path, nats)

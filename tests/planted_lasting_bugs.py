@@ -1,0 +1,116 @@
+"""Mistakes in what a node keeps for others, and for how long, each as a patch of the right code."""
+
+# Mistakes are made inside of classes.
+# pyright: reportPrivateUsage=false
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from planted_bugs import Patch, Planted, always
+from planted_service_bugs import CALLERS
+from rillnode.actors.delivery import Origin
+from rillnode.actors.router import Router
+from rillnode.actors.services.forwarder import Forwarder
+from rillnode.actors.storage import Read, commit
+from rillnode.actors.streams.service import StreamService
+from rillnode.actors.streams.stream import StreamActor
+from rillnode.actors.streams.subscription import SubscriptionActor, Unsubscribed
+
+
+def ended_subscriptions_kept(patch: pytest.MonkeyPatch) -> None:
+    """A stream remembers subscriptions that have ended."""
+    handle = StreamActor.handle
+
+    def deaf(self: StreamActor, message: object, sender: Any) -> None:
+        if not isinstance(message, Unsubscribed):
+            handle(self, message, sender)
+
+    patch.setattr(StreamActor, "handle", deaf)
+
+
+def reads_never_done(patch: pytest.MonkeyPatch) -> None:
+    """A stream counts reads that were answered among those under way."""
+    handle = StreamActor.handle
+
+    def counting(self: StreamActor, message: object, sender: Any) -> None:
+        self._in_flight += isinstance(message, Read)
+        handle(self, message, sender)
+
+    patch.setattr(StreamActor, "handle", counting)
+
+
+def addresses_kept(patch: pytest.MonkeyPatch) -> None:
+    """The addresses of actors that have ended stay."""
+    patch.setattr(Router, "unregister", always(None))
+
+
+def subscriptions_outlive_links(patch: pytest.MonkeyPatch) -> None:
+    """What is there for a connection does not end with it."""
+    patch.setattr(Origin, "end", always(None))
+
+
+def removal_not_told(patch: pytest.MonkeyPatch) -> None:
+    """Who follows a stream is not told that it was removed."""
+    forget = StreamActor._forget
+
+    def silent(self: StreamActor) -> None:
+        cells, self._subscriptions = self._subscriptions, ()
+        forget(self)
+        self._subscriptions = cells
+
+    patch.setattr(StreamActor, "_forget", silent)
+
+
+def failed_reads_are_the_end(patch: pytest.MonkeyPatch) -> None:
+    """A subscription that could not read does not try again."""
+    patch.setattr(SubscriptionActor, "wake_after", always(None))
+
+
+def fewer_partitions(patch: pytest.MonkeyPatch) -> None:
+    """A stream has as many partitions as who opened it last knew of."""
+    wanted = StreamService._wanted
+
+    def shrinking(self: StreamService, name: str, record: Any, waiting: Any) -> Any:
+        found = wanted(self, name, record, waiting)
+        partitions = waiting[-1].partitions
+        if found is None or not partitions:
+            return found
+        return msgspec.structs.replace(found, partitions=partitions)
+
+    patch.setattr(StreamService, "_wanted", shrinking)
+
+
+def positions_outlive_streams(patch: pytest.MonkeyPatch) -> None:
+    """The saved positions of a stream that is removed stay."""
+    patch.setattr(commit, "saved_index_range", always((b"x", b"x")))
+
+
+def forwarded_twice(patch: pytest.MonkeyPatch) -> None:
+    """What is sent to an alias is sent on twice."""
+    handle = Forwarder.handle
+
+    def eager(self: Forwarder, message: object, sender: Any) -> None:
+        handle(self, message, sender)
+        handle(self, message, sender)
+
+    patch.setattr(Forwarder, "handle", eager)
+
+
+def _planted(patch: Patch, *rules: str, **more: Any) -> Planted:
+    name = patch.__name__.replace("_", "-")
+    return Planted(name, patch, rules, store="rocks", **more)
+
+
+PLANTED_LASTING = (
+    _planted(ended_subscriptions_kept, "left-over"),
+    _planted(reads_never_done, "left-over"),
+    _planted(addresses_kept, "left-over"),
+    _planted(subscriptions_outlive_links, "left-over"),
+    _planted(removal_not_told, "removed-served"),
+    _planted(failed_reads_are_the_end, "no-progress", faults=("bit_flip",)),
+    _planted(fewer_partitions, "stream-changed"),
+    _planted(positions_outlive_streams, "removed-served"),
+    _planted(forwarded_twice, "answered-twice", clients=CALLERS, nodes=3),
+)
