@@ -41,10 +41,10 @@ class Origin:
     reserved_bytes: int = 0
     carrier: "Origin | None" = None
     link: "Link | None" = None
-    # Most connections have nothing attached, and those that are watched few watchers: a set for
-    # each would take more than all the rest.
+    # Most connections have nothing attached, and many nobody who watches: empty sets for each would
+    # take more than all the rest. A link that is in many overlays has a watcher for each of them.
     _attached: Cells | None = field(default=None, init=False, repr=False)
-    _watchers: "tuple[Cell, ...]" = field(default=(), init=False, repr=False)
+    _watchers: Cells | None = field(default=None, init=False, repr=False)
     _ended: bool = field(default=False, init=False, repr=False)
 
     @property
@@ -77,20 +77,24 @@ class Origin:
         """
         if self._ended:
             cell.base.post(cell, LinkLost(self))
-        elif cell not in self._watchers:
-            self._watchers += (cell,)
+            return
+        if self._watchers is None:
+            self._watchers = Cells()
+        self._watchers.add(cell)
 
     def unwatch(self, cell: "Cell") -> None:
         """Undo `watch`; harmless when repeated."""
-        self._watchers = tuple(one for one in self._watchers if one is not cell)
+        if self._watchers is not None:
+            self._watchers.discard(cell)
+            self._watchers = self._watchers or None
 
     def end(self) -> None:
         """The connection is gone: end what is attached to it, and tell who watches it."""
         self._ended = True
         for cell in tuple(self._attached or ()):
             cell.base.exit(cell)
-        watchers, self._watchers = self._watchers, ()
-        for cell in watchers:
+        watchers, self._watchers = self._watchers, None
+        for cell in watchers or ():
             cell.base.post(cell, LinkLost(self))
 
     @property

@@ -7,6 +7,7 @@ public key. Reading and writing files is not done here.
 from functools import lru_cache
 from typing import Final
 
+from nacl.bindings import crypto_sign_ed25519_sk_to_curve25519
 from nacl.exceptions import BadSignatureError, CryptoError
 from nacl.signing import SigningKey, VerifyKey
 
@@ -36,7 +37,10 @@ class Identity:
     def __init__(self, signing_key: SigningKey) -> None:
         self._signing_key = signing_key
         self.public_key = bytes(signing_key.verify_key)
-        self.x25519_private = bytes(signing_key.to_curve25519_private_key())
+        # Not `to_curve25519_private_key`: it makes the public half too, as `noise_static` does.
+        self.x25519_private = crypto_sign_ed25519_sk_to_curve25519(
+            bytes(signing_key) + self.public_key
+        )
         self._noise_static: KeyPair | None = None
 
     @classmethod

@@ -56,7 +56,7 @@ def run(test: Callable[[AsyncioSystemBase, ManualClock], Awaitable[T]], **option
     async def main() -> T:
         clock = ManualClock()
         base = AsyncioSystemBase(clock=clock, **options)
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(120.0):
             result = await test(base, clock)
             await base.shutdown()
         return result

@@ -50,6 +50,16 @@ def logs_as_they_were() -> Iterator[None]:
             logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
 
 
+@pytest.fixture(autouse=True)
+def signals_as_they_were() -> Iterator[None]:
+    """Take back which signals a command that a test ran here has taken for itself."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
 def _levels() -> dict[str, int]:
     """Levels of the root logger, named "", and of the product's."""
     names = [name for name in logging.root.manager.loggerDict if name.startswith("rillnode")]

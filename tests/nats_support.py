@@ -28,7 +28,7 @@ NATS_SERVER = (
 )
 """The server that tests start: the one that the environment names, or the installed one."""
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 
 needs_nats = pytest.mark.skipif(
     NATS_SERVER is None,

@@ -25,9 +25,13 @@ class Machine:
         self._outer, self._inner = f"{network.name}o{number}", f"{network.name}i{number}"
         self.host = f"{network.prefix}.{number}"
         self.command = ("ip", "netns", "exec", self._space)
+        self._bridge = network.name
+
+    def make(self) -> None:
+        """The namespace, and its link."""
         _ip("netns", "add", self._space)
         _ip("link", "add", self._outer, "type", "veth", "peer", "name", self._inner)
-        _ip("link", "set", self._outer, "master", network.name, "up")
+        _ip("link", "set", self._outer, "master", self._bridge, "up")
         _ip("link", "set", self._inner, "netns", self._space)
         self._inside("address", "add", f"{self.host}/24", "dev", self._inner)
         for device in ("lo", self._inner):
@@ -63,9 +67,11 @@ class Machine:
         _tc("del", self._outer)
 
     def remove(self) -> None:
-        """The namespace goes, and its link with it."""
-        with suppress(subprocess.CalledProcessError):
-            _ip("netns", "del", self._space)
+        """The link goes, and the namespace, as far as they were made."""
+        # The namespace would take the link along, but later: a next one of this name may be first.
+        for words in (("link", "del", self._outer), ("netns", "del", self._space)):
+            with suppress(subprocess.CalledProcessError):
+                _ip(*words)
 
     def _inside(self, *words: str) -> None:
         _ip("-n", self._space, *words)
@@ -90,8 +96,10 @@ class Network:
 
     def machine(self) -> Machine:
         """One more machine."""
-        self._machines.append(Machine(self, len(self._machines) + 1))
-        return self._machines[-1]
+        machine = Machine(self, len(self._machines) + 1)
+        self._machines.append(machine)
+        machine.make()
+        return machine
 
     def remove(self) -> None:
         """Everything goes."""

@@ -14,7 +14,7 @@ from nodes import CLIENT
 from rillnode.codecs.keys import Identity
 from rillnode.node.keyfiles import write_key
 
-START_SECONDS = 90.0
+START_SECONDS = 300.0
 
 
 class NodeProcess:

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import msgspec
+
+from ports import free_address
 from rillnode.actors.access import VERBS
 from rillnode.codecs.keys import Identity
 from rillnode.node.client import Client, connect
@@ -24,6 +27,16 @@ def node_config(directory: Path, *grants: GrantTable, strict: bool = False) -> C
         ockam=OckamListener(listen="127.0.0.1:0", strict=strict),
         http=HttpListener(listen="127.0.0.1:0"),
         grants=grants or everything,
+    )
+
+
+def at_own_ports(config: Config) -> Config:
+    """The same node where it is found again: nobody else is given its ports while it is stopped."""
+    assert config.ockam is not None
+    return msgspec.structs.replace(
+        config,
+        noise=msgspec.structs.replace(config.noise, listen=free_address()),
+        ockam=msgspec.structs.replace(config.ockam, listen=free_address()),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from nodes import CLIENT, node_config
+from nodes import CLIENT, at_own_ports, node_config
 from ockam_peer import OckamPeer
 from rillnode.actors.access import Verb
 from rillnode.codecs.errors import RillnodeError
@@ -55,7 +55,7 @@ async def linked(
     first = Node(node_config(directory / "a", *grants))
     knows_first = GrantTable(who=f"noise:{first.identity}", streams="*", may=("create", "push"))
     other = node_config(directory / "b", *granted("anonymous"), knows_first)
-    async with Node(other) as b:
+    async with Node(at_own_ports(other)) as b:
         addresses = b.addresses()
         peers = (
             PeerTable(name="b", noise=addresses["noise"], identity=b.identity),

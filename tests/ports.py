@@ -19,3 +19,8 @@ def free_port() -> int:
         port = FIRST + next(_numbers) % COUNT
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
+
+
+def free_address() -> str:
+    """The same, as listeners are told where to listen."""
+    return f"127.0.0.1:{free_port()}"

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Self
 
+from ports import free_port
+
 
 class Proxy:
     """Forwards connections to one address, until they are cut."""
@@ -13,7 +15,8 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        # A port that the system gives to nobody else while this one is taken away.
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", free_port())
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -24,7 +24,7 @@ from rillnode.actors.storage.tables import OpenTables, Tables, Tuning
 from rillnode.codecs.entries import Entry, entries_of, pack_body
 
 LOG = log_id(1, 0)
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 120.0
 
 SMALL = Tuning(
     group_bytes_max=262_144,

@@ -8,6 +8,9 @@ from rillnode.transports.clock import Clock
 _SHARES: Final = 8
 """Timer calls in one round, so that thousands of links are not looked at in one go."""
 
+_SHARE_MIN: Final = 32
+"""So many are looked at in one go: that takes less than the timer calls that it saves."""
+
 
 class Checked(Protocol):
     """Something with deadlines."""
@@ -52,7 +55,7 @@ class Sweep:
     def _step(self) -> None:
         if not self._round:
             self._round = list(self._members)
-            self._share = -(-len(self._round) // _SHARES)
+            self._share = max(_SHARE_MIN, -(-len(self._round) // _SHARES))
             self._steps_left = _SHARES
         now = self._clock.monotonic()
         due = self._round[-self._share :]

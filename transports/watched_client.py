@@ -6,7 +6,7 @@ aiohttp says nothing of a message before it is whole, and holds what has come of
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final, cast
+from typing import cast
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
@@ -16,11 +16,9 @@ from rillnode.codecs.websocket import MessageScanner
 Held = Callable[[int, bool], None]
 """Told of the bytes that are held of the message under way, and whether one before has ended."""
 
-_END_OF_HEAD: Final = b"\r\n\r\n"
-
 
 class WatchedConnection(ResponseHandler):
-    """A connection that is used for one answer: behind its head there are only WebSocket frames.
+    """A connection of which one can see what it holds of a WebSocket message.
 
     Attributes:
         on_held: told of each piece that comes, before it is read; None: nobody.
@@ -30,29 +28,26 @@ class WatchedConnection(ResponseHandler):
         super().__init__(loop)
         self.on_held: Held | None = None
         self._scanner = MessageScanner()
-        self._tail = b""  # the last bytes of a head that is not whole
-        self._head = True
+        self._aborted = False
+
+    @property
+    def held_bytes(self) -> int:
+        """What has come of the message under way."""
+        return self._scanner.held_bytes
 
     def data_received(self, data: bytes) -> None:
         """Hand on, and see how far the message is."""
-        frames = self._behind_head(data) if self._head else data
-        ended = self._scanner.feed(frames)
-        if self.on_held is not None and frames:
-            self.on_held(self._scanner.held_bytes, ended)
-        if self.transport is not None and not self.transport.is_closing():
+        # What follows the head is kept until somebody reads frames, and comes here again then.
+        if self._payload_parser is not None:
+            ended = self._scanner.feed(data)
+            if self.on_held is not None:
+                self.on_held(self._scanner.held_bytes, ended)
+        if not self._aborted:
             super().data_received(data)
-
-    def _behind_head(self, data: bytes) -> bytes:
-        seen = self._tail + data
-        end = seen.find(_END_OF_HEAD)
-        if end < 0:
-            self._tail = seen[1 - len(_END_OF_HEAD) :]
-            return b""
-        self._head, self._tail = False, b""
-        return seen[end + len(_END_OF_HEAD) :]
 
     def abort(self) -> None:
         """End at once; what is held is given up."""
+        self._aborted = True
         if self.transport is not None:
             assert isinstance(self.transport, asyncio.Transport)
             self.transport.abort()

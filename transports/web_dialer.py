@@ -166,6 +166,8 @@ class DialledWebSocket:
         self._group.proved(self)
         self.meter.opened(self.info.principal, self._group.clock.monotonic())
         events.link_opened(self)
+        # What came with the server's answer.
+        self._hold(self._socket.watched.held_bytes, False)
         reason = "the connection broke"
         try:
             reason = await self._read(events)

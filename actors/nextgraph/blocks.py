@@ -2,7 +2,8 @@
 
 A block that an event brought is stored with the event and stays. A block that was put is charged to
 who put it first, and names its children, so that an object can be deleted as far as nothing else
-holds it: another object with the same block, a pin, or an event.
+holds it: another object with the same block, a pin, or an event. Where several nodes share the
+store, what holds blocks and what deletes them take turns by a record of the overlay.
 """
 
 from collections import Counter
@@ -35,6 +36,9 @@ STORED_BYTES_MAX: Final = NEXTGRAPH_BLOCK_BYTES_MAX + 2 * KEY_BYTES + 1
 
 Records = list[tuple[str, bytes | None]]
 
+Seen = tuple[str, int]
+"""A record's name, and its version as it was read."""
+
 
 class BlocksActor(ErrandActor):
     """The blocks of one inner overlay."""
@@ -59,7 +63,7 @@ class BlocksActor(ErrandActor):
             case Asked(content=BlocksPut(blocks=blocks)):
                 self.answer_in_order(message, anew(partial(self._put, message, blocks)))
             case Asked(content=ObjectPin(id=one)):
-                self.answer_in_order(message, self._pin(message, one))
+                self.answer_in_order(message, anew(partial(self._pin, message, one)))
             case Asked(content=ObjectUnpin(id=one)):
                 self.answer_in_order(message, self._unpin(message, one))
             case Asked(content=ObjectDel(id=one)):
@@ -85,6 +89,11 @@ class BlocksActor(ErrandActor):
 
     def _bytes(self, user: bytes) -> str:
         return name_of("bytes", self._overlay, user)
+
+    @property
+    def _held_anew(self) -> tuple[str, bytes]:
+        """A record that changes whenever something more may hold blocks, or some are deleted."""
+        return name_of("held", self._overlay), b""
 
     # Putting ---------------------------------------------------------------------------------
 
@@ -114,6 +123,7 @@ class BlocksActor(ErrandActor):
             records.append((self._block(one), value))
             records += [(self._parent(child, one), b"") for child in block.content.children]
         if records:
+            records.append(self._held_anew)
             yield from self._charge(user, asked.session.principal, size, records)
         asked.answer()
 
@@ -137,11 +147,13 @@ class BlocksActor(ErrandActor):
     # Pins and deletion -----------------------------------------------------------------------
 
     def _pin(self, asked: Asked, one: bytes) -> Steps:
+        turn = yield from self._turn()
         has = HasRecords(keys=[self._published(one), self._block(one)])
         yield (has,)
         if not any(has.found):
             raise Refusal(ResultCode.NOT_FOUND)
-        yield (PutRecords(records=[(self._object(one, asked.session.user), b"")]),)
+        records = [(self._object(one, asked.session.user), b""), self._held_anew]
+        yield (PutRecords(records=records, seen=[turn]),)
         asked.answer()
 
     def _unpin(self, asked: Asked, one: bytes) -> Steps:
@@ -156,6 +168,7 @@ class BlocksActor(ErrandActor):
     def _delete(self, asked: Asked, root: bytes) -> Steps:
         """Delete an object's root, and of what is below it all that nothing else holds."""
         own_pin = self._object(root, asked.session.user)
+        turn = yield from self._turn()
         has = HasRecords(keys=[self._block(root), self._published(root)])
         pins = ListRecords(prefix=self._object(root, ""), limit=2)
         yield has, pins
@@ -164,7 +177,7 @@ class BlocksActor(ErrandActor):
             raise Refusal(ResultCode.NOT_FOUND)
         if not put or any(name != own_pin for name, _ in pins.records):
             raise Refusal(ResultCode.ACCESS_DENIED)
-        records: Records = [(own_pin, None)]
+        records: Records = [(own_pin, None), self._held_anew]
         freed: Counter[bytes] = Counter()
         doomed = {root}
         waiting = [root]
@@ -182,8 +195,15 @@ class BlocksActor(ErrandActor):
                 if child not in doomed and not (yield from self._held(child, doomed)):
                     doomed.add(child)
                     waiting.append(child)
-        yield from self._free(records, freed)
+        yield from self._free(records, freed, turn)
         asked.answer()
+
+    def _turn(self) -> Found[Seen]:
+        """What a pin or a deletion follows from; read before all else that it looks at."""
+        name, _ = self._held_anew
+        get = GetRecord(key=name)
+        yield (get,)
+        return name, get.version
 
     def _held(self, block: bytes, doomed: set[bytes]) -> Found[bool]:
         """Whether anything but what is to be deleted holds a block."""
@@ -193,12 +213,12 @@ class BlocksActor(ErrandActor):
         holders = (bytes.fromhex(name.rpartition("/")[2]) for name, _ in parents.records)
         return bool(pins.records) or any(holder not in doomed for holder in holders)
 
-    def _free(self, records: Records, freed: Counter[bytes]) -> Steps:
+    def _free(self, records: Records, freed: Counter[bytes], turn: Seen) -> Steps:
         kept: dict[bytes, int] = {}
         for user, size in freed.items():
             kept[user] = max(0, (yield from self._kept(user)) - size)
             records.append(self._kept_record(user, kept[user]))
-        yield self._change(records, kept)
+        yield self._change(records, kept, [turn])
         for user, size in kept.items():
             self._note(user, size)
 
@@ -216,7 +236,7 @@ class BlocksActor(ErrandActor):
         self._context.streams.quotas.appended(principal_of(user), self._log, 0, size)
 
     def _change(
-        self, records: Records, users: Iterable[bytes], seen: Sequence[tuple[str, int]] = ()
+        self, records: Records, users: Iterable[bytes], seen: Sequence[Seen] = ()
     ) -> tuple[PutRecords]:
         """Store records, and with them what users keep, where no other node was first."""
         kept = [(self._bytes(user), self._versions.get(user, 0)) for user in users]

@@ -25,6 +25,8 @@ class Capability(Enum):
             and leaves no trace, where another store has appended what this one did not know of; so
             is a saved index that would go back, or that another store has saved meanwhile, and
             what follows from a log or a value that another store has changed since (`seen`).
+            Secondary keys may have to be brought into order before they are listed: with an error
+            `store.busy` that takes a while still, with `store.keys` there is no room for it.
             Without this capability `seen` is not looked at, and versions are 0.
     """
 

@@ -93,7 +93,9 @@ class MemoryTables:
     def _append(self, operation: Append) -> None:
         self._check_there(operation.log)
         self._put_records(operation.records)
-        log = self._logs.setdefault(operation.log, _Log())
+        log = self._logs.get(operation.log)
+        if log is None:
+            log = self._logs[operation.log] = _Log()
         state = log.state
         value = encode_block(
             count=operation.count,

@@ -33,31 +33,31 @@ class ReaderPool:
         threads: Threads,
     ) -> None:
         self._view = view
-        self._make = threads
         self._readers = readers
         self._reads_max = reads_max
         self._complete = complete
+        self._threads = threads
         self._queue: Queue[ReadOperation | None] = threads.queue()
-        self._threads: list[Running] = []
+        self._running: list[Running] = []
 
     def start(self) -> None:
         """Take reads."""
-        self._threads = [
-            self._make.start(partial(self._run, number), f"store-reader-{number}")
+        self._running = [
+            self._threads.start(partial(self._run, number), f"store-reader-{number}")
             for number in range(self._readers)
         ]
 
     def stop(self) -> None:
         """Refuse what comes and answer what waits."""
-        threads, self._threads = self._threads, []
-        for _ in threads:
+        running, self._running = self._running, []
+        for _ in running:
             self._queue.put(None)
-        for thread in threads:
+        for thread in running:
             thread.join()
 
     def submit(self, operation: ReadOperation) -> None:
         """Queue a read; it is completed with an error at once where it cannot be taken."""
-        if not self._threads:
+        if not self._running:
             operation.error = StoreError("store.closed", "the store is not open")
         elif self._queue.qsize() >= self._reads_max:
             operation.error = StoreError(

@@ -1,10 +1,12 @@
 """What a stream's submitted operations were asked for by, and what they answer when completed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count, repeat
+from typing import Final
 
 from msgspec import Struct
 
+from rillnode.actors.access import Verb
 from rillnode.actors.delivery import Origin
 from rillnode.actors.storage import Read
 from rillnode.actors.streams.answers import failed
@@ -23,6 +25,15 @@ from rillnode.codecs.ockam.stream import (
 
 Answers = list[tuple[Route, bytes]]
 """Return routes of requests, and the payloads that go back."""
+
+NEEDS: Final[Mapping[type, Verb]] = {
+    PullRequest: "pull",
+    native.ReadRequest: "pull",
+    native.SubscribeRequest: "subscribe",
+    native.UnsubscribeRequest: "subscribe",
+    native.AppendRequest: "push",
+}
+"""What somebody must be granted who asks for it."""
 
 
 class Pushes(Struct, frozen=True):

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from rillnode.actors.access import Verb
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.storage import Append, FindStream, Read, StreamRecord, log_id
 from rillnode.actors.storage.watch import SharedStore, Watch
 from rillnode.actors.streams.answers import failed, invalid_request, is_error
 from rillnode.actors.streams.appending import Appends, settle
 from rillnode.actors.streams.ask import UNKNOWN as UNKNOWN_STREAM
-from rillnode.actors.streams.asked import NativeRead, Pull, confirm
+from rillnode.actors.streams.asked import NEEDS, NativeRead, Pull, confirm
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.inside import (
     FOLLOWING,
@@ -35,6 +34,7 @@ from rillnode.actors.streams.subscription import (
     REMOVED,
     Grown,
     SubscriptionActor,
+    Unsubscribe,
     Unsubscribed,
 )
 from rillnode.actors.system import Cell
@@ -264,7 +264,7 @@ class StreamActor(Worker):
                     answers.append((wire.return_route, confirm(request, Status.ERROR, 0)))
                 else:
                     pushes.append((wire.return_route, request))
-            elif _NEEDS.get(type(request), "admin") not in verbs:
+            elif NEEDS.get(type(request), "admin") not in verbs:
                 refused.append(wire)
             else:
                 self._request(origin, wire.return_route, request, answers)
@@ -302,6 +302,11 @@ class StreamActor(Worker):
                 )
             case native.SubscribeRequest():
                 self._subscribe(origin, return_route, request)
+            case native.UnsubscribeRequest(request_id=request_id):
+                unsubscribe = Unsubscribe(request_id)
+                for cell in self._subscriptions:
+                    if cell in origin.attached:
+                        self.system.post(cell, unsubscribe)
             case _:
                 answers.append((return_route, invalid_request(request)))
 
@@ -390,11 +395,3 @@ class StreamActor(Worker):
         if operation.error is None and operation.log == self._log and self._subscriptions:
             self._grown(operation.next_index)
             self._watch(operation.next_index)
-
-
-_NEEDS: Final[dict[type, Verb]] = {
-    PullRequest: "pull",
-    native.ReadRequest: "pull",
-    native.SubscribeRequest: "subscribe",
-    native.AppendRequest: "push",
-}

@@ -41,6 +41,13 @@ REMOVED: Final = Removed()
 
 
 @dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """A subscriber wants no more, and does not know its subscription's own address yet."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unsubscribed:
     """A subscription is over."""
 
@@ -102,6 +109,8 @@ class SubscriptionActor(Worker):
             case _Retry():
                 self._reading = False
                 self._advance()
+            case Unsubscribe(request_id=request_id) if request_id == self._id:
+                self.system.exit(self.address)
             case Removed():
                 failure = native.Failure(self._id, "stream.removed", "The stream was removed")
                 answer = (self._return_route, native.encode(failure))

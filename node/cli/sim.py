@@ -73,6 +73,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from rillnode.node.simulation.scenario import load_scenario
 
     scenario = load_scenario(args.scenario)
+    _check_faults(scenario, args.faults)
+    for path in (args.html, args.csv):
+        _check_writable(path)
     chosen: Sequence[int] = args.seeds or (args.seed,)
     if scenario.spreads:
         if args.http is not None:
@@ -96,6 +99,24 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         if shown is None or result.violations:
             shown = result
     return _tell(scenario, documents, shown, args, terminal)
+
+
+def _check_faults(scenario: "Scenario", chosen: Sequence[int] | None) -> None:
+    """Without this a run that was to repeat another one would go well for want of faults."""
+    count = scenario.faults_count if scenario.mode == "protocol" else 0
+    last = max(chosen or (), default=-1)
+    if last >= count:
+        has = f"the scenario has {count}, numbered from 0" if count else "the scenario has none"
+        raise ConfigError("sim.faults", f"--faults: there is no fault {last}: {has}")
+
+
+def _check_writable(path: Path | None) -> None:
+    """Find out before the first seed, and not after the last."""
+    if path is not None:
+        try:
+            path.open("a", encoding="utf-8").close()
+        except OSError as error:
+            raise _unwritable(path, error) from None
 
 
 def _run_served(scenario: "Scenario", args: argparse.Namespace, terminal: Terminal) -> int:
@@ -137,7 +158,8 @@ def _tell(
     terminal.record(documents[0] if args.seeds is None else summary(scenario, documents))
     failed = [one for one in documents if one["violations"]]
     for one in failed:
-        terminal.error(f"rillnode: seed {one['seed']}: {one['violations'][0]['text']}")
+        first = one["violations"][0]
+        terminal.error(f"rillnode: seed {one['seed']}: {first['rule']}: {first['text']}")
         terminal.error(f"  next: {one['repeat']}")
     return Exit.FAILED if failed else Exit.OK
 
@@ -199,14 +221,18 @@ def _quiet_nodes(verbose: bool) -> Generator[None]:
 
 
 def _progress(chosen: Sequence[int], terminal: Terminal) -> Iterator[int]:
-    """The seeds one by one, with a bar for people who wait for many."""
-    if len(chosen) == 1 or terminal.quiet or not terminal.err.isatty():
+    """The seeds one by one; people who wait see that something happens, and how far it is."""
+    if terminal.quiet or not terminal.err.isatty():
         yield from chosen
         return
     from rich.console import Console
     from rich.progress import track
 
     console = Console(file=terminal.err, _environ=terminal.environ)
+    if len(chosen) == 1:
+        with console.status(f"seed {chosen[0]}"):
+            yield from chosen
+        return
     yield from track(chosen, "seeds", console=console, transient=True)
 
 

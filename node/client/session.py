@@ -105,6 +105,16 @@ class Session:
         """Whether a link is open now."""
         return self._link is not None
 
+    @property
+    def open_requests(self) -> frozenset[int]:
+        """Ids of the requests that have no answer yet."""
+        return frozenset(self._pending)
+
+    @property
+    def subscriptions_count(self) -> int:
+        """How many subscriptions go on."""
+        return len(self._subscribers)
+
     @cached_property
     def _random(self) -> Random:
         """Spreads attempts; made when the first link is lost, as few sessions need it."""
@@ -123,6 +133,7 @@ class Session:
         if not self._closing:
             self._closing = True
             idle = self._idle = asyncio.Event()
+            self._ask_gathered()
             try:
                 async with asyncio.timeout(timeout_seconds):
                     while self._pending or self.messages:
@@ -192,9 +203,11 @@ class Session:
         self._subscribers[subscription_id] = subscriber
         self._resume(subscriber)
 
-    def unsubscribe(self, subscription_id: int, route: Route | None) -> None:
-        """End a subscription; `route` is where its blocks came from, if any came."""
-        if self._subscribers.pop(subscription_id, None) is not None and route is not None:
+    def unsubscribe(self, subscription_id: int, route: Route) -> None:
+        """End a subscription; `route` is where its blocks came from, or leads to its stream."""
+        if self._subscribers.pop(subscription_id, None) is not None:
+            # Where the stream is removed meanwhile, both that and its lost address are told.
+            self.unanswered += 2
             self.tell(route, native.UnsubscribeRequest(subscription_id))
 
     def tell(self, route: Route, request: native.Request) -> None:
@@ -308,9 +321,7 @@ class Session:
 
     def _flush(self) -> None:
         """Write all that one turn of the loop has gathered at once."""
-        gathering, self._gathering = self._gathering, []
-        for ask in gathering:
-            ask()
+        self._ask_gathered()
         self._flush_posted = False
         link = self._link
         if link is None:
@@ -320,6 +331,11 @@ class Session:
         if self._outgoing and link.buffered_bytes <= LINK_BUFFER_HIGH_BYTES:
             frames, self._outgoing = self._outgoing, []
             link.send(frames)
+
+    def _ask_gathered(self) -> None:
+        gathering, self._gathering = self._gathering, []
+        for ask in gathering:
+            ask()
 
     def _resume(self, subscriber: Subscriber) -> None:
         if self._link is not None:

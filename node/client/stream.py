@@ -86,10 +86,10 @@ class Stream:
     # Pushing ---------------------------------------------------------------------------------
 
     async def push(self, data: Data, *, partition: int = 0) -> int:
-        """Push one entry; return its index once it is durable.
+        """Push one entry, as bytes, bytearray or memoryview; return its index once it is durable.
 
         Raises:
-            TypeError: it is no bytes.
+            TypeError: it is none of these.
             RequestError: the node refused it, or it is too large.
         """
         return await self.push_nowait(data, partition=partition)

@@ -10,7 +10,6 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -25,17 +24,14 @@ from rillnode.node.config.paths import (
     bare,
     expected,
     format_path,
-    keys_at,
     parse_path,
     type_at,
 )
-from rillnode.node.config.problem import Problem
+from rillnode.node.config.problem import Problem, problem_of, unknown_key
 from rillnode.node.config.rules import problems
 from rillnode.node.config.tables import Config, default_data_dir
 
 ENVIRONMENT_PREFIX: Final = "RILLNODE__"
-_FAILED_AT = re.compile(r"^(.*?)(?: - at (?:`key` in )?`\$\.?([^`]*)`)?$", re.DOTALL)
-_QUOTED = re.compile(r"`([^`]*)`")
 _REPEATED_TABLE = re.compile(r"Cannot declare \((.*?)\) twice")
 
 
@@ -178,7 +174,7 @@ def _override(settings: _Settings, key: str, text: str, origin: str) -> None:
     settings.origins[path] = origin
     for length in range(1, len(path) + 1):
         if type_at(path[:length]) is None:
-            raise settings.error(_unknown(path[: length - 1], str(path[length - 1])))
+            raise settings.error(unknown_key(path[: length - 1], str(path[length - 1])))
     value = _value(settings, path, text)
     try:
         settings.tree = _placed(settings.tree, path, value)
@@ -245,31 +241,4 @@ def _convert(settings: _Settings) -> Config:
     try:
         return msgspec.convert(tree, Config, dec_hook=absolute)
     except msgspec.ValidationError as error:
-        raise settings.error(_problem(str(error), settings.tree)) from None
-
-
-def _problem(message: str, tree: Mapping[str, Any]) -> Problem:
-    """Say in the words of the configuration what msgspec says of JSON."""
-    failed = _FAILED_AT.match(message)
-    said, place = (failed[1], failed[2] or "") if failed else (message, "")
-    place = place.removesuffix("[...]")
-    path = parse_path(place) if place else ()
-    named = _QUOTED.findall(said)
-    if "unknown field" in said:
-        return _unknown(path, named[-1])
-    if "missing required field" in said:
-        path = (*path, named[-1])
-        return Problem(path, "config.missing", f"missing; expected {expected(type_at(path))}")
-    value: Any = tree
-    for part in path:
-        value = value[part]
-    shown = f"{value!r}: " if isinstance(value, str | int | float | bool) else ""
-    return Problem(path, "config.value", f"{shown}expected {expected(type_at(path))}")
-
-
-def _unknown(table: KeyPath, key: str) -> Problem:
-    allowed = keys_at(table)
-    close = get_close_matches(key, allowed, n=1)
-    meant = f"did you mean {close[0]}? " if close else ""
-    text = f"unknown key; {meant}allowed: {', '.join(allowed)}" if allowed else "unknown key"
-    return Problem((*table, key), "config.unknown_key", text)
+        raise settings.error(problem_of(error, settings.tree)) from None

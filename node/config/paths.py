@@ -10,7 +10,7 @@ from rillnode.node.config.tables import Config
 KeyPath = tuple[str | int, ...]
 
 _PART = re.compile(r"[.\[]?([A-Za-z0-9_-]+)\]?")
-_ROOT: Final = inspect.type_info(Config)
+CONFIG: Final[inspect.Type] = inspect.type_info(Config)
 
 
 def format_path(path: KeyPath) -> str:
@@ -32,9 +32,9 @@ def parse_path(text: str) -> KeyPath:
     return path
 
 
-def type_at(path: KeyPath) -> inspect.Type | None:
-    """The type of what stands at a path, or None where nothing may stand."""
-    found: inspect.Type | None = _ROOT
+def type_at(path: KeyPath, root: inspect.Type = CONFIG) -> inspect.Type | None:
+    """The type of what stands at a path below a table, or None where nothing may stand."""
+    found: inspect.Type | None = root
     for part in path:
         found = _child(bare(found), part)
         if found is None:
@@ -42,9 +42,9 @@ def type_at(path: KeyPath) -> inspect.Type | None:
     return found
 
 
-def keys_at(path: KeyPath) -> list[str]:
+def keys_at(path: KeyPath, root: inspect.Type = CONFIG) -> list[str]:
     """The keys that the table at a path may have."""
-    match bare(type_at(path)):
+    match bare(type_at(path, root)):
         case inspect.StructType(fields=fields):
             return [field.encode_name for field in fields]
         case inspect.DictType(key_type=inspect.LiteralType(values=values)):
@@ -75,8 +75,8 @@ def expected(kind: inspect.Type | None) -> str:
             return "true or false"
         case inspect.IntType(ge=low, le=high):
             return f"a whole number{_bounds(None, low, high)}"
-        case inspect.FloatType(gt=over, ge=low):
-            return f"a number{_bounds(over, low, None)}"
+        case inspect.FloatType(gt=over, ge=low, le=high):
+            return f"a number{_bounds(over, low, high)}"
         case inspect.LiteralType(values=values):
             return "one of " + ", ".join(f'"{value}"' for value in values)
         case inspect.CustomType():
@@ -102,12 +102,12 @@ def _title(kind: inspect.Type | None) -> str:
             return ""
 
 
-def _bounds(over: object, low: object, high: object) -> str:
+def _bounds(over: float | None, low: float | None, high: float | None) -> str:
     if over is not None:
-        return f" over {over:g}"
+        return f" over {over:g}" if high is None else f" over {over:g}, up to {high:.15g}"
     if low is None:
         return ""
-    return f" of at least {low:g}" if high is None else f" from {low:g} to {high:g}"
+    return f" of at least {low:g}" if high is None else f" from {low:g} to {high:.15g}"
 
 
 def _child(kind: inspect.Type | None, part: str | int) -> inspect.Type | None:

@@ -1,8 +1,16 @@
-"""What the rules say of a configuration whose types are right."""
+"""What is wrong with a value, in the words of the configuration."""
 
-from typing import NamedTuple
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
 
-from rillnode.node.config.paths import KeyPath
+from msgspec import ValidationError, inspect
+
+from rillnode.node.config.paths import CONFIG, KeyPath, expected, keys_at, parse_path, type_at
+
+_FAILED_AT = re.compile(r"^(.*?)(?: - at (?:`key` in )?`\$\.?([^`]*)`)?$", re.DOTALL)
+_QUOTED = re.compile(r"`([^`]*)`")
 
 
 class Problem(NamedTuple):
@@ -11,3 +19,39 @@ class Problem(NamedTuple):
     path: KeyPath
     code: str
     text: str
+
+
+def problem_of(
+    error: ValidationError, tree: Mapping[str, Any], root: inspect.Type = CONFIG
+) -> Problem:
+    """Say in the words of the configuration what msgspec says of JSON.
+
+    Args:
+        error: what it has said.
+        tree: the values that it was given.
+        root: the type of the table that they were to be.
+    """
+    failed = _FAILED_AT.match(str(error))
+    said, place = (failed[1], failed[2] or "") if failed else (str(error), "")
+    place = place.removesuffix("[...]")
+    path = parse_path(place) if place else ()
+    named = _QUOTED.findall(said)
+    if "unknown field" in said:
+        return unknown_key(path, named[-1], root)
+    if "missing required field" in said:
+        path = (*path, named[-1])
+        return Problem(path, "config.missing", f"missing; expected {expected(type_at(path, root))}")
+    value: Any = tree
+    for part in path:
+        value = value[part]
+    shown = f"{value!r}: " if isinstance(value, str | int | float | bool) else ""
+    return Problem(path, "config.value", f"{shown}expected {expected(type_at(path, root))}")
+
+
+def unknown_key(table: KeyPath, key: str, root: inspect.Type = CONFIG) -> Problem:
+    """That a table has no such key, and which it has."""
+    allowed = keys_at(table, root)
+    close = get_close_matches(key, allowed, n=1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    text = f"unknown key; {meant}allowed: {', '.join(allowed)}" if allowed else "unknown key"
+    return Problem((*table, key), "config.unknown_key", text)

@@ -44,7 +44,8 @@ class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             TLS.
         monitors: Monitoring addresses of all servers. The node asks there whether every write is
             synced (`sync_interval: always`), and warns where not.
-        sync_required: Whether the node refuses to start unless all `monitors` say so.
+        sync_required: Whether the node refuses to start unless most `monitors` say so, and none
+            says otherwise; so a server may be away.
     """
 
     engine: Literal["rocksdb", "jetstream"] = "rocksdb"

@@ -224,7 +224,7 @@ class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 _VERBS_KEPT: Final = 64
-"""Sets of verbs that grants share: as many as there are."""
+"""Sets of verbs that grants share: there are 31, each in several orders."""
 
 
 class GrantTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

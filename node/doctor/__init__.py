@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from rillnode.node.config import Config
-from rillnode.node.doctor import files, machine, software
+from rillnode.node.doctor import files, machine, servers, software
 from rillnode.node.doctor.finding import Finding as Finding
 from rillnode.node.doctor.finding import State as State
 
@@ -26,6 +26,7 @@ def examine(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
         partial(files.room, config),
         partial(files.sync_time, config),
         partial(files.keys, config),
+        partial(servers.servers, config),
     )
     for look in looks:
         yield from look()

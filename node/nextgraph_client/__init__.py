@@ -3,6 +3,7 @@
 from rillnode.node.nextgraph_client.client import Client
 from rillnode.node.nextgraph_client.connecting import connect, fetch_objects, fetch_wallet
 from rillnode.node.nextgraph_client.inboxes import Inbox, Inboxes
+from rillnode.node.nextgraph_client.objects import Objects
 from rillnode.node.nextgraph_client.sealing import Branch, OpenedEvent, make_commit, open_event
 from rillnode.node.nextgraph_client.subscription import Subscription
 
@@ -11,6 +12,7 @@ __all__ = [
     "Client",
     "Inbox",
     "Inboxes",
+    "Objects",
     "OpenedEvent",
     "Subscription",
     "connect",

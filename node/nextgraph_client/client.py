@@ -53,6 +53,7 @@ from rillnode.codecs.nextgraph.types import (
 )
 from rillnode.node.nextgraph_client.connection import Connection, expected, unexpected
 from rillnode.node.nextgraph_client.inboxes import Inboxes
+from rillnode.node.nextgraph_client.objects import Objects
 from rillnode.node.nextgraph_client.sealing import Branch
 from rillnode.node.nextgraph_client.subscription import Subscription, TopicKey
 from rillnode.node.nextgraph_client.wire import open_wire
@@ -79,6 +80,7 @@ class Client:
     Attributes:
         peer: the key of this connection, and so the publisher of its events.
         inboxes: letters from and to other stores' owners.
+        objects: how long what was put by `put_blocks` is kept.
     """
 
     def __init__(self, broker: bytes) -> None:
@@ -89,6 +91,7 @@ class Client:
         self._seq = 0
         self._subscriptions: dict[TopicKey, list[Subscription]] = {}
         self.inboxes = Inboxes(lambda: self._link)
+        self.objects = Objects(lambda: self._link)
         self._http: aiohttp.ClientSession
         self._connection: Connection | None = None
 

@@ -55,8 +55,10 @@ class Behind:
         begun = {name: one for name, one in here.items() if one.version >= 0}
         self._count(1 + min((one.version for one in begun.values()), default=latest), latest)
         found = {name: self._behind(one, latest, now_ms) for name, one in begun.items()}
-        whole = {"versions_behind": latest + 1, "rows_behind": table.count()}
-        return {**found, **{name: whole for name in here.keys() - begun.keys()}}
+        if fresh := here.keys() - begun.keys():
+            whole = {"versions_behind": latest + 1, "rows_behind": table.count()}
+            found |= dict.fromkeys(fresh, whole)
+        return found
 
     def _count(self, first: int, latest: int) -> None:
         """Note what the versions from `first` on have added, as many as one look may read."""

@@ -24,9 +24,11 @@ from rillnode.codecs.ockam.stream import (
     encode_request,
 )
 from rillnode.node.client.client import Client
+from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
 from rillnode.node.client.subscription import CREDIT_BYTES
 from rillnode.node.simulation.history import History, Log, log_of
+from rillnode.node.simulation.route_order import RouteOrder
 from rillnode.node.simulation.service_calls import ServiceCalls
 from rillnode.node.simulation.world import Machine, World
 
@@ -109,12 +111,24 @@ class Program(ABC):
         self.life = f"{self.name}.0"
         self._lives = 0
         self.random = share.world.network.random(f"deeds of {machine.name}")
+        self._task: asyncio.Task[None]
+        self._asked: tuple[Session | None, frozenset[int]] = (None, frozenset())
 
-    def start(self) -> "asyncio.Task[None]":
+    def start(self) -> None:
         """Begin, in the process that runs on the machine now."""
         self._lives += 1
         self.life = f"{self.name}.{self._lives}"
-        return self.machine.loop.create_task(self._run())
+        self._task = self.machine.loop.create_task(self._run())
+
+    def rest(self) -> None:
+        """Stay connected, and do nothing more."""
+        self.machine.loop.call_soon(self._task.cancel)
+
+    def healed(self) -> None:
+        """All faults are over: what is asked now must be answered."""
+        session = self.machine.session
+        if session is not None:
+            self._asked = session, session.open_requests
 
     @abstractmethod
     async def live(self, client: Client, stream: Stream) -> None:
@@ -122,7 +136,13 @@ class Program(ABC):
 
     def missing(self, healed_at: float) -> Iterator[str]:
         """What it has not got yet, and must get since all faults were over at `healed_at`."""
-        yield from ()
+        session, asked = self._asked
+        if (
+            session is not None
+            and session is self.machine.session
+            and asked & session.open_requests
+        ):
+            yield "what it has asked is not answered"
 
     async def _run(self) -> None:
         history = self.share.history
@@ -136,6 +156,8 @@ class Program(ABC):
                 return
             except RillnodeError as error:
                 history.note(self.name, "failed", error.code)
+                if error.code == "store.corrupt":
+                    history.broken("log-dense", f"{self.name} is told by {self.node}: {error}")
             if client is not None:
                 await client.close()
             await asyncio.sleep(AGAIN_SECONDS)
@@ -155,6 +177,9 @@ class Follower(Program):
         self.reached: dict[int, int] = {}
         self._taken_bytes = 0
 
+    def rest(self) -> None:
+        """Follow on: nothing comes."""
+
     async def live(self, client: Client, stream: Stream) -> None:
         """Follow for ever."""
         self.reached = {}
@@ -170,6 +195,7 @@ class Follower(Program):
 
     def missing(self, healed_at: float) -> Iterator[str]:
         """Entries that somebody has seen and it has not."""
+        yield from super().missing(healed_at)
         for partition in range(self.share.partitions):
             end = self.share.history.confirmed_end((self.log_name, partition))
             reached = self.reached.get(partition, 0)
@@ -319,6 +345,7 @@ class RouteCaller(Program):
         expected = world.nodes[self.node].identity.public_hex
         session = world.session(machine, self.node, identity=machine.identity, expected=expected)
         await session.open()
+        RouteOrder(session, self._way, self.life, world, history).begin(self._task)
         services = ServiceCalls(session, self._way, self.life, history, CALL_SECONDS)
         while True:
             await asyncio.sleep(self.random.uniform(0.5, 1.5))
@@ -344,6 +371,7 @@ class RouteCaller(Program):
 
     def missing(self, healed_at: float) -> Iterator[str]:
         """An answer."""
+        yield from super().missing(healed_at)
         if self.answered_at < healed_at:
             yield "no call along its route is answered"
 

@@ -6,15 +6,29 @@ stream of its own, which it fills, trims, removes and makes again.
 
 import asyncio
 from collections.abc import Awaitable, Iterator
-from typing import cast
+from typing import Final, cast
 
+from rillnode.actors.streams.context import stream_address
+from rillnode.codecs import native
 from rillnode.codecs.errors import HandshakeError, RequestError, RillnodeError
-from rillnode.codecs.keys import Identity
+from rillnode.codecs.keys import SEED_BYTES, Identity
+from rillnode.codecs.ockam.hub import TEXT
+from rillnode.codecs.ockam.routing import local
+from rillnode.codecs.ockam.stream import PullRequest, PushRequest, encode_request
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients import CALL_SECONDS, Program, Share
+from rillnode.node.simulation.clients import AGAIN_SECONDS, CALL_SECONDS, Program, Share
+from rillnode.node.simulation.limited_stream import LimitedStream
 from rillnode.node.simulation.own_stream import OwnStream
 from rillnode.node.simulation.world import CLOSED_STREAM, READ_ONLY_STREAM, Machine
+
+NONSENSE_SENT: Final = 4
+"""Messages that are none of any protocol, in each examination."""
+
+SAVE_TRIES: Final = 4
+
+SPAN_SECONDS_MAX: Final = 60.0
+"""Pauses grow with the run, but not beyond those of one that is so long."""
 
 
 class Impostor:
@@ -34,23 +48,29 @@ class Examiner(Program):
     def __init__(self, share: Share, machine: Machine, node: str) -> None:
         super().__init__(share, machine, node)
         self._own = OwnStream(self)
+        self._limited = LimitedStream(self)
         self._saved: dict[str, int] = {}
         self._tried: dict[str, int] = {}
 
     async def live(self, client: Client, stream: Stream) -> None:
         """Examine one thing after the other, with pauses."""
-        examinations = (self._grants, self._own.examine, self._saved_index)
+        own, limited = self._own.examine, self._limited.examine
+        examinations = (own, limited, self._grants, self._saved_index)
+        # About as many in a long run as in a short one.
+        span = min(self.share.seconds, SPAN_SECONDS_MAX)
         await self._identities()
+        await self._alias(client)
         try:
             while True:
                 for examine in examinations:
-                    await asyncio.sleep(self.random.uniform(0.2, 1.0))
+                    await asyncio.sleep(self.random.uniform(0.0125, 0.0625) * span)
                     await examine(client)
         finally:
             self._own.close()
 
     def missing(self, healed_at: float) -> Iterator[str]:
         """What it waits for."""
+        yield from super().missing(healed_at)
         if self._own.waits_for:
             yield self._own.waits_for
 
@@ -67,9 +87,19 @@ class Examiner(Program):
         await self._refused(
             client.trim(READ_ONLY_STREAM, before=0), "trimmed what it may only read"
         )
+        await self._refused(client.remove(READ_ONLY_STREAM), "removed what it may only read")
+        await self._refused(client.describe(CLOSED_STREAM), "is told of what it has no grant for")
+        await self._refused(
+            client.get_index(self.name, CLOSED_STREAM), "has a position where it may not read"
+        )
+        for request in (PullRequest(1, 0, 1), PushRequest(2, b"not granted")):
+            route = (local(stream_address(CLOSED_STREAM, 0)),)
+            asking = client.ask(route, encode_request(request), timeout_seconds=CALL_SECONDS)
+            await self._refused(asking, "is answered by what it has no grant for")
         names = [info.name for info in await client.streams()]
         if CLOSED_STREAM in names or READ_ONLY_STREAM not in names:
             self._broken("grant-ignored", f"it is shown {names}")
+        await self._nonsense(client)
 
     async def _refused(self, doing: Awaitable[object], what: str) -> None:
         """See that something is refused; other failures are the next session's affair."""
@@ -80,6 +110,20 @@ class Examiner(Program):
         else:
             self._broken("grant-ignored", what)
 
+    async def _nonsense(self, client: Client) -> None:
+        """Send what no protocol knows: nothing comes of it, and the node goes on."""
+        random = self.random
+        pieces = (
+            encode_request(PullRequest(3, 0, 1)),
+            native.encode(native.ReadRequest(4, 0, 1, 100)),
+            native.encode(native.OpenRequest(5, READ_ONLY_STREAM, 1)),
+        )
+        places = (b"stream", b"stream_index", stream_address(READ_ONLY_STREAM, 0))
+        for _ in range(NONSENSE_SENT):
+            piece = random.choice(pieces)
+            payload = piece[: random.randrange(len(piece))] + random.randbytes(random.randrange(3))
+            await client.send((local(random.choice(places)),), payload)
+
     # Positions -------------------------------------------------------------------------------
 
     async def _saved_index(self, client: Client) -> None:
@@ -87,7 +131,7 @@ class Examiner(Program):
         history, who = self.share.history, f"{self.life}-position"
         for wanted in self.random.choices(range(1_000), k=3):
             self._tried[who] = max(wanted, self._tried.get(who, 0))
-            saved = await client.set_index(who, READ_ONLY_STREAM, wanted)
+            saved = await self._save(client, who, wanted)
             read = await client.get_index(who, READ_ONLY_STREAM) or 0
             best = max(wanted, self._saved.get(who, 0))
             # One that was never answered may have been saved all the same.
@@ -96,7 +140,37 @@ class Examiner(Program):
                 self._broken("saved-index-lost", text)
             self._saved[who] = best
 
+    async def _save(self, client: Client, who: str, wanted: int) -> int:
+        """Save a position; what was refused is asked for again, as it is."""
+        for _ in range(SAVE_TRIES):
+            try:
+                return await client.set_index(who, READ_ONLY_STREAM, wanted)
+            except RequestError as error:
+                self.share.history.note(self.name, "refused", error.code)
+            await asyncio.sleep(AGAIN_SECONDS)
+        return await client.set_index(who, READ_ONLY_STREAM, wanted)
+
     # Who is who ------------------------------------------------------------------------------
+
+    async def _alias(self, client: Client) -> None:
+        """Take a name that leads here: nobody else gets it."""
+        world, machine = self.share.world, self.machine
+        other = Identity.from_seed(machine.entropy(SEED_BYTES))
+        node = world.nodes[self.node].identity.public_hex
+        session = world.session(machine, self.node, identity=other, expected=node)
+        name, service = TEXT.encode(self.life), "static_forwarding_service"
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                await session.open()
+                await client.ask(service, name)
+                await Client(session).ask(service, name)
+        except TimeoutError:
+            self.share.history.note(self.name, "unanswered", service)
+        except RillnodeError as error:
+            self.share.history.note(self.name, "refused", error.code)
+        else:
+            self._broken("impostor", f"another has got its alias {self.life}")
+        await session.close()
 
     async def _identities(self) -> None:
         """No node passes for another, and no client for its node."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from statistics import fmean
 from typing import Any
 
@@ -61,7 +62,7 @@ def document(scenario: Scenario, path: Path, result: Result) -> dict[str, Any]:
 def repeat_command(path: Path, result: Result) -> str:
     """The command that repeats a run exactly."""
     numbers = ",".join(str(fault.number) for fault in result.faults)
-    return f"rillnode sim run {path} --seed {result.seed} --faults {numbers or 'none'}"
+    return f"rillnode sim run {quote(str(path))} --seed {result.seed} --faults {numbers or 'none'}"
 
 
 def summary(scenario: Scenario, documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

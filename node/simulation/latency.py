@@ -200,7 +200,8 @@ def read_matrix(path: Path) -> list[list[float]]:
         except ValueError:
             delays = []
         if len(delays) != len(rows) or not all(0 <= one < 1e9 for one in delays):
-            raise _error(path, f"line {number}: expected {len(rows)} numbers of milliseconds")
+            text = f"expected {len(rows)} numbers of milliseconds, one for each line"
+            raise _error(path, f"line {number}: {text}")
         found.append(delays)
     if not found:
         raise _error(path, "it is empty")
@@ -209,7 +210,8 @@ def read_matrix(path: Path) -> list[list[float]]:
 
 def _rows(path: Path) -> list[list[str]]:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        # Spreadsheets begin what they save with a byte order mark.
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise _error(path, f"cannot be read: {error}") from None

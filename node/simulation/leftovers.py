@@ -10,12 +10,19 @@ from typing import Final
 from rillnode.actors.cell import GONE
 from rillnode.actors.peers.connection import ConnectionActor
 from rillnode.node.observation import Observation
+from rillnode.node.simulation.remembered import remembered
 
 FOLLOWING: Final = "NeighboursActor"
 """Actors that follow a stream each, whether there are clients or not."""
 
 OF_CLIENTS: Final = ("SubscriptionActor", "ResendingActor")
 """Actors that there are for somebody who is connected, and for nobody else."""
+
+
+def subscriptions(observed: Observation) -> int:
+    """How many subscriptions of native clients a node has."""
+    found = observed.status()["actors"].items()
+    return sum(stats["cells"] for name, stats in found if name.endswith(".SubscriptionActor"))
 
 
 def leftovers(observed: Observation, sockets: int) -> Iterator[str]:
@@ -36,6 +43,7 @@ def leftovers(observed: Observation, sockets: int) -> Iterator[str]:
     for address, cell in observed.router.table.items():
         if cell.mailbox is GONE:
             yield f"the address {address!r} of an actor that has ended"
+    yield from remembered(observed.system)
     inside = 0
     for cell in observed.connections:
         actor = cell.instance

@@ -133,12 +133,12 @@ class Scheduler:
         moment, last = self.now, handled + MOMENT_EVENTS_MAX
         try:
             while not is_done():
-                if not ready:
-                    self._advance()
+                if ready:
+                    call = ready.popleft()
+                else:
+                    call = self._advance()
                     if self.now > moment:
                         moment, last = self.now, handled + MOMENT_EVENTS_MAX
-                    continue
-                call = ready.popleft()
                 if call.dropped:
                     continue
                 loop = call.loop
@@ -162,8 +162,8 @@ class Scheduler:
             self.handled = handled
             asyncio._set_running_loop(None)
 
-    def _advance(self) -> None:
-        """Let time jump to the next timer, and make ready all that are due then."""
+    def _advance(self) -> Call:
+        """Let time jump to the next timer, whose call is next; make ready all others due then."""
         timers, ready, pop = self._timers, self._ready, heapq.heappop
         while timers and timers[0][2].dropped:
             pop(timers)
@@ -175,9 +175,10 @@ class Scheduler:
         if when > self.now:
             self.now = when
         now = self.now
-        ready.append(pop(timers)[2])
+        call = pop(timers)[2]
         while timers and timers[0][0] <= now:
             ready.append(pop(timers)[2])
+        return call
 
 
 class ProcessLoop(asyncio.BaseEventLoop):

@@ -39,16 +39,18 @@ T = TypeVar("T")
 
 PULL_ENTRIES_MAX: Final = 30
 PAYLOAD_BYTES: Final = 80
+TOGETHER_MAX: Final = 3
 
 
 class OckamUser(Program):
-    """Pushes an entry, pulls on from its own position, saves that, and so on."""
+    """Pushes some entries, pulls on from its own position, saves that, and so on."""
 
     def __init__(self, share: Share, machine: Machine, node: str) -> None:
         super().__init__(share, machine, node)
         self._numbers = count()
         self._requests = count(1)
         self._reached = 0
+        self._pulled_at = 0.0
         self.done = True
 
     async def live(self, client: Client, stream: Stream) -> None:
@@ -68,23 +70,29 @@ class OckamUser(Program):
         while True:
             await asyncio.sleep(self.random.uniform(0.3, 1.0))
             if self.machine.loop.time() < self.share.seconds:
-                await self._push(client, route, log)
+                # What comes together is appended as one, and each is confirmed by itself.
+                together = self.random.randrange(1, TOGETHER_MAX + 1)
+                self.done = False
+                await asyncio.gather(*[self._push(client, route, log) for _ in range(together)])
+                self.done = True
             index = await self._pull(client, route, log, index)
             self._reached = max(self._reached, index)
             request = SaveIndexRequest(self.name, self.stream_name, index)
             await client.send("stream_index", encode_request(request))
 
     def missing(self, healed_at: float) -> Iterator[str]:
-        """Confirms."""
+        """Confirms, and the answer to a pull."""
+        yield from super().missing(healed_at)
         if not self.done:
             yield "not everything is confirmed"
+        if self._pulled_at < healed_at:
+            yield "no pull is answered"
 
     async def _push(self, client: Client, route: Route, log: Log) -> None:
         history, producer, number = self.share.history, self.life, next(self._numbers)
         payload = payload_of(producer, number, PAYLOAD_BYTES)
         push = Push(producer, number, log, history.now())
         history.pushed({payload: push})
-        self.done = False
         while True:
             push.attempts += 1
             request = PushRequest(next(self._requests), payload)
@@ -93,7 +101,6 @@ class OckamUser(Program):
                 history.broken("route-answer", f"{self.name} got the confirm of another push")
             if confirm.status is Status.OK:
                 history.confirmed([payload], [confirm.index])
-                self.done = True
                 return
             history.note(self.name, "refused", str(number))
             await asyncio.sleep(AGAIN_SECONDS)
@@ -103,6 +110,7 @@ class OckamUser(Program):
         end = history.confirmed_end(log)
         request = PullRequest(next(self._requests), index, PULL_ENTRIES_MAX)
         pulled, _ = await self._ask(client, route, request, PullResponse)
+        self._pulled_at = history.now()
         history.note(self.name, "pull", f"{log[1]} {index} {len(pulled.messages)}")
         check_pulled(history, self.name, log, request.index, request.limit, end, pulled.messages)
         return index + len(pulled.messages)

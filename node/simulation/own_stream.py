@@ -7,13 +7,20 @@ import asyncio
 from contextlib import aclosing
 from typing import Final
 
+from rillnode.actors.streams.context import stream_address
+from rillnode.codecs import native
 from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.ockam.routing import local
 from rillnode.node.client.client import Client
-from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients import Program
+from rillnode.node.client.stream import Stream, StreamInfo
+from rillnode.node.simulation.clients import CALL_SECONDS, Program
+from rillnode.node.simulation.clock import EPOCH_MS
 
 ENTRIES: Final = 6
 """How many a round pushes, and may leave."""
+
+LATE_ENTRIES: Final = 3
+"""How many are pushed while the stream is removed."""
 
 PARTITIONS: Final = 2
 
@@ -24,7 +31,7 @@ LOOK_SECONDS: Final = 0.1
 
 
 class Watcher:
-    """Somebody who follows a stream from its first entry until it is no more.
+    """Somebody who follows a partition from its first entry until the stream is no more.
 
     Attributes:
         seen: what has come, by index.
@@ -32,19 +39,19 @@ class Watcher:
         disorder: an index that has come twice, or too late.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, partition: int) -> None:
         self.seen: dict[int, bytes] = {}
         self.ended = ""
         self.disorder: int | None = None
-        self._task = asyncio.get_running_loop().create_task(self._follow(stream))
+        self._task = asyncio.get_running_loop().create_task(self._follow(stream, partition))
 
     def close(self) -> None:
         """Follow no more."""
         self._task.cancel()
 
-    async def _follow(self, stream: Stream) -> None:
+    async def _follow(self, stream: Stream, partition: int) -> None:
         try:
-            async with aclosing(stream.batches(partitions=(0,))) as batches:
+            async with aclosing(stream.batches(partitions=(partition,))) as batches:
                 async for batch in batches:
                     for entry in batch:
                         if entry.index <= max(self.seen, default=-1):
@@ -68,12 +75,16 @@ class OwnStream:
         self._name = f"own-{program.name}"
         self._rounds = 0
         self._watchers: list[Watcher] = []
+        self._stream: Stream | None = None
+        self._partition = 0
+        self._made_at = 0
         self._links = 0
         self.waits_for = ""
 
     def close(self) -> None:
         """The client's connection is over: nobody follows any more."""
         self.waits_for = ""
+        self._stream = None
         watchers, self._watchers = self._watchers, []
         for watcher in watchers:
             watcher.close()
@@ -82,26 +93,37 @@ class OwnStream:
         """Remove, push, trim, read, follow; what one round has made, the next must not see."""
         self._rounds += 1
         await self._remove(client)
-        stream = await self._make(client)
+        part = self._partition = self._random.randrange(PARTITIONS)
+        stream = self._stream = await self._make(client)
         self._links = self._dials
-        self._watchers.append(Watcher(stream))
+        self._watchers.append(Watcher(stream, part))
         mark = f"{self._program.life} {self._rounds} ".encode()
-        where = {await stream.push(mark + b"%d" % number): number for number in range(ENTRIES)}
-        if any(not entry.data.startswith(mark) for entry in await stream.pull(0, 10 * ENTRIES)):
+        where = {
+            await stream.push(mark + b"%d" % number, partition=part): number
+            for number in range(ENTRIES)
+        }
+        found = await stream.pull(0, 10 * ENTRIES, partition=part)
+        if any(not entry.data.startswith(mark) for entry in found):
             self._broken("removed-served", "has an entry of before it was removed")
         # Half of it, or all that there is.
         keep = self._random.choice((sorted(where)[ENTRIES // 2], max(where) + 1))
-        kept = await client.trim(self._name, before=keep)
+        meanwhile = mark + b"meanwhile"
+        kept, index = await asyncio.gather(
+            client.trim(self._name, partition=part, before=keep),
+            stream.push(meanwhile, partition=part),
+        )
         if kept != keep and not self._lost:
             self._broken("trimmed", f"was to begin at {keep}, begins at {kept}")
         pushed = {index: mark + b"%d" % number for index, number in where.items() if index >= keep}
-        await self._read(stream, keep, pushed)
-        self._watchers.append(Watcher(stream))
+        pushed[index] = meanwhile
+        await self._read(client, stream, keep, pushed)
+        self._watchers.append(Watcher(stream, part))
         last = mark + b"last"
-        pushed[await stream.push(last)] = last
+        pushed[await stream.push(last, partition=part)] = last
         for watcher in self._watchers:
             await self._brings(watcher, keep, pushed)
-        await self._read(stream, keep, pushed)
+        await self._push_nonsense(client)
+        await self._read(client, stream, keep, pushed)
 
     @property
     def _lost(self) -> bool:
@@ -112,12 +134,22 @@ class OwnStream:
     def _dials(self) -> int:
         return self._program.share.world.network.dials[self._program.name]
 
+    @property
+    def _now_ms(self) -> int:
+        """What a clock that is right shows."""
+        return EPOCH_MS + int(self._history.now() * 1_000)
+
     def _broken(self, rule: str, text: str) -> None:
         program = self._program
         self._history.broken(rule, f"{program.name} at {program.node}: {self._name} {text}")
 
     async def _remove(self, client: Client) -> None:
         """Remove the stream, if there is one: whoever follows it is told."""
+        # What this process has not opened, or over another link, may be another stream by now.
+        stream = self._stream if self._dials == self._links else None
+        # A push tells the stream that it is no more; followers must hear of it without any.
+        meanwhile = self._random.choice((stream, None))
+        pushing = asyncio.get_running_loop().create_task(self._push_on(meanwhile))
         try:
             await client.remove(self._name)
         except RequestError as error:
@@ -126,6 +158,10 @@ class OwnStream:
                 raise
         else:
             await self._wait_until_ended()
+            await pushing
+            await self._push_on(stream, removed=True)
+        finally:
+            pushing.cancel()
         self.close()
 
     async def _wait_until_ended(self) -> None:
@@ -138,23 +174,66 @@ class OwnStream:
             await asyncio.sleep(LOOK_SECONDS)
         self._broken("removed-served", "is removed, and those who follow it are not told")
 
+    async def _push_on(self, stream: Stream | None, *, removed: bool = False) -> None:
+        """Push to a stream that is removed meanwhile, or was: it is refused then."""
+        if stream is None:
+            return
+        try:
+            for _ in range(LATE_ENTRIES):
+                await stream.push(b"late", partition=self._partition)
+                if removed and not self._lost:
+                    self._broken("removed-served", "is removed, and takes an entry")
+        except RillnodeError as error:
+            self._history.note(self._program.name, "refused", error.code)
+
+    async def _push_nonsense(self, client: Client) -> None:
+        """Push what is no entries: it is refused."""
+        route = (local(stream_address(self._name, self._partition)),)
+        payload = native.encode(native.AppendRequest(1, ENTRIES, self._random.randbytes(9)))
+        try:
+            await client.ask(route, payload, timeout_seconds=CALL_SECONDS)
+        except RequestError as error:
+            self._history.note(self._program.name, "refused", error.code)
+        else:
+            self._broken("unknown-entry", "has taken entries that are none")
+
     async def _make(self, client: Client) -> Stream:
         """Make the stream anew, and open it as one who knows less of it."""
+        began = self._now_ms
         await client.stream(self._name, partitions=PARTITIONS)
         stream = await client.stream(self._name)
+        self._made_at = (await client.describe(self._name)).created_at
+        on_time = began <= self._made_at <= self._now_ms or self._history.clocks_wrong
+        if not on_time and not self._lost:
+            self._broken("stream-changed", f"was made after {began}, it says {self._made_at}")
         if stream.partitions != PARTITIONS and not self._lost:
             self._broken("stream-changed", f"had {PARTITIONS} partitions, has {stream.partitions}")
         who = f"{self._program.name}-own"
-        saved = await client.get_index(who, self._name)
+        saved = await client.get_index(who, self._name, partition=self._partition)
         if saved is not None and not self._lost:
             self._broken("removed-served", f"is new, and {who} has a position in it: {saved}")
-        await client.set_index(who, self._name, ENTRIES)
+        await client.set_index(who, self._name, ENTRIES, partition=self._partition)
+        await self._positions(client)
         return stream
 
-    async def _read(self, stream: Stream, keep: int, pushed: dict[int, bytes]) -> None:
+    async def _positions(self, client: Client) -> None:
+        """List what is saved: one position, of one partition."""
+        saved = [
+            (one.stream, one.partition, one.client_id, one.index)
+            for one in await client.indexes(self._name)
+        ]
+        position = (self._name, self._partition, f"{self._program.name}-own", ENTRIES)
+        if saved != [position] and not self._lost:
+            self._broken("saved-index-lost", f"has the position {position}, listed are {saved}")
+
+    async def _read(
+        self, client: Client, stream: Stream, keep: int, pushed: dict[int, bytes]
+    ) -> None:
         """Read it whole, twice: it holds what was pushed from the first entry kept on."""
+        before: dict[int, bytes] | None = None
+        info: StreamInfo | None = None
         for _ in range(2):
-            entries = await stream.pull(0, 10 * ENTRIES)
+            entries = await stream.pull(0, 10 * ENTRIES, partition=self._partition)
             found = {entry.index: bytes(entry.data) for entry in entries}
             self._history.note(
                 self._program.name, "examined", f"{min(found, default=0)} {len(found)}"
@@ -166,7 +245,22 @@ class OwnStream:
             for index, data in pushed.items():
                 if found.get(index) != data:
                     self._broken("confirm-lost", f"{index} is not what was pushed")
-            await asyncio.sleep(self._random.uniform(0.0, 1.0))
+            if info is not None and found == before:
+                self._compare(info, found)
+            if info is None:
+                before, info = found, await client.describe(self._name)
+                await asyncio.sleep(self._random.uniform(0.0, 1.0))
+
+    def _compare(self, info: StreamInfo, found: dict[int, bytes]) -> None:
+        """Compare what a node tells of the stream with what was read before and after it."""
+        part = info.partitions[self._partition]
+        told = (part.next_index - part.first_index, part.data_bytes)
+        owner = f"noise:{self._program.machine.identity.public_hex}"
+        here = (len(found), sum(map(len, found.values())))
+        if told != here or part.first_index != min(found, default=part.first_index):
+            self._broken("stream-changed", f"has {here} entries and bytes, it is said: {part}")
+        if (info.owner, info.created_at) != (owner, self._made_at):
+            self._broken("stream-changed", f"is another: {info.owner}, {info.created_at}")
 
     async def _brings(self, watcher: Watcher, keep: int, pushed: dict[int, bytes]) -> None:
         """Wait until a subscription has brought what was pushed last, and all before it."""

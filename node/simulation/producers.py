@@ -75,6 +75,7 @@ class Producer(Program):
 
     def missing(self, healed_at: float) -> Iterator[str]:
         """Confirms."""
+        yield from super().missing(healed_at)
         if not self.done:
             yield "not everything is confirmed"
 

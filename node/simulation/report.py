@@ -56,8 +56,9 @@ def html_report(scenario: Scenario, result: Result, documents: Sequence[Mapping[
 
 
 def _about(scenario: Scenario, result: Result) -> str:
+    who = "One node and its" if scenario.nodes == 1 else f"{scenario.nodes} nodes and their"
     return (
-        f"{scenario.nodes} nodes and their clients ran the code that nodes and clients run "
+        f"{who} clients ran the code that nodes and clients run "
         f"everywhere, on a virtual clock and network, for {result.virtual_seconds:.1f} virtual "
         f"seconds, which took {result.wall_seconds:.2f} seconds. Seed {result.seed} decided "
         f"everything: every run with it has the trace hash <code>{result.trace_hash}</code>."

@@ -10,7 +10,6 @@ from random import Random
 from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
-from rillnode.node.client.stream import Stream
 from rillnode.node.simulation.clients import (
     Consumer,
     Follower,
@@ -19,21 +18,28 @@ from rillnode.node.simulation.clients import (
     RouteCaller,
     Share,
     SlowReader,
-    payload_of,
 )
 from rillnode.node.simulation.examiner import Examiner
 from rillnode.node.simulation.faults import Fault, Injector, draw_faults
-from rillnode.node.simulation.history import Event, History, Log, Push, Violation, log_of
+from rillnode.node.simulation.history import Event, History, Violation
 from rillnode.node.simulation.invariants import check_logs
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.simulation.loop import SimulationStuck
 from rillnode.node.simulation.ockam_clients import OckamUser
 from rillnode.node.simulation.producers import Producer
+from rillnode.node.simulation.reading import Reading
+from rillnode.node.simulation.rest import rest, rests
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.shared_stream import STREAM, SharedStream
+from rillnode.node.simulation.starting_again import start_one_again
 from rillnode.node.simulation.wire import WireAudit
-from rillnode.node.simulation.world import Machine, NodeMachine, World, examined_config
+from rillnode.node.simulation.world import (
+    Machine,
+    NodeMachine,
+    World,
+    examined_config,
+)
 
 LOOK_SECONDS: Final = 0.25
 """How often it is looked whether all clients have got what they must, in virtual time."""
@@ -41,9 +47,6 @@ LOOK_SECONDS: Final = 0.25
 IDLE_SECONDS: Final = 130.0
 """From the clients' end to the last reading: what is idle is passivated by then, and what new links
 bring up to date is over."""
-
-READ_ENTRIES: Final = 1_000
-LAST_BYTES: Final = 64
 
 
 @dataclass(slots=True)
@@ -224,9 +227,14 @@ class Run:
             self._restart(machine)
         self._healed_at = world.scheduler.now
         self.history.note("checker", "healed")
+        for program in self.programs.values():
+            program.healed()
         missing = await self._reached()
         if not missing:
             result.healed_seconds = world.scheduler.now - self._healed_at
+            if self._shared is None and rests(self.seed):
+                await rest(world, self.history, self.programs.values(), self.scenario.partitions)
+                missing = await self._reached()
         for text in missing:
             self.history.broken("no-progress", text)
         for program in self.programs.values():
@@ -234,8 +242,12 @@ class Run:
         await asyncio.sleep(IDLE_SECONDS)
         self._look_for_leftovers()
         if self._shared is not None and not missing:
+            self._shared.look_for_leftovers()
             await self._shared.probe()
-        logs = await self._read_logs()
+        if not missing:
+            await start_one_again(world, self.history, self._shared)
+        reader = Reading(world, self.history, shared=self._shared is not None)
+        logs = await reader.read(self.scenario.heal_seconds)
         check_logs(self.history, logs, self.world.network.dials)
         if self._shared is not None:
             self._shared.check(logs)
@@ -280,56 +292,6 @@ class Run:
             sockets = len(machine.loop.sockets)
             for text in leftovers(machine.node.observed, sockets) if machine.ready else ():
                 self.history.broken("left-over", f"{name} has {text}")
-
-    async def _read_logs(self) -> dict[Log, list[tuple[int, bytes]]]:
-        """Read every log whole, as a new client does."""
-        reader = self.world.add_machine("checker", 0)
-        found: dict[Log, list[tuple[int, bytes]]] = {}
-
-        async def read(node: str) -> None:
-            try:
-                found.update(await self._read_node(reader, node))
-            except RillnodeError as error:
-                self.history.broken("no-progress", f"the logs of {node} are not read: {error}")
-
-        async def read_all() -> None:
-            await asyncio.gather(*map(read, self.world.nodes))
-
-        task = reader.loop.create_task(read_all())
-        try:
-            async with asyncio.timeout(self.scenario.heal_seconds):
-                await self.world.watched(task)
-        except TimeoutError:
-            self.history.broken("no-progress", "the logs cannot be read at the end")
-        return found
-
-    async def _read_node(self, reader: Machine, node: str) -> dict[Log, list[tuple[int, bytes]]]:
-        """Read the logs of one node.
-
-        Raises:
-            RillnodeError: it takes no link, or refuses what everybody may do.
-        """
-        found: dict[Log, list[tuple[int, bytes]]] = {}
-        client = await self.world.client(reader, node)
-        name = log_of(node) if self._shared is None else STREAM
-        for info in await client.streams(name):
-            stream = await client.stream(info.name)
-            for partition in range(stream.partitions):
-                if self._shared is None:
-                    await self._push_last(stream, log_of(node), partition)
-                log = found[log_of(node), partition] = []
-                while entries := await stream.pull(len(log), READ_ENTRIES, partition=partition):
-                    log += [(entry.index, entry.data) for entry in entries]
-        await client.close()
-        return found
-
-    async def _push_last(self, stream: Stream, name: str, partition: int) -> None:
-        """Push one entry more, to a log that nobody has used for a while."""
-        history, log = self.history, (name, partition)
-        payload = payload_of(f"last of {name}", partition, LAST_BYTES)
-        push = Push("the-end", partition, log, history.now(), attempts=1)
-        history.pushed({payload: push})
-        history.confirmed([payload], [await stream.push(payload, partition=partition)])
 
     async def _end(self, machine: NodeMachine) -> None:
         """Ask a node how its actors are, and stop it as an operator does."""

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, inspect
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.limits import OVERLAY_DEGREE_MAX
 from rillnode.node.config.kinds import Count, Seconds
+from rillnode.node.config.lines import key_lines, line_of
+from rillnode.node.config.paths import KeyPath, format_path, parse_path
+from rillnode.node.config.problem import problem_of
 
 Chance = Annotated[float, Meta(ge=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e9)]
@@ -67,8 +70,9 @@ class LatencyTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
             takes a matrix, `constant` gives every pair the same.
         mean_ms: Mean delay of a pair, for `lognormal` and `constant`.
         sigma: Spread of the logarithm, for `lognormal`.
-        file: For `csv`, the matrix: one row of milliseconds for each node. For `cities`, columns
-            city, latitude and longitude; default: the list that comes with rillnode.
+        file: For `csv`, the matrix: one row of milliseconds for each node; nodes past the last
+            row begin with the first again. For `cities`, columns city, latitude and longitude;
+            default: the list that comes with rillnode.
     """
 
     model: Literal["cities", "lognormal", "csv", "constant"] = "cities"
@@ -127,7 +131,7 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
             services.
         ockam_users: Clients that push, pull and save indexes with Ockam's stream protocols.
         examiners: Clients that try what they are not granted and to pass for others, and that
-            trim, remove and follow streams of their own.
+            trim, remove, limit and follow streams of their own.
     """
 
     producers: Whole = 2
@@ -148,7 +152,7 @@ class FaultTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     Attributes:
         kind: What goes wrong.
-        at_seconds: When it begins; default: the seed decides.
+        at_seconds: When it begins, within the scenario's `seconds`; default: the seed decides.
         seconds: How long it lasts; default: the seed decides.
         nodes: Names of the nodes it strikes, or whose clients it strikes: `n0`, `n1`, ...;
             default: the seed decides.
@@ -248,11 +252,17 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return self.mode == "model" or (self.overlay and not self.has_faults)
 
     @property
+    def faults_count(self) -> int:
+        """How many things go wrong; they have the numbers from 0 on."""
+        return sum(table.count for table in self.fault) + self.random_faults.count
+
+    @property
     def has_faults(self) -> bool:
         """Whether anything goes wrong."""
-        return bool(self.fault) or self.random_faults.count > 0
+        return self.faults_count > 0
 
 
+_ROOT: Final = inspect.type_info(Scenario)
 _HOST: Final = re.compile(r"n(0|[1-9][0-9]{0,5})")
 
 
@@ -260,7 +270,7 @@ def load_scenario(path: Path) -> Scenario:
     """Read a scenario's file; relative paths in it are relative to its directory.
 
     Raises:
-        ConfigError: it cannot be read, or a value cannot be; the text names file and key.
+        ConfigError: it cannot be read, or a value cannot be; the text names file, line and key.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -277,22 +287,30 @@ def parse_scenario(text: str, path: Path) -> Scenario:
             raise ValueError("Expected a path")
         return path.parent / value
 
+    def wrong(at: KeyPath, what: str) -> ConfigError:
+        line = line_of(at, key_lines(text))
+        where = f"{path}:{line}" if line else str(path)
+        return ConfigError("scenario.value", f"{where}: {format_path(at)}: {what}")
+
+    tree: dict[str, Any] = {"name": path.stem}
     try:
-        tree: dict[str, Any] = {"name": path.stem, **tomllib.loads(text)}
+        tree |= tomllib.loads(text)
         if tree.get("mode") != "model" and "degree" in tree:
             tree.setdefault("overlay", True)
         scenario = msgspec.convert(tree, Scenario, dec_hook=absolute)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError("scenario.syntax", f"{path}: not TOML: {error}") from None
     except msgspec.ValidationError as error:
-        raise ConfigError("scenario.value", f"{path}: {error}") from None
-    if problem := _problem(scenario):
-        raise ConfigError("scenario.value", f"{path}: {problem}")
+        problem = problem_of(error, tree, _ROOT)
+        raise wrong(problem.path, problem.text) from None
+    if found := _problem(scenario):
+        key, _, what = found.partition(": ")
+        raise wrong(parse_path(key), what)
     return scenario
 
 
 def _problem(scenario: Scenario) -> str:
-    """What the types do not say; nothing where all is well."""
+    """A key and what the types do not say of it; nothing where all is well."""
     if scenario.latency.model == "csv" and scenario.latency.file is None:
         return "latency.file: missing; `csv` reads its matrix from there"
     if scenario.spreads and scenario.nodes * scenario.messages > MODEL_ARRIVALS_MAX:
@@ -320,6 +338,8 @@ def _problem(scenario: Scenario) -> str:
                 continue
             if match is None or int(match[1]) >= scenario.nodes:
                 return f"fault[{number}].nodes: {name!r}: expected n0 to n{scenario.nodes - 1}"
+        if (fault.at_seconds or 0.0) > scenario.seconds:
+            return f"fault[{number}].at_seconds: faults happen in the first {scenario.seconds:g} s"
     return ""
 
 

@@ -44,30 +44,33 @@ class ServiceCalls:
             RillnodeError: the session has ended.
         """
         named = f"{self._name}.{number}"
-        for service, payload in (
-            ("forwarding_service", named.encode()),
-            ("static_forwarding_service", TEXT.encode(self._name)),
-            ("pub_sub_service", TEXT.encode(f"{self._name}:{named}")),
+        topics = [TEXT.encode(f"{self._name}{twin}:{named}") for twin in ("", "-twin", "")]
+        for service, payloads in (
+            ("forwarding_service", [named.encode()]),
+            ("static_forwarding_service", [TEXT.encode(self._name)]),
+            # Two subscribers, of which one has subscribed again.
+            ("pub_sub_service", topics),
         ):
-            given = await self._send(parse_route(f"{self._way}{service}"), payload)
-            sent = f"{service} {named}".encode()
-            await self._send(given.return_route, sent)
+            for payload in payloads:
+                given = await self._send(parse_route(f"{self._way}{service}"), payload)
+            sent, receivers = f"{service} {named}".encode(), len(set(payloads))
+            await self._send(given.return_route, sent, receivers)
             await asyncio.sleep(QUIET_SECONDS)
             copies = sum(wire.payload == sent for wire in self._received)
-            if copies > 1:
-                text = f"{self._name} got {copies} copies of what it has sent to an alias once"
+            if copies > receivers:
+                text = f"{self._name} got {copies} copies of what it has sent to {receivers}"
                 self._history.broken("answered-twice", text)
 
-    async def _send(self, route: Route, payload: bytes) -> WireMessage:
-        """Send a message to what sends it on to this client, and take it."""
+    async def _send(self, route: Route, payload: bytes, receivers: int = 1) -> WireMessage:
+        """Send a message to what sends it on to this client, and take it, once for each."""
         self._sent[payload] = None
         self._received.clear()
         self._session.messages.send(route, payload, (local(self._address),))
         async with asyncio.timeout(self._seconds):
             while True:
-                for wire in self._received:
-                    if wire.payload == payload:
-                        return wire
+                copies = [wire for wire in self._received if wire.payload == payload]
+                if len(copies) >= receivers:
+                    return copies[0]
                 self._arrived.clear()
                 await self._arrived.wait()
 

@@ -106,10 +106,15 @@ class SharedStream:
             while entries := await stream.pull(had.total(), PAGE_ENTRIES, partition=partition):
                 had.update(bytes(entry.data) for entry in entries)
 
+    async def repaired(self) -> list[str]:
+        """What is not as it should be yet between the nodes that run: neighbours."""
+        return self._graph_problems()
+
     def _graph_problems(self) -> list[str]:
         """Whether the overlays are as they should be: regular, mutual, and in one piece."""
         found: list[str] = []
-        wanted = min(self._scenario.degree, len(self._nodes) - 1)
+        there = self._there
+        wanted = min(self._scenario.degree, len(there) - 1)
         for partition in range(self._scenario.partitions):
             graph = self._graph(partition)
             where = f"in partition {partition}"
@@ -130,7 +135,7 @@ class SharedStream:
                 for other in linked
                 if one not in graph.get(other, ())
             ]
-            if len(_piece(graph, self._nodes[0].name)) < len(graph):
+            if len(_piece(graph, there[0].name)) < len(graph):
                 found.append(f"the overlay is in pieces {where}")
         return found
 
@@ -139,8 +144,27 @@ class SharedStream:
         key = stream_key(STREAM, partition)
         return {
             machine.name: [names[one] for one in _overlay(machine)["neighbours"].get(key, ())]
-            for machine in self._nodes
+            for machine in self._there
         }
+
+    @property
+    def _there(self) -> list[NodeMachine]:
+        return [machine for machine in self._nodes if machine.ready]
+
+    def look_for_leftovers(self) -> None:
+        """In quiet, no node keeps a link to who is no neighbour, or lets it in as one."""
+        storage = [f"n{number}" for number in range(self._scenario.storage_nodes)]
+        graphs = [self._graph(partition) for partition in range(self._scenario.partitions)]
+        for machine in self._nodes:
+            name, overlay = machine.name, machine.node.observed.parts.overlay
+            links = _overlay(machine)["links"]
+            near = {name, *storage, *(other for graph in graphs for other in graph[name])}
+            for other in (one for one in self._nodes if one.name not in near):
+                identity = other.identity.public_hex
+                if identity in links:
+                    self._history.broken("left-over", f"{name} keeps a link to {other.name}")
+                if overlay.admits(identity):
+                    self._history.broken("left-over", f"{name} lets {other.name} in for ever")
 
     # How it spreads --------------------------------------------------------------------------
 
@@ -170,6 +194,13 @@ class SharedStream:
         history.pushed({payload: push})
         stream = await machine.node.stream(STREAM)
         history.confirmed([payload], [await stream.push(payload, partition=part)])
+
+    async def push_aside(self, away: NodeMachine) -> None:
+        """Push an entry while a node is away."""
+        number = len(self._nodes)
+        machine = next(one for one in self._nodes if one is not away)
+        payload = payload_of(PROBE, number, PROBE_BYTES)
+        await self._world.on(machine, self._push(machine, payload, number, 0))
 
     async def _spread(self, payload: bytes, partition: int) -> list[str]:
         """Wait until an entry is everywhere; the nodes that it does not reach."""
@@ -236,7 +267,7 @@ def _all_linked(names: Sequence[str], graph: Mapping[str, Sequence[str]]) -> boo
 def _piece(graph: Mapping[str, Sequence[str]], start: str) -> set[str]:
     found, queue = {start}, deque([start])
     while queue:
-        for other in graph[queue.popleft()]:
+        for other in graph.get(queue.popleft(), ()):
             if other not in found:
                 found.add(other)
                 queue.append(other)

@@ -45,6 +45,12 @@ READ_ONLY_STREAM: Final = "read-only"
 CLOSED_STREAM: Final = "closed"
 """Streams of nodes that clients examine: which they may read, and which they may not know of."""
 
+KEPT_PREFIX: Final = "kept-"
+KEPT_ENTRIES: Final = 5
+KEPT_BYTES: Final = 50
+KEPT_SECONDS: Final = 10.0
+"""What such nodes keep of streams that are named so, and for what limits them."""
+
 
 class Machine:
     """A host and what is on it: its clock, its keys, its disk where it has one, its process.
@@ -54,6 +60,7 @@ class Machine:
         identity: its key; stays the same for all its processes.
         clock: its clock.
         loop: the event loop of its process.
+        session: the last of a client on it; None: there was none in this process.
     """
 
     def __init__(self, network: Network, host: Host) -> None:
@@ -64,6 +71,7 @@ class Machine:
         self.identity = Identity.from_seed(self.entropy(SEED_BYTES))
         self.loop = host.boot()
         self.clock = MachineClock(self.loop)
+        self.session: Session | None = None
 
     @property
     def runs(self) -> bool:
@@ -78,6 +86,7 @@ class Machine:
     def boot(self) -> ProcessLoop:
         """Begin a new process after the last has ended."""
         self.loop = self.clock.loop = self.host.boot()
+        self.session = None
         return self.loop
 
     def end(self, *, power: bool = False) -> None:
@@ -198,6 +207,7 @@ class World:
             self.connector(machine, node), reconnect=reconnect, entropy=machine.entropy
         )
         self.sessions.append(session)
+        machine.session = session
         await session.open()
         return Client(session)
 
@@ -300,9 +310,16 @@ def examined_config(name: str) -> Config:
     grants = (
         GrantTable(who="noise:*", streams="events*", may=VERBS),
         GrantTable(who="noise:*", streams="own-*", may=VERBS),
+        GrantTable(who="noise:*", streams=f"{KEPT_PREFIX}*", may=VERBS),
         GrantTable(who="noise:*", streams=READ_ONLY_STREAM, may=may_read),
     )
-    streams = (StreamTable(name=READ_ONLY_STREAM), StreamTable(name=CLOSED_STREAM))
+    streams = (
+        StreamTable(name=READ_ONLY_STREAM),
+        StreamTable(name=CLOSED_STREAM),
+        StreamTable(name=f"{KEPT_PREFIX}entries-*", retain_entries_max=KEPT_ENTRIES),
+        StreamTable(name=f"{KEPT_PREFIX}bytes-*", retain_bytes_max=KEPT_BYTES),
+        StreamTable(name=f"{KEPT_PREFIX}seconds-*", retain_seconds=KEPT_SECONDS),
+    )
     return msgspec.structs.replace(node_config(name, *grants), streams=streams)
 
 

@@ -19,7 +19,7 @@ def run(script: str, *arguments: str | Path) -> list[str]:
         [sys.executable, EXAMPLES / script, *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -48,7 +48,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     copy = tmp_path / UNIT.name
     copy.write_text(text.replace("/opt/rillnode/bin/rillnode", "/bin/true"))
     done = subprocess.run(
-        [analyze, "verify", "--man=no", copy], capture_output=True, text=True, timeout=60
+        [analyze, "verify", "--man=no", copy], capture_output=True, text=True, timeout=300
     )
     assert "rillnode.service" not in done.stderr, done.stderr
 

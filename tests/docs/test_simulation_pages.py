@@ -12,7 +12,9 @@ import pytest
 from doc_support import ROOT, blocks, running
 from planted_bugs import PLANTED, Planted
 from planted_lasting_bugs import PLANTED_LASTING
+from planted_link_bugs import PLANTED_LINKS
 from planted_overlay_bugs import PLANTED_OVERLAY, PlantedOverlay
+from planted_rarer_bugs import PLANTED_RARER
 from planted_service_bugs import PLANTED_SERVICES
 from planted_store_bugs import PLANTED_STORE
 from rillnode.node.config.describe import toml_value
@@ -89,7 +91,9 @@ def test_every_planted_mistake_is_described_with_a_rule_that_it_breaks() -> None
         *PLANTED_STORE,
         *PLANTED_SERVICES,
         *PLANTED_LASTING,
+        *PLANTED_RARER,
         *PLANTED_OVERLAY,
+        *PLANTED_LINKS,
     )
     assert [what for what, _ in rows] == [str(one.patch.__doc__).rstrip(".") for one in everything]
     for planted, (_, rules) in zip(everything, rows, strict=True):
@@ -119,7 +123,7 @@ def test_the_example_passes_with_several_seeds() -> None:
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, done.stdout

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from nats_support import NatsServer, running_nats
-from rillnode.actors.storage.jetstream import following
+from rillnode.actors.storage.jetstream import following, forwarding
 from rillnode.actors.streams import retention
+from store_support import ANSWER_SECONDS
 
 
 @pytest.fixture
@@ -15,6 +16,12 @@ def nats(tmp_path: Path) -> Iterator[NatsServer]:
     """A server of the test's own."""
     with running_nats(tmp_path / "nats") as server:
         yield server
+
+
+@pytest.fixture
+def nobody_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Owners of logs that a busy machine lets say nothing for a while are not taken for gone."""
+    monkeypatch.setattr(forwarding, "SILENT_SECONDS_MAX", ANSWER_SECONDS)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from rillnode.actors.storage.copying import copy_store
 from rillnode.actors.storage.rocks_copy import RocksCopy
 from rillnode.actors.storage.tables import Tables, Tuning
 
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 300.0
 
 
 def rillnode(*argv: str | Path) -> list[str]:

@@ -24,7 +24,7 @@ from rillnode.codecs.ockam.stream_item import STREAM_ITEM, decode_entry, encode_
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
 
-SECONDS = 30.0
+SECONDS = 120.0
 SERVICE = "stream_subscribe"
 
 Connect = Callable[[], Awaitable[OckamPeer]]

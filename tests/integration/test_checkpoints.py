@@ -17,7 +17,7 @@ from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
 from rillnode.transports.clock import SystemClock
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 def test_copies_stand_in_the_data_directory_under_names_of_the_nodes_own(tmp_path: Path) -> None:

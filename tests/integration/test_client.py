@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from link_support import until
-from nodes import CLIENT, connect_to, node_config
+from nodes import CLIENT, at_own_ports, connect_to, node_config
 from proxy import Proxy
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
@@ -18,6 +18,7 @@ from rillnode.node.client import Client, connect
 from rillnode.node.client.stream import Stream
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
+from rillnode.node.simulation.leftovers import subscriptions
 
 Talk = Callable[[Node, Client], Awaitable[None]]
 
@@ -230,6 +231,19 @@ def test_no_gap_and_no_repeat_between_old_and_new_entries(tmp_path: Path) -> Non
     with_client(tmp_path, talk)
 
 
+def test_a_subscription_that_has_brought_nothing_ends_with_its_reader(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        async with aclosing(stream.tail(start="start")) as entries:
+            waiting = asyncio.ensure_future(anext(entries))
+            await until(lambda: subscriptions(node.observed) == 1)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        await until(lambda: subscriptions(node.observed) == 0)
+
+    with_client(tmp_path, talk)
+
+
 def test_a_slow_reader_holds_its_window_and_nobody_else(tmp_path: Path) -> None:
     async def talk(_: Node, client: Client) -> None:
         stream = await client.stream("s")
@@ -247,28 +261,18 @@ def test_a_slow_reader_holds_its_window_and_nobody_else(tmp_path: Path) -> None:
 
 def test_unconfirmed_pushes_are_sent_again_over_a_new_link(tmp_path: Path) -> None:
     async def run() -> None:
-        config = node_config(tmp_path)
+        config = at_own_ports(node_config(tmp_path))
         node = Node(config)
         await node.start()
         client = await connect_to(node)
         stream = await client.stream("s")
         await stream.push(b"before")
-        listen = node.addresses()["noise"]
         await node.stop()
         pending = asyncio.ensure_future(stream.push(b"meanwhile"))
         await asyncio.sleep(0.2)
         assert not pending.done()
-        host_port = type(config.noise)(listen=listen)
-        async with Node(
-            type(config)(
-                name="again",
-                data_dir=tmp_path,
-                noise=host_port,
-                http=config.http,
-                grants=config.grants,
-            )
-        ):
-            assert await asyncio.wait_for(pending, 20) == 1
+        async with Node(config):
+            assert await asyncio.wait_for(pending, 60.0) == 1
             assert data_of(await stream.pull()) == [b"before", b"meanwhile"]
             await client.close()
 

@@ -1,12 +1,9 @@
 """Streams of a hub over real sockets: of released nodes as captured, and of other nodes."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from nodes import connect_to, node_config
@@ -32,7 +29,7 @@ from rillnode.codecs.ockam.stream import (
     SaveIndexRequest,
     SavePartitionIndexRequest,
 )
-from rillnode.node.client import Client, Hub, HubEntry, HubStream
+from rillnode.node.client import Hub, HubEntry, HubStream
 from rillnode.node.client.channel import ChannelLevel
 from rillnode.node.config import PeerTable
 from rillnode.node.runtime import Node
@@ -212,23 +209,9 @@ def test_a_hub_is_used_through_a_secure_channel(tmp_path: Path, level: ChannelLe
     asyncio.run(run())
 
 
-@asynccontextmanager
-async def restartable(directory: Path) -> AsyncGenerator[tuple[Client, Node, Any]]:
-    """A client of a node whose peer `plain` is the other one, which can be started again."""
-    async with linked(directory) as (a, b), await connect_to(a) as client:
-        ports, config = b.addresses(), b.config
-        assert config.ockam is not None
-        again = msgspec.structs.replace(
-            config,
-            noise=msgspec.structs.replace(config.noise, listen=ports["noise"]),
-            ockam=msgspec.structs.replace(config.ockam, listen=ports["ockam"]),
-        )
-        yield client, b, again
-
-
 def test_a_restarted_hub_is_used_on(tmp_path: Path) -> None:
     async def run() -> None:
-        async with restartable(tmp_path) as (client, b, again):
+        async with linked(tmp_path) as (a, b), await connect_to(a) as client:
             hub = client.hub("peer/plain", answer_seconds=1.0, patience_seconds=WAIT_SECONDS)
             stream = await hub.stream("s")
             await stream.push(b"before")
@@ -244,7 +227,7 @@ def test_a_restarted_hub_is_used_on(tmp_path: Path) -> None:
                     await asyncio.sleep(0.01)
                 await b.stop()
                 pushes = [asyncio.ensure_future(stream.push(b"%d" % n)) for n in range(5)]
-                async with Node(again):
+                async with Node(b.config):
                     await asyncio.gather(*pushes)
                     wanted = {b"before", *(b"%d" % n for n in range(5))}
                     while {entry.data for entry in found} != wanted:

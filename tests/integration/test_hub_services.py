@@ -21,7 +21,7 @@ from rillnode.codecs.ockam.routing import (
 from rillnode.node.config import ServicesTable
 from rillnode.node.runtime import Node
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 EVERY_SERVICE = ServicesTable()
 

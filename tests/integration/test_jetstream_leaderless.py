@@ -10,13 +10,15 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import Error
 from nats.js import JetStreamContext
-from nats.js.api import AccountInfo, Placement, StreamConfig
+from nats.js.api import AccountInfo, Placement, StreamConfig, StreamInfo
 from nats.js.errors import ServiceUnavailableError
 
 from nats_support import JetStreamDriver, NatsCluster, NatsServer, needs_nats
 from rillnode.actors.storage import (
     Append,
     FindStream,
+    ListStreams,
+    LoadIndex,
     Operation,
     PutRecord,
     PutStream,
@@ -226,6 +228,45 @@ def test_reads_of_other_logs_do_not_wait(opened: Open, monkeypatch: pytest.Monke
     driver.store.read(found)
     wait_until(lambda: found in collected(driver))
     assert (found.error, found.extent.next_index) == (None, 1)
+
+
+def test_a_stream_is_found_once_its_log_answers(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = JetStreamDriver(nats.url, "t", patience_seconds=NEVER_SECONDS)
+    try:
+        driver.write(PutStream(record=StreamRecord(name="bad")))
+        silent = silence(monkeypatch, stream_of(BAD))
+        lookups: list[FindStream | ListStreams] = [FindStream(name="bad"), ListStreams()]
+        for lookup in lookups:
+            driver.store.read(lookup)
+        driver.read(LoadIndex(key=SavedIndexKey("bad", 0, "c")))
+        assert not any(lookup in collected(driver) for lookup in lookups)
+        silent.clear()
+        wait_until(lambda: all(lookup in collected(driver) for lookup in lookups))
+        assert [lookup.error for lookup in lookups] == [None, None]
+    finally:
+        driver.store.close()
+
+
+def test_a_stream_that_has_not_told_of_itself_is_asked_again(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As nats-server leaves it, while another node is just making the stream."""
+    driver, real, unanswered = opened(), JetStreamContext.stream_info, [True]
+
+    async def stream_info(self: JetStreamContext, name: str) -> StreamInfo:
+        if unanswered:
+            unanswered.clear()
+            await asyncio.sleep(NEVER_SECONDS)
+        return await real(self, name)
+
+    monkeypatch.setattr(JetStreamContext, "stream_info", stream_info)
+    driver.store.read(found := FindStream(name="good"))
+    wait_until(partial(is_complete, driver, found))
+    assert not unanswered
+    assert found.error is None
+    assert found.extents[0].next_index == 1
 
 
 def test_a_store_opens_while_a_log_with_records_does_not_answer(

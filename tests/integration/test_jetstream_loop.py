@@ -14,7 +14,7 @@ from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.actors.storage.jetstream.store import JetStreamLogStore
 from rillnode.codecs.errors import StoreError
 from rillnode.node.runtime import Node
-from store_support import append
+from store_support import ANSWER_SECONDS, append
 
 pytestmark = needs_nats
 
@@ -37,7 +37,7 @@ class Told:
         self._came.set()
 
     async def wait_for(self, count: int) -> None:
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(ANSWER_SECONDS):
             while len(self.operations) < count:
                 self._came.clear()
                 await self._came.wait()

@@ -18,9 +18,10 @@ from rillnode import nextgraph
 from rillnode.actors.nextgraph import publication
 from rillnode.actors.nextgraph import topic as topic_module
 from rillnode.actors.nextgraph.records import name_of, topic_stream
-from rillnode.actors.storage import PutRecord
+from rillnode.actors.storage import PutRecord, PutRecords, WriteOperation
 from rillnode.actors.storage.jetstream import following
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
+from rillnode.actors.storage.jetstream.store import JetStreamLogStore
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
 from rillnode.codecs.nextgraph.events import Event
@@ -36,6 +37,7 @@ pytestmark = needs_nats
 
 SECONDS: Final = 60.0
 BROKER: Final = identity("broker")
+BOB: Final = identity("bob")
 
 
 class Brokers:
@@ -86,6 +88,16 @@ async def pinned(one: Client) -> TopicSubRes:
     return topic
 
 
+async def put(one: Client, made: nextgraph.Object, *, seen_by: Client) -> None:
+    await one.put_blocks(INNER, made.blocks)
+
+    async def is_put() -> bool:
+        ids = [nextgraph.block_id(block) for block in made.blocks]
+        return not (await seen_by.find_blocks(INNER, ids)).missing
+
+    await eventually(is_put)
+
+
 async def followed(one: Client) -> Subscription:
     await pinned(one)
     return await one.subscribe(INNER, REPO, TOPIC.public_key)
@@ -102,6 +114,44 @@ async def silent(events: Subscription) -> bool:
     except TimeoutError:
         return True
     return False
+
+
+class HeldBack:
+    """Holds back the first deletion, or the first pin, of an object, before its node writes it."""
+
+    def __init__(self, submit: Callable[[JetStreamLogStore, WriteOperation], None]) -> None:
+        self._submit = submit
+        self.deletion = self.pin = False
+        self.begun = asyncio.Event()
+        self.go_on: Callable[[], None] = self.begun.clear
+
+    def submit(self, store: JetStreamLogStore, operation: WriteOperation) -> None:
+        """Stands for the stores' own."""
+        if isinstance(operation, PutRecords) and not self.begun.is_set():
+            deletes = any(value is None for _, value in operation.records)
+            pins = any(name.startswith(name_of("object", "")) for name, _ in operation.records)
+            if (self.deletion and deletes) or (self.pin and pins):
+                self.go_on = partial(self._submit, store, operation)
+                self.begun.set()
+                return
+        self._submit(store, operation)
+
+
+@pytest.fixture
+def held_back(monkeypatch: pytest.MonkeyPatch) -> HeldBack:
+    held = HeldBack(JetStreamLogStore.submit)
+
+    def submit(store: JetStreamLogStore, operation: WriteOperation) -> None:
+        held.submit(store, operation)
+
+    monkeypatch.setattr(JetStreamLogStore, "submit", submit)
+    return held
+
+
+def file_of(size: int) -> nextgraph.Object:
+    content = bytes(range(250)) * (size // 250)
+    key = nextgraph.convergence_key(STORE, b"s" * 32)
+    return nextgraph.split_object(content, key, block_bytes=4_096)
 
 
 # Topics --------------------------------------------------------------------------------------
@@ -283,13 +333,7 @@ def test_what_is_pinned_and_put_at_one_node_is_there_at_the_other(
             await eventually(is_pinned)
             # The right to publish has come with it.
             await phone.publish(INNER, TOPIC, BRANCH, commit(b"1"))
-            await laptop.put_blocks(INNER, made.blocks)
-
-            async def is_put() -> bool:
-                ids = [nextgraph.block_id(block) for block in made.blocks]
-                return not (await phone.find_blocks(INNER, ids)).missing
-
-            await eventually(is_put)
+            await put(laptop, made, seen_by=phone)
             blocks = {
                 nextgraph.block_id(block): block
                 async for block in phone.get_blocks(INNER, [made.reference.id], children=True)
@@ -303,6 +347,62 @@ def test_what_is_pinned_and_put_at_one_node_is_there_at_the_other(
             with pytest.raises(RequestError) as refused:
                 await phone.publish(INNER, TOPIC, BRANCH, commit(b"2"))
             assert refused.value.code == "nextgraph.access_denied"
+
+    run(test, tmp_path, nats)
+
+
+@pytest.mark.parametrize("also", ["pins", "puts"])
+def test_what_gets_another_holder_while_it_is_deleted_stays(
+    nats: NatsServer, tmp_path: Path, held_back: HeldBack, also: str
+) -> None:
+    async def test(brokers: Brokers) -> None:
+        a, b = await brokers.node("a"), await brokers.node("b")
+        async with client(a) as laptop, client(b, BOB) as phone:
+            # The longer one begins as the other one does.
+            short, long = (file_of(size) for size in (40_000, 60_000))
+            for one in (laptop, phone):
+                await pinned(one)
+            await put(laptop, short, seen_by=phone)
+            held_back.deletion = True
+            deleting = asyncio.create_task(laptop.objects.delete(INNER, short.reference.id))
+            await held_back.begun.wait()
+            if also == "pins":
+                kept = short
+                await phone.objects.pin(INNER, short.reference.id)
+                held_back.go_on()
+                with pytest.raises(RequestError) as refused:
+                    await deleting
+                assert refused.value.code == "nextgraph.access_denied"
+            else:
+                kept = long
+                await phone.put_blocks(INNER, long.blocks)
+                held_back.go_on()
+                await deleting
+            ids = [nextgraph.block_id(block) for block in kept.blocks]
+            assert (await laptop.find_blocks(INNER, ids)).missing == []
+
+    run(test, tmp_path, nats)
+
+
+def test_what_is_deleted_while_it_is_pinned_is_not_pinned(
+    nats: NatsServer, tmp_path: Path, held_back: HeldBack
+) -> None:
+    async def test(brokers: Brokers) -> None:
+        a, b = await brokers.node("a"), await brokers.node("b")
+        async with client(a) as laptop, client(b, BOB) as phone:
+            made = file_of(40_000)
+            for one in (laptop, phone):
+                await pinned(one)
+            await put(laptop, made, seen_by=phone)
+            held_back.pin = True
+            pinning = asyncio.create_task(phone.objects.pin(INNER, made.reference.id))
+            await held_back.begun.wait()
+            await laptop.objects.delete(INNER, made.reference.id)
+            held_back.go_on()
+            for refused in (pinning, phone.objects.unpin(INNER, made.reference.id)):
+                with pytest.raises(RequestError) as error:
+                    await refused
+                assert error.value.code == "nextgraph.not_found"
 
     run(test, tmp_path, nats)
 

@@ -1,6 +1,7 @@
 """A whole node whose streams are in NATS JetStream."""
 
 import asyncio
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from nodes import connect_to, node_config
 from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.node.client import Client
 from rillnode.node.runtime import Node
+from store_support import ANSWER_SECONDS
 
 pytestmark = needs_nats
 
@@ -19,7 +21,7 @@ pytestmark = needs_nats
 async def pushed(client: Client, data: bytes) -> int:
     """Push until it is confirmed, as an application does."""
     stream = await client.stream("s")
-    deadline = asyncio.get_running_loop().time() + 30.0
+    deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
     while True:
         try:
             return await stream.push(data)
@@ -32,8 +34,12 @@ async def pushed(client: Client, data: bytes) -> int:
 async def consumed(client: Client, count: int) -> list[bytes]:
     stream = await client.stream("s")
     found: list[bytes] = []
-    async with asyncio.timeout(30.0):
-        async for entry in stream.consume(client_id="c1"):
+    # Closed here: else the position is saved some time after this returns.
+    async with (
+        asyncio.timeout(ANSWER_SECONDS),
+        aclosing(stream.consume(client_id="c1")) as entries,
+    ):
+        async for entry in entries:
             found.append(entry.data)
             if len(found) == count:
                 break
@@ -80,7 +86,7 @@ def test_a_node_outlives_the_crash_of_its_server(nats: NatsServer, tmp_path: Pat
         ):
             confirmed = [await pushed(client, b"%d" % number) for number in range(20)]
             await asyncio.to_thread(nats.kill)
-            async with asyncio.timeout(30.0):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 while all(check.ok for check in node.checks()):
                     await asyncio.sleep(0.01)
             stream = await client.stream("s")
@@ -107,7 +113,7 @@ def test_a_node_does_not_start_without_its_servers(nats: NatsServer, tmp_path: P
         asyncio.run(run())
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("impatient", "nobody_is_lost")
 def test_a_node_shows_who_writes(nats: NatsServer, tmp_path: Path) -> None:
     async def document(http: aiohttp.ClientSession, node: Node, path: str) -> Any:
         async with http.get(f"http://{node.addresses()['http']}{path}") as answer:
@@ -115,7 +121,7 @@ def test_a_node_shows_who_writes(nats: NatsServer, tmp_path: Path) -> None:
             return await (answer.text() if path == "/metrics" else answer.json())
 
     async def run(a: Node, b: Node, http: aiohttp.ClientSession) -> None:
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(ANSWER_SECONDS):
             for node in (a, b):
                 while len((await document(http, node, "/v1/overview"))["nodes"]) != 2:
                     await asyncio.sleep(0.05)

@@ -35,7 +35,7 @@ from rillnode.codecs.entries import EntryKind, encode_block, pack_body
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client
 from rillnode.node.runtime import Node
-from store_support import ANSWER_SECONDS, LOG, append, texts, wait_until
+from store_support import ANSWER_SECONDS, LOG, append, eventually, texts, wait_until
 
 pytestmark = [needs_nats, pytest.mark.usefixtures("impatient")]
 
@@ -154,6 +154,8 @@ def test_an_append_under_way_when_another_store_removes_the_stream_ends_at_once(
     one, other = drivers
     log = log_id(one.write(PutStream(record=StreamRecord(name="a"))).record.id, 0)
     one.write(append(b"0", log=log))
+    # What it does not know of, it does not remove.
+    wait_until(lambda: other.read(FindStream(name="a")).record is not None)
     real = Server.publish
 
     async def publish(self: Server, name: str, data: bytes, *, after: int) -> int:
@@ -362,7 +364,12 @@ def test_any_node_serves_any_stream(nats: NatsServer, tmp_path: Path) -> None:
                 assert await same.push(b"%d" % (2 * number + 1)) == 2 * number + 1
             assert await following == [b"%d" % number for number in range(40)]
             await far.close()
+
+            async def known() -> bool:
+                return (await near.get_index("c1", "s") or 0) >= 39
+
             # The consumer goes on at the other node, where it was before.
+            await eventually(known)
             await stream.push_many([b"%d" % number for number in range(40, 60)])
             rest = await consumed(near, 20)
             assert rest[0] in (b"39", b"40")

@@ -250,7 +250,7 @@ def test_what_is_stored_and_not_acknowledged_is_confirmed_once_that_is_known(
 
 
 def test_a_server_that_hangs_is_waited_for(nats: NatsServer, opened: ExitStack) -> None:
-    driver = JetStreamDriver(nats.url, "t", answer_seconds_max=0.5)
+    driver = JetStreamDriver(nats.url, "t", answer_seconds_max=2.0)
     opened.callback(lambda: driver.store.close())
     driver.write(append(b"before"))
     nats.pause()
@@ -341,7 +341,7 @@ def test_reads_of_what_was_lost_are_answered(
     nats: NatsServer, opened: ExitStack, kind: type[Read | ListKeys], lost: str
 ) -> None:
     # Of a stream that is no more, single messages are asked for in vain.
-    driver = JetStreamDriver(nats.url, "t", answer_seconds_max=0.5)
+    driver = JetStreamDriver(nats.url, "t", answer_seconds_max=2.0)
     opened.callback(lambda: driver.store.close())
     for number in range(4):
         driver.write(append(b"%d" % number))

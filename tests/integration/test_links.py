@@ -410,7 +410,13 @@ def test_closing_a_listener_sends_what_is_buffered_first() -> None:
     asyncio.run(main())
 
 
-async def dial_port(port: int, *, host: str = "127.0.0.1", limits: LinkLimits = LIMITS) -> TcpLink:
+async def dial_port(
+    port: int,
+    *,
+    host: str = "127.0.0.1",
+    limits: LinkLimits = LIMITS,
+    connect_seconds: float = 60.0,
+) -> TcpLink:
     return await dial(
         host,
         port,
@@ -419,7 +425,7 @@ async def dial_port(port: int, *, host: str = "127.0.0.1", limits: LinkLimits = 
         transport_name="noise",
         clock=clock(),
         limits=limits,
-        connect_seconds=0.3,
+        connect_seconds=connect_seconds,
     )
 
 
@@ -434,7 +440,7 @@ def test_what_cannot_be_reached_says_what_to_do() -> None:
         assert f"127.0.0.1:{port}" in caught.value.text
         assert caught.value.retryable
         with pytest.raises(TransportError) as caught:
-            await dial_port(1, host="no-such-host.invalid")
+            await dial_port(1, host="no-such-host.invalid", connect_seconds=0.3)
         assert caught.value.code in ("link.name", "link.connect_timeout")
 
     asyncio.run(main())
@@ -450,7 +456,7 @@ def test_a_host_that_drops_packets_is_given_up() -> None:
                 filler.setblocking(False)
                 filler.connect_ex(full.getsockname())
             with pytest.raises(TransportError) as caught:
-                await dial_port(full.getsockname()[1])
+                await dial_port(full.getsockname()[1], connect_seconds=0.3)
             for filler in fillers:
                 filler.close()
         assert caught.value.code == "link.connect_timeout"

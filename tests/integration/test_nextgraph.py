@@ -54,7 +54,7 @@ from rillnode.node.keyfiles import write_key
 from rillnode.node.runtime import Node
 from rillnode.transports.web import accept_websocket
 
-SECONDS: Final = 30.0
+SECONDS: Final = 120.0
 VECTORS: Final = Path(__file__).parents[1] / "conformance" / "vectors"
 WIRE: Final[list[dict[str, Any]]] = json.loads((VECTORS / "nextgraph_wire.json").read_text())
 KEYS: Final = {r["name"]: bytes.fromhex(r["hex"]) for r in WIRE if r["direction"] == "-"}

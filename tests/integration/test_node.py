@@ -90,7 +90,7 @@ def test_entries_are_dropped_by_retention_and_readers_go_on(tmp_path: Path) -> N
             assert stream.partitions == 2
             for _ in range(10):
                 await stream.push_many([b"x" * 1_000] * 100)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60.0):
                 while (await client.describe("short")).partitions[0].first_index < 900:
                     await asyncio.sleep(0.1)
             entries = await stream.pull(0, 1_000)

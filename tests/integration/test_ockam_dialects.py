@@ -44,7 +44,7 @@ RECORDS: list[dict[str, Any]] = [
     if record["level"] == "head" and record["name"] not in ("version byte", "plain payload")
 ]
 STREAM = b"ST_S_0_s"
-SECONDS = 30.0
+SECONDS = 120.0
 
 Talk = Callable[[Node, Ockam2024Peer], Awaitable[None]]
 

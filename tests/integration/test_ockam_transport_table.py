@@ -35,7 +35,7 @@ from rillnode.codecs.ockam.stream import (
 )
 from rillnode.node.runtime import Node
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 STREAM = b"ST_S_0_s"
 PUSH = encode_request(PushRequest(1, b"x"))

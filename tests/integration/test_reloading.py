@@ -19,7 +19,7 @@ from rillnode.codecs.errors import ConfigError, RequestError, RillnodeError
 from rillnode.node.config import Config, GrantTable, HttpListener, QuotaTable, StreamTable
 from rillnode.node.runtime import Node
 
-SECONDS = 30.0
+SECONDS = 120.0
 WHO = f"noise:{CLIENT.public_hex}"
 
 

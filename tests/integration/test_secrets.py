@@ -22,7 +22,7 @@ from rillnode.codecs.keys import Identity
 from rillnode.codecs.ockam.stream import CreateRequest, PushRequest, encode_request
 from rillnode.node.client import connect
 
-LIMIT_SECONDS = 120.0
+LIMIT_SECONDS = 300.0
 
 API_KEY = "planted-api-key-BbcCddeEffgG"
 PAGE_TOKEN = "planted-page-token-HhiIjjkKllMmnNooPpq"

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from chromium import CHROMIUM, Tab, browsing
 from nodes import connect_to, node_config
+from ports import free_address
 from rillnode.node.client import Client
 from rillnode.node.config import HttpListener, PeerTable
 from rillnode.node.runtime import Node
@@ -265,15 +266,15 @@ def test_entries_are_shown_to_who_has_the_token(tmp_path: Path) -> None:
 
 def test_a_node_that_stops_and_comes_back_is_followed(tmp_path: Path) -> None:
     async def main() -> None:
-        config = node_config(tmp_path / "node")
+        address = free_address()
+        config = replace(node_config(tmp_path / "node"), http=HttpListener(listen=address))
         async with browsing(tmp_path / "profile") as tab:
-            async with Node(config) as node:
-                address = node.addresses()["http"]
+            async with Node(config):
                 await tab.open(f"http://{address}/")
                 await tab.until("document.querySelector('#state').textContent === 'ready'")
             await tab.until("!document.querySelector('#banner').hidden")
             await tab.until("document.querySelector('#state').textContent === 'not reached'")
-            async with Node(replace(config, http=HttpListener(listen=address))):
+            async with Node(config):
                 await tab.until("document.querySelector('#state').textContent === 'ready'")
                 assert await tab.run("document.querySelector('#banner').hidden")
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from nodes import CLIENT, connect_to, node_config
+from ports import free_port
 from rillnode.codecs.errors import ConfigError, TransportError
 from rillnode.node.config import ApiKeyTable, Config, HttpListener, MetricsTable, StreamrListener
 from rillnode.node.http import listener
@@ -496,8 +497,7 @@ def test_a_certificate_that_is_none_is_an_error(tmp_path: Path) -> None:
 
 def test_a_peer_that_cannot_be_reached_is_told(tmp_path: Path) -> None:
     async def body(node: Node, session: aiohttp.ClientSession) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         await node.client.send(f"1#127.0.0.1:{port};echo", b"x", return_address=b"back")
         async with asyncio.timeout(SECONDS):
             while True:

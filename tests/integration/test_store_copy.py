@@ -222,7 +222,7 @@ def rillnode(*argv: str | Path) -> list[str]:
 
 
 def call(*argv: str | Path, code: int = 0) -> str:
-    done = subprocess.run(rillnode(*argv), capture_output=True, timeout=60.0)
+    done = subprocess.run(rillnode(*argv), capture_output=True, timeout=300.0)
     assert done.returncode == code, done.stderr.decode()
     return done.stdout.decode() if code == 0 else done.stderr.decode()
 
@@ -249,7 +249,7 @@ class Running:
         )  # fmt: skip
         with config.with_suffix(".log").open("wb") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log)
-        end = time.monotonic() + 60.0
+        end = time.monotonic() + 300.0
         while not ports.exists():
             assert self.process.poll() is None, config.with_suffix(".log").read_text()
             assert time.monotonic() < end
@@ -269,7 +269,7 @@ class Running:
 def pushed(config: Path, node: str, numbers: range) -> None:
     text = b"".join(b"%d\n" % number for number in numbers)
     argv = rillnode("stream", "push", "numbers", "-c", config, "--node", node, "-q")
-    subprocess.run(argv, input=text, check=True, stdout=subprocess.DEVNULL, timeout=60.0)
+    subprocess.run(argv, input=text, check=True, stdout=subprocess.DEVNULL, timeout=300.0)
 
 
 @pytest.mark.long
@@ -297,7 +297,7 @@ def test_a_node_moves_with_a_short_stop(server: NatsServer, tmp_path: Path) -> N
     time.sleep(0.8)
     cut.kill()
     cut.wait()
-    last = subprocess.run(rillnode(*copy, "--final"), capture_output=True, timeout=60.0)
+    last = subprocess.run(rillnode(*copy, "--final"), capture_output=True, timeout=300.0)
     assert not last.returncode or b"holds something already" in last.stderr
     running = Running(three)
     try:

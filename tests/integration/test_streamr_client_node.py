@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from certificates import make_certificate
 from nodes import connect_to, node_config
+from ports import free_address
 from proxy import Proxy
 from rillnode import streamr
 from rillnode.codecs.errors import RequestError, TransportError
@@ -179,15 +180,15 @@ def test_native_clients_and_streamrs_see_each_others_messages(tmp_path: Path) ->
 
 def test_subscription_goes_on_over_a_restart_of_the_node(tmp_path: Path) -> None:
     async def run() -> None:
-        async with Node(config_of(tmp_path)) as node:
-            address = node.addresses()["streamr"]
+        config = config_of(tmp_path, free_address())
+        async with Node(config) as node:
             alice, bob = await connect(node, ALICE), await connect(node, BOB)
             await shared_stream(alice)
             messages = await bob.subscribe("s")
             await alice.publish("s", 0)
             assert await take(messages, 1) == [0]
         await alice.publish("s", 1)
-        async with Node(config_of(tmp_path, address)):
+        async with Node(config):
             assert await take(messages, 1) == [1]
             await alice.flush()
             assert await resent(bob, streamr.From(0)) == [0, 1]

@@ -20,7 +20,7 @@ from rillnode.node.config import GrantTable, StreamrListener
 from rillnode.node.runtime import Node
 
 SCRIPTS = Path(__file__).with_name("streamr_clients")
-SCRIPT_SECONDS = 400.0
+SCRIPT_SECONDS = 900.0
 KEY = "11" * 32
 OTHER_KEY = "22" * 32
 

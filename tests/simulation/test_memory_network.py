@@ -83,6 +83,19 @@ def test_a_partition_stops_everything_until_it_is_over() -> None:
         assert 10.0 < network.run(application()) < 15.0
 
 
+def test_a_client_that_closes_waits_for_what_was_pushed_just_before() -> None:
+    with MemoryNetwork() as network:
+        network.add_node("a")
+
+        async def application() -> list[int]:
+            async with await network.connect("a") as client:
+                stream = await client.stream("orders")
+                pushes = [stream.push_nowait(b"%d" % number) for number in range(3)]
+            return [await push for push in pushes]
+
+        assert network.run(application()) == [0, 1, 2]
+
+
 def test_two_programs_meet_at_a_node() -> None:
     with MemoryNetwork() as network:
         network.add_node("a")

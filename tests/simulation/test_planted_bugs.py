@@ -5,7 +5,9 @@ from msgspec.structs import replace
 
 from planted_bugs import PLANTED, Planted, requests_forgotten
 from planted_lasting_bugs import PLANTED_LASTING
+from planted_link_bugs import PLANTED_LINKS
 from planted_overlay_bugs import PLANTED_OVERLAY, PlantedOverlay
+from planted_rarer_bugs import PLANTED_RARER
 from planted_service_bugs import PLANTED_SERVICES
 from planted_store_bugs import PLANTED_STORE
 from rillnode.node.simulation.invariants import RULES
@@ -22,7 +24,9 @@ ALL: tuple[Planted | PlantedOverlay, ...] = (
     *PLANTED_STORE,
     *PLANTED_SERVICES,
     *PLANTED_LASTING,
+    *PLANTED_RARER,
     *PLANTED_OVERLAY,
+    *PLANTED_LINKS,
 )
 
 

@@ -79,4 +79,8 @@ class Answering:
             await view.read(operation)
 
     async def _state(self, log: int) -> LogState:
-        return await self._partition_of(log).view.state()
+        view = self._partition_of(log).view
+        if view.known:
+            # No servers are needed for that.
+            return await view.state()
+        return await Patience(view.name, self._gate).patiently(view.state)

@@ -31,7 +31,7 @@ _ANSWER_BYTES_MAX: Final = 1_048_576
 VERSION_MIN: Final = (2, 10, 23)
 """Of nats-server: earlier ones lose what they have confirmed when servers fail."""
 
-_REMEDY: Final = (
+REMEDY: Final = (
     "set `jetstream { sync_interval: always }` in the configuration of every server (2.10 or "
     "later; 2.10.23 or later recommended), or power them independently of each other"
 )
@@ -41,15 +41,15 @@ async def check_servers(options: JetStreamOptions, server: Server) -> bool:
     """Warn of settings under which less is kept than is said; returns whether all writes sync.
 
     Raises:
-        StoreError: syncing is required, and some server does not do it or cannot be asked.
+        StoreError: syncing is required, and some server does not do it, or most cannot be asked.
     """
     if server.version is not None and server.version < VERSION_MIN:
         logger.warning(
             "store_servers_old",
             extra={
-                "version": _text(server.version),
-                "remedy": f"run nats-server {_text(VERSION_MIN)} or later: earlier ones may lose "
-                "what they have confirmed when one of them fails",
+                "version": version_text(server.version),
+                "remedy": f"run nats-server {version_text(VERSION_MIN)} or later: earlier ones "
+                "may lose what they have confirmed when one of them fails",
             },
         )
     if server.room_bytes < 2 * ENTRY_BYTES_MAX:
@@ -61,22 +61,40 @@ async def check_servers(options: JetStreamOptions, server: Server) -> bool:
                 "and entries are refused",
             },
         )
-    faults = [fault for url in options.monitors if (fault := await _fault(url))]
-    if not options.monitors:
-        faults = ["no monitoring port is configured, so the sync interval is not known"]
-    if not faults:
+    return await check_syncs(options)
+
+
+async def check_syncs(options: JetStreamOptions) -> bool:
+    """Whether all servers are known to sync every write; warns where not. Raises as above."""
+    reason, is_grave = await unsynced(options)
+    if not reason:
         return True
-    if options.sync_required:
+    if is_grave and options.sync_required:
         raise StoreError(
             "store.unsynced",
-            f"the NATS servers do not sync every write ({'; '.join(faults)}): {_REMEDY}",
+            f"the NATS servers do not sync every write ({reason}): {REMEDY}",
             retryable=False,
         )
-    logger.warning("store_unsynced", extra={"reason": "; ".join(faults), "remedy": _REMEDY})
+    logger.warning("store_unsynced", extra={"reason": reason, "remedy": REMEDY})
     return False
 
 
-def _text(version: tuple[int, int, int]) -> str:
+async def unsynced(options: JetStreamOptions) -> tuple[str, bool]:
+    """Why not all writes are known to be synced, if so; and whether more is wrong than some away.
+
+    A node must start though a server is away, or the loss of one machine would be that of two.
+    """
+    said = await asyncio.gather(*map(_sync, options.monitors))
+    faults = [text for says, text in said if says and text]
+    silent = [text for says, text in said if not says and text]
+    if not options.monitors:
+        silent = ["no monitoring port is configured, so the sync interval is not known"]
+    is_grave = bool(faults) or 2 * len(silent) >= len(options.monitors)
+    return "; ".join([*faults, *silent]), is_grave
+
+
+def version_text(version: tuple[int, int, int]) -> str:
+    """As people write it."""
     return ".".join(map(str, version))
 
 
@@ -94,11 +112,12 @@ class _Varz(msgspec.Struct):
     jetstream: _JetStream | None = None
 
 
-async def _fault(url: str) -> str | None:
+async def _sync(url: str) -> tuple[bool, str | None]:
+    """Whether a server says how it syncs, and what there is against it."""
     try:
-        return sync_fault(url, await asyncio.to_thread(_fetch, url))
+        return True, sync_fault(url, await asyncio.to_thread(_fetch, url))
     except (URLError, OSError, ValueError, msgspec.MsgspecError) as error:
-        return f"{url} does not say ({error})"
+        return False, f"{url} does not say ({error})"
 
 
 def sync_fault(url: str, answer: bytes) -> str | None:

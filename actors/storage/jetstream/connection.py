@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager, suppress
 from math import ceil
+from ssl import SSLCertVerificationError
 from typing import Any, Final, TypeVar
 
 import nats.errors
@@ -142,7 +143,7 @@ class Connection:
                 reason = self._connect_error or error
                 denied = denied or _is_denial(reason)
                 self._electing = self._electing or isinstance(reason, ServiceUnavailableError)
-                errors.append(f"{url}: {str(reason) or type(reason).__name__}")
+                errors.append(f"{url}: {_told(reason)}")
                 await self.close()
             else:
                 return
@@ -361,6 +362,14 @@ def _shown(options: JetStreamOptions) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise unusable_error(str(error)) from error
     return shown
+
+
+def _told(error: Exception) -> str:
+    """Why a server is not connected to, and what to set where that is about its certificate."""
+    if isinstance(error, SSLCertVerificationError):
+        why = error.verify_message.rstrip(".")
+        return f"its certificate is not trusted ({why}): see tls_ca of [store]"
+    return str(error) or type(error).__name__
 
 
 def _is_denial(error: Exception) -> bool:

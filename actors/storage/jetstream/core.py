@@ -312,6 +312,7 @@ class Core:
             logger.debug("store_journal_not_followed", extra={"reason": str(error)})
             self.gate.doubt()
         except StoreError as error:
+            logger.debug("store_journal_not_followed", extra={"reason": error.text})
             if not error.retryable:
                 # All else rests on it.
                 self.gate.shut(error, self._trust_again)

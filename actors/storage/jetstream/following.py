@@ -12,10 +12,9 @@ from collections.abc import Awaitable, Callable
 from struct import Struct
 from typing import Final
 
-from rillnode.actors.storage.jetstream.failures import UnansweredError
+from rillnode.actors.storage.jetstream.failures import UnansweredError, failure_of
 from rillnode.actors.storage.jetstream.membership import Members
 from rillnode.actors.storage.jetstream.server import Server
-from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")
 
@@ -57,8 +56,7 @@ class Following:
         await self._server.listen(self._subject, self._take)
         if self._sweeping is None:
             self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
-        if self._news:
-            self._begin_to_tell()
+        self._begin_to_tell()
 
     def end(self) -> None:
         """Tell and hear no more."""
@@ -75,11 +73,12 @@ class Following:
         if self._members is not None and self._members.alone and log != JOURNAL:
             return
         self._news[log] = sequence
-        if self._telling is None:
-            self._begin_to_tell()
+        self._begin_to_tell()
 
     def _begin_to_tell(self) -> None:
-        self._telling = asyncio.get_running_loop().create_task(self._tell())
+        """Tell what there is, unless that is under way."""
+        if self._news and self._telling is None:
+            self._telling = asyncio.get_running_loop().create_task(self._tell())
 
     async def _tell(self) -> None:
         try:
@@ -103,5 +102,7 @@ class Following:
             await asyncio.sleep(SWEEP_SECONDS)
             try:
                 await self._look()
-            except (StoreError, UnansweredError) as error:
-                logger.debug("store_not_followed", extra={"reason": str(error)})
+            except Exception as error:
+                # Whatever it was: it is looked again.
+                reason = failure_of(error, "look at what other nodes have written").text
+                logger.debug("store_not_followed", extra={"reason": reason})

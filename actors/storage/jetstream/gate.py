@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from rillnode.actors.storage import OnHealth, StoreHealth
 from rillnode.actors.storage.completion import closed_error
-from rillnode.actors.storage.jetstream.failures import UnansweredError, unreachable_error
+from rillnode.actors.storage.jetstream.failures import failure_of
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.codecs.errors import StoreError
 
@@ -156,10 +156,8 @@ class Gate:
             try:
                 await remedy()
                 break
-            except UnansweredError as missing:
-                error = unreachable_error(str(missing))
-            except StoreError as refusal:
-                error = refusal
+            except Exception as failed:
+                error = failure_of(failed, "repair")
             logger.warning("store_not_reopened", extra={"reason": error.text})
             if loop.time() >= refused_at or not error.retryable:
                 self._refuse(error)

@@ -138,6 +138,9 @@ class Journal:
         if end < known:
             raise self._server.less(self._name)
         async for sequence, data in self._messages(self.catalog.sequence + 1, end):
+            if sequence <= self.catalog.sequence:
+                # Our own, acknowledged since: no news, and it may be out of date by now.
+                continue
             frame = self._decode(data)
             self._learning(frame)
             self._apply(sequence, data, frame)

@@ -98,19 +98,13 @@ class KeyIndex:
         """
         prefix = LOG_KEY.pack(log)
         rows = [(prefix + key,) for key in keys]
-        try:
-            async with self._lock:
-                indexed = self.logs.get(log)
-                if indexed is None or indexed.until != after:
-                    raise _busy_error()
-                await self._run(lambda database: _insert(database, rows))
-                indexed.until = until
-                indexed.keys += len(rows)
-        except sqlite3.Error as error:
-            others = sum(one.keys for number, one in self.logs.items() if number != log)
-            crowded = _is_full(error) and others > self.logs[log].keys
-            await self._clear()
-            raise _busy_error() if crowded else _unkept_error(error) from error
+        async with self._lock:
+            indexed = self.logs.get(log)
+            if indexed is None or indexed.until != after:
+                raise _busy_error()
+            await self._run(log, lambda database: _insert(database, rows))
+            indexed.until = until
+            indexed.keys += len(rows)
 
     async def page(
         self, operation: ListKeys, *, first_index: int, until: int
@@ -138,15 +132,11 @@ class KeyIndex:
                 (*values, min(operation.limit, _ROWS_MAX)),
             ).fetchall()
 
-        try:
-            async with self._lock:
-                indexed = self.logs.get(operation.log)
-                if indexed is None or indexed.until < until:
-                    raise _busy_error()
-                rows = await self._run(found)
-        except sqlite3.Error as error:
-            await self._clear()
-            raise _unkept_error(error) from error
+        async with self._lock:
+            indexed = self.logs.get(operation.log)
+            if indexed is None or indexed.until < until:
+                raise _busy_error()
+            rows = await self._run(operation.log, found)
         return [split_key(place[LOG_KEY.size :]) for (place,) in rows]
 
     async def purge(self, log: int, first_index: int) -> None:
@@ -158,12 +148,8 @@ class KeyIndex:
                 "DELETE FROM keys WHERE place >= ? AND place < ? AND substr(place, -8) < ?", values
             )
 
-        try:
-            async with self._lock:
-                await self._run(delete)
-        except sqlite3.Error as error:
-            await self._clear()
-            raise _unkept_error(error) from error
+        async with self._lock:
+            await self._run(log, delete)
 
     async def forget(self, log: int) -> None:
         """Forget all of a log."""
@@ -178,24 +164,41 @@ class KeyIndex:
 
     async def _clear(self) -> None:
         async with self._lock:
-            self.logs.clear()
-            database, self._database = self._database, None
-            if database is not None:
-                await self._in_thread(database.close)
+            await self._forget_all()
 
-    async def _run(self, work: Callable[[sqlite3.Connection], A]) -> A:
+    async def _forget_all(self) -> None:
+        self.logs.clear()
+        database, self._database = self._database, None
+        if database is not None:
+            await self._in_thread(database.close)
+
+    async def _run(self, log: int, work: Callable[[sqlite3.Connection], A]) -> A:
+        """Work for a log while the lock is held.
+
+        A database that fails has no journal to mend it: it is thrown away before others use it.
+
+        Raises:
+            StoreError: it has failed, or is closed.
+        """
         if self._closed:
             raise closed_error()
-        if self._database is None:
-            self._database = await self._in_thread(partial(_open, self._bytes_max))
-        return await self._in_thread(partial(work, self._database))
+        try:
+            if self._database is None:
+                self._database = await self._in_thread(partial(_open, self._bytes_max))
+            return await self._in_thread(partial(work, self._database))
+        except sqlite3.Error as error:
+            others = sum(one.keys for number, one in self.logs.items() if number != log)
+            own = self.logs[log].keys if log in self.logs else 0
+            await self._forget_all()
+            crowded = _is_full(error) and others > own
+            raise _busy_error() if crowded else _unkept_error(error) from error
 
     async def _in_thread(self, work: Callable[[], A]) -> A:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 def _open(bytes_max: int) -> sqlite3.Connection:
-    """An empty database; what fails in it is thrown away, so it keeps no journal."""
+    """An empty database; one that fails is thrown away, so it keeps no journal."""
     database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
     for setting in (
         f"page_size = {_PAGE_BYTES}",

@@ -68,6 +68,11 @@ class LogView:
         return self._loaded
 
     @property
+    def being_read(self) -> bool:
+        """Whether it is on its way, so that what is heard of now may not be in it."""
+        return self._loading is not None
+
+    @property
     def next_index(self) -> int:
         """The index after the last entry, as this store last knew it."""
         return self._state.next_index
@@ -81,22 +86,32 @@ class LogView:
         """
         if not self._loaded:
             if self._loading is None:
-                self._loading = asyncio.get_running_loop().create_task(self._load_once())
+                self._loading = asyncio.get_running_loop().create_task(self._load())
             # All who wait get the same answer, or all none.
             await asyncio.shield(self._loading)
         return self._state
 
-    async def _load_once(self) -> None:
-        try:
-            await self._load()
-        finally:
-            self._loading = None
-
     async def _load(self) -> None:
+        own = asyncio.current_task()
+        try:
+            await self._read_end()
+            # Else it was forgotten meanwhile: enough for who has asked before, and for nobody else.
+            self._loaded = self._loaded or self._loading is own
+        finally:
+            if self._loading is own:
+                self._loading = None
+        if self._loaded:
+            self._on_read()
+
+    async def _read_end(self) -> None:
         if is_removed(self._journal.catalog, self._log):
             self.remove()
             return
+        # Before the question: what was asked for later may be answered first.
+        known = self._state.next_index
         found = await self._server.last(self.name)
+        if is_removed(self._journal.catalog, self._log):
+            return
         stored = self._journal.catalog.value(log_start_key(self._log))
         start = LogStart() if stored is None else decode(LogStart, stored, "the journal")
         state, last = LogState(), Place(0, 0)
@@ -109,12 +124,11 @@ class LogView:
                 raise corrupt_error(f"the stream {self.name}") from error
             index = next_index_of(frame)
             state = LogState(start.first_index, index, start.first_position, position)
-        if state.next_index < max(self._state.next_index, start.first_index):
+        if state.next_index < max(known, start.first_index):
             raise self._server.less(self.name)
-        self._state, self.start, self.last = state, start, last
-        self.others_end = state.next_index
-        self._loaded = True
-        self._on_read()
+        if state.next_index >= self._state.next_index:
+            self._state, self.start, self.last = state, start, last
+            self.others_end = state.next_index
 
     # What was committed ----------------------------------------------------------------------
 
@@ -142,6 +156,7 @@ class LogView:
         """Another node has written: what is known must be read again."""
         self._reader.forget()
         self._loaded = False
+        self._loading = None
 
     def remove(self) -> None:
         """The log's stream is no more."""

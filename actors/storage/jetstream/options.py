@@ -24,7 +24,8 @@ class JetStreamOptions:
         tls_ca: certificates to trust instead of the system's.
         tls_cert: certificate to show, with `tls_key`.
         monitors: URLs of the servers' monitoring, where the sync interval can be read.
-        sync_required: refuse to open unless every one of them says that it syncs every write.
+        sync_required: refuse to open unless most of them say that every write is synced, and none
+            says otherwise.
         answer_seconds_max: wait for an answer. Electing a leader takes up to nine seconds in the
             worst case (nats-server, server/raft.go: election timeouts of 4 to 9 seconds); what
             was not answered by then is asked again.

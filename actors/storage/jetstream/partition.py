@@ -16,7 +16,7 @@ from typing import Final
 
 from rillnode.actors.storage import Append, Trim, removed_error
 from rillnode.actors.storage.jetstream.appender import Appender
-from rillnode.actors.storage.jetstream.failures import UnansweredError, failure_of, too_large_error
+from rillnode.actors.storage.jetstream.failures import failure_of, too_large_error
 from rillnode.actors.storage.jetstream.frames import LogFrame, LogStart, decode, log_start_key
 from rillnode.actors.storage.jetstream.key_listing import KeyListing
 from rillnode.actors.storage.jetstream.log_reader import blocks_of
@@ -31,7 +31,7 @@ from rillnode.actors.storage.jetstream.trimming import Trimmer
 from rillnode.actors.storage.jetstream.watches import Watches
 from rillnode.actors.storage.layout import record_key
 from rillnode.actors.storage.watch import Watch
-from rillnode.codecs.errors import CodecError, StoreError
+from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")
 
@@ -353,7 +353,7 @@ class Partition:
     @property
     def _behind(self) -> bool:
         news = self._stale or self._told > self.view.last.sequence
-        return news and (self.view.known or self.watched)
+        return news and (self.view.known or self.view.being_read or self.watched)
 
     def _begin_if_behind(self) -> None:
         if self._behind:
@@ -372,8 +372,9 @@ class Partition:
             elif stale or not await self._read_on(told):
                 self._forget()
                 await self.view.state()
-        except (StoreError, CodecError, UnansweredError) as error:
-            logger.debug("store_log_not_followed", extra={"reason": str(error)})
+        except Exception as error:
+            reason = failure_of(error, "read of what other nodes have written").text
+            logger.debug("store_log_not_followed", extra={"reason": reason})
             self._forget()
         else:
             if self.view.known:

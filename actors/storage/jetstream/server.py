@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from nats.js.api import DiscardPolicy, StorageType, StreamConfig
+from nats.js.api import DiscardPolicy, StorageType, StreamConfig, StreamInfo
 from nats.js.errors import NotFoundError
 
 from rillnode.actors.storage.jetstream.connection import Connection
@@ -16,6 +16,9 @@ from rillnode.actors.storage.jetstream.failures import (
 )
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.codecs.errors import StoreError
+
+_AGAIN_SECONDS: Final = 0.25
+"""A stream that does not tell of itself is asked again after that, then after twice as long."""
 
 _PAGE_BYTES: Final = 2_097_152
 _PAGE_FIRST: Final = 2
@@ -82,7 +85,7 @@ class Server(Connection):
         # Not by asking for the last message: nats-server 2.9.10 crashes when it is asked for one
         # of a stream that another client is just creating.
         try:
-            info = await self._answer(self._js.stream_info(name))
+            info = await self._answer(self._info(name))
         except NotFoundError:
             return None
         return info.state.last_seq
@@ -203,7 +206,30 @@ class Server(Connection):
     async def _first_sequence(self, name: str) -> int:
         """The first sequence that a stream still has, or will have; 0 without stream."""
         try:
-            info = await self._answer(self._js.stream_info(name))
+            info = await self._answer(self._info(name))
         except NotFoundError:
             return 0
         return info.state.first_seq
+
+    async def _info(self, name: str) -> StreamInfo:
+        """What a stream's leader tells of it.
+
+        nats-server leaves the question without answer while a new stream has no leader yet, as
+        where another node is just making it: so it is asked again, and the first answer is taken.
+        """
+        asked: list[asyncio.Task[StreamInfo]] = []
+        seconds = _AGAIN_SECONDS
+        try:
+            while True:
+                asked.append(asyncio.ensure_future(self._js.stream_info(name)))
+                # The first one ends in time, be it for want of an answer.
+                done, _ = await asyncio.wait(
+                    asked, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                )
+                if done:
+                    return done.pop().result()
+                seconds *= 2
+        finally:
+            for one in asked:
+                one.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)

@@ -115,7 +115,7 @@ class JetStreamLogStore:
         loop = self._loop or self._start_loop()
         try:
             core, self._synced = asyncio.run_coroutine_threadsafe(self._start(), loop).result()
-        except StoreError:
+        except BaseException:
             self._stop()
             raise
         self._bytes_submitted = self._reads_asked = 0

@@ -1,7 +1,7 @@
 'use strict'
 // The released clients of four generations behind one set of functions, and what scripts share.
 
-const PATIENCE_MS = 120000
+const PATIENCE_MS = 300000
 
 /** One JSON line for each step; a script that fails ends with code 1 after the line that says why. */
 async function step(name, work) {

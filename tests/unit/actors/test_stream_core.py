@@ -355,6 +355,22 @@ def test_subscription_answers_its_own_link_only() -> None:
     with_core(test)
 
 
+def test_subscription_that_has_brought_nothing_is_ended_at_its_stream() -> None:
+    async def test(core: Core) -> None:
+        peer, other = core.peer(), core.peer()
+        address = await open_stream(peer, "s")
+        for number in (9, 10):
+            assert await peer.ask(address, native.SubscribeRequest(number, 0, 1_000)) == []
+        assert await other.ask(address, native.UnsubscribeRequest(9)) == []
+        assert len(peer.origin.attached) == 2
+        assert await peer.ask(address, native.UnsubscribeRequest(9)) == []
+        assert len(peer.origin.attached) == 1
+        answers = await peer.ask(address, native.AppendRequest(1, 1, pack_body([b"x"])))
+        assert [answer.request_id for answer in answers] == [1, 10]
+
+    with_core(test)
+
+
 def test_subscription_past_the_end_waits_for_its_index() -> None:
     async def test(core: Core) -> None:
         peer = core.peer()

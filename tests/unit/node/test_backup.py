@@ -213,7 +213,7 @@ def killed(verb: str, first: Path, second: Path, calls: int) -> None:
     script = textwrap.dedent(KILLED_AFTER)
     process = subprocess.run(
         [sys.executable, "-c", script, verb, str(first), str(second), str(calls)],
-        timeout=60,
+        timeout=300,
     )
     assert process.returncode == -signal.SIGKILL
 

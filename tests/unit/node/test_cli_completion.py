@@ -21,7 +21,7 @@ def completed(*words: str) -> list[str]:
     test = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _rillnode; echo ${{COMPREPLY[*]}}"
     done = subprocess.run(
         [bash, "--norc", "-c", f"{script('bash')}\n{test}"],
-        capture_output=True, text=True, timeout=30, check=True,
+        capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     return done.stdout.split()
 
@@ -47,7 +47,7 @@ def test_the_script_is_one_of_its_shell(shell: str) -> None:
     found = shutil.which(shell)
     if found is None:
         pytest.skip(f"no {shell} here")
-    subprocess.run([found, "-n"], input=script(shell), text=True, check=True, timeout=30)
+    subprocess.run([found, "-n"], input=script(shell), text=True, check=True, timeout=300)
 
 
 def test_an_unknown_shell_is_a_usage_error() -> None:

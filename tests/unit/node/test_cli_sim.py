@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from fake_client import Screen
 from planted_bugs import requests_forgotten
 from rillnode.node.cli import main
+from rillnode.node.simulation.run import Run
 
 PROTOCOL = """
 nodes = 2
@@ -125,6 +127,29 @@ def test_what_cannot_be_asked_for(scenario: Path, args: list[str]) -> None:
     assert rillnode(scenario, *args).returncode == 2
 
 
+@pytest.mark.parametrize(("text", "fault"), [(PROTOCOL, 2), (MODEL, 0)])
+def test_a_fault_that_a_scenario_does_not_have(tmp_path: Path, text: str, fault: int) -> None:
+    file = tmp_path / "small.toml"
+    file.write_text(text)
+    done = rillnode(file, "--faults", fault)
+    assert done.returncode == 2
+    assert f"no fault {fault}" in done.stderr
+    assert rillnode(file, "--faults", "none").returncode == 0
+
+
+def test_what_cannot_be_written_is_told_before_the_first_seed(
+    scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_run(*_: object, **__: object) -> None:
+        pytest.fail("a seed has run")
+
+    monkeypatch.setattr(Run, "__init__", no_run)
+    for option in ("--html", "--csv"):
+        done = rillnode(scenario, option, tmp_path / "nowhere" / "file")
+        assert done.returncode == 2
+        assert "cannot be written" in done.stderr
+
+
 def test_a_scenario_that_cannot_be_is_a_configuration_error(tmp_path: Path) -> None:
     file = tmp_path / "bad.toml"
     file.write_text("nodes = -1\n")
@@ -138,7 +163,7 @@ def test_a_broken_rule_is_told_with_the_command_that_repeats_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests_forgotten(monkeypatch)
-    file = tmp_path / "broken.toml"
+    file = tmp_path / "a broken one.toml"
     file.write_text(
         PROTOCOL.replace("count = 2", 'count = 4\nkinds = ["kill"]').replace(
             "nodes = 2", "nodes = 1"
@@ -150,7 +175,7 @@ def test_a_broken_rule_is_told_with_the_command_that_repeats_it(
     document = json.loads(done.stdout)
     assert document["violations"]
     assert document["repeat"] in done.stderr
-    arguments = document["repeat"].removeprefix("rillnode sim run ").split()
+    arguments = shlex.split(document["repeat"].removeprefix("rillnode sim run "))
     again = json.loads(rillnode(*arguments, "--no-shrink").stdout)
     assert again["trace_hash"] == document["trace_hash"]
     assert len(again["faults"]) < 4

@@ -34,7 +34,7 @@ def shown(tmp_path: Path, *options: str, tty: bool = False) -> str:
             argv_ = argv(node, tmp_path / "client.key", *options)
             assert await asyncio.to_thread(main, argv_, screen.terminal) == 0, screen.err
 
-    asyncio.run(asyncio.wait_for(run(), 60))
+    asyncio.run(asyncio.wait_for(run(), 120.0))
     return screen.out
 
 
@@ -77,7 +77,7 @@ def test_bench_needs_a_directory(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_bench_measures_and_leaves_nothing(tmp_path: Path) -> None:
     argv_ = [sys.executable, "-m", "rillnode", "bench", "--seconds", "0.2", "--dir", str(tmp_path)]
-    done = subprocess.run([*argv_, "-q"], capture_output=True, timeout=120, check=True)
+    done = subprocess.run([*argv_, "-q"], capture_output=True, timeout=300, check=True)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["case"] for row in rows] == [
         "push, 1 unconfirmed", "push, 64 unconfirmed", "push, 1024 unconfirmed", "read",

@@ -24,7 +24,7 @@ NODE = ChannelKey(b"the node's key".ljust(32, b"."))
 CLIENT = ChannelKey(b"the client's key".ljust(32, b"."))
 LISTENER = (local("peer/core"), local("SC_listener"))
 SEALED = (local("link"), local("SC_0123"))
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 Answers = Callable[[ChannelSession, WireMessage], list[bytes]]

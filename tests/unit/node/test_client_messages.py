@@ -127,6 +127,8 @@ def test_nothing_but_the_node_answers_its_requests() -> None:
             )
         ]
         status = asyncio.ensure_future(client.status())
+        while len(far.messages) < 2:
+            await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)
         assert not status.done()
         request = far.messages[-1]

@@ -83,4 +83,4 @@ def test_a_client_that_knows_both_meets_the_node_before_and_after(tmp_path: Path
             await meet(NEW, f"{OLD.public_hex},{CLIENT.public_hex}")
         assert caught.value.code == "noise.wrong_node"
 
-    asyncio.run(asyncio.wait_for(run(), 30))
+    asyncio.run(asyncio.wait_for(run(), 120.0))

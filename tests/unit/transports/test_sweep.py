@@ -35,6 +35,13 @@ def test_a_round_is_spread_over_several_timer_calls() -> None:
     assert 0 < sum(len(member.checks) for member in members) <= 125
 
 
+def test_few_members_share_one_timer_call() -> None:
+    clock, members = ManualClock(), {Member(): None for _ in range(20)}
+    Sweep(clock, members.keys(), 1.0).start()
+    clock.advance(0.13)
+    assert [len(member.checks) for member in members] == [1] * 20
+
+
 def test_a_new_member_is_checked_within_two_rounds() -> None:
     clock, members = ManualClock(), {Member(): None for _ in range(100)}
     sweep = Sweep(clock, members.keys(), 1.0)

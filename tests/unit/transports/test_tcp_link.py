@@ -381,7 +381,7 @@ def test_wrong_bytes_end_their_own_link_only(caplog: pytest.LogCaptureFixture) -
         broken.data_received(b"\0\x20" + b"secret payload of 32 bytes......")
     assert transport.aborted
     assert bench.group.counters == {"noise.record": 1}
-    (record,) = caplog.records
+    (record,) = [one for one in caplog.records if one.name == "rillnode.transports.links"]
     assert (record.levelname, record.getMessage()) == ("INFO", "link_failed")
     assert record.__dict__["code"] == "noise.record"
     assert record.__dict__["remote"] == "192.0.2.1:5000"

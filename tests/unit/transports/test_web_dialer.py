@@ -1,10 +1,13 @@
 """Dialled WebSockets: order, headers, closing, and servers that are not there or do not read."""
 
 import asyncio
+import re
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from hashlib import sha1
 
 import aiohttp
 from aiohttp import WSMsgType, web
@@ -16,7 +19,7 @@ from rillnode.transports.links import NOISE_LIMITS, Link, LinkLimits
 from rillnode.transports.web_dialer import WebSocketDialer
 from rillnode.transports.web_server import listen_web
 
-SECONDS = 30.0
+SECONDS = 120.0
 LIMITS = replace(NOISE_LIMITS, sweep_seconds=0.08, close_seconds=0.3)
 
 
@@ -191,6 +194,32 @@ def test_messages_that_never_end_are_bounded_together_and_others_go_on() -> None
 
 def has_ended(links: list[Recorder], count: int) -> bool:
     return sum(bool(link.reason) for link in links) == count
+
+
+def test_what_comes_with_the_servers_answer_counts_once() -> None:
+    """A server may begin to send in the very packet that says that it is one."""
+    begun = b"\x81\x7e\x02\x00" + b"x" * 300
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        (key,) = re.findall(rb"Sec-WebSocket-Key: (\S+)", request)
+        accept = b64encode(sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
+        head = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        writer.write(head + b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n\x81\x05whole" + begun)
+        await reader.read()
+        writer.close()
+
+    async def test(dialled: Dialled) -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server:
+            host, port = server.sockets[0].getsockname()
+            dialled.dial(f"ws://{host}:{port}/")
+            await until(lambda: dialled.links and dialled.links[0].messages, seconds=SECONDS)
+            assert dialled.links[0].messages == [b"whole"]
+            assert dialled.dialer.group.unfinished.held_bytes == len(begun)
+            await dialled.dialer.close("the test is over")
+
+    run(test)
 
 
 def test_more_links_than_the_library_would_open_are_open_at_one_time() -> None:

@@ -53,7 +53,11 @@ def wire(payload: bytes) -> bytes:
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, object, object]]:
-    return [(r.getMessage(), vars(r)["kind"], vars(r)["bytes"]) for r in caplog.records]
+    return [
+        (r.getMessage(), vars(r)["kind"], vars(r)["bytes"])
+        for r in caplog.records
+        if r.name.startswith("rillnode.trace.")
+    ]
 
 
 @pytest.mark.parametrize("transport", ["noise", "ockam"])

@@ -95,7 +95,7 @@ def test_files_that_may_not_grow(tmp_path: Path) -> None:
         env={"PYTHONPATH": str(here.parents[2])},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -1,5 +1,8 @@
 """The parts of the store on JetStream that need no server."""
 
+import asyncio
+from urllib.error import URLError
+
 import msgspec
 import pytest
 
@@ -13,8 +16,9 @@ from rillnode.actors.storage import (
     StreamRecord,
     log_id,
 )
+from rillnode.actors.storage.jetstream import checks
 from rillnode.actors.storage.jetstream.catalog import Catalog
-from rillnode.actors.storage.jetstream.checks import sync_fault
+from rillnode.actors.storage.jetstream.checks import check_syncs, sync_fault
 from rillnode.actors.storage.jetstream.frames import (
     JournalFrame,
     LogFrame,
@@ -24,6 +28,7 @@ from rillnode.actors.storage.jetstream.frames import (
     encode,
     log_start_key,
 )
+from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.actors.storage.jetstream.plan import (
     Plan,
     check_not_removed,
@@ -193,3 +198,40 @@ def test_what_monitoring_says_of_the_sync_interval(answer: bytes, fault: str | N
 def test_what_is_no_answer_of_monitoring_is_an_error(answer: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         sync_fault("http://a:8222", answer)
+
+
+@pytest.mark.parametrize(
+    ("monitors", "synced", "refused"),
+    [
+        ("sss", True, False),
+        ("ss?", False, False),
+        ("s??", False, True),
+        ("???", False, True),
+        ("s?", False, True),
+        ("sss!", False, True),
+        ("ss?!", False, True),
+        ("", False, True),
+    ],
+)
+def test_a_node_that_requires_syncs_bears_that_few_servers_are_away(
+    monkeypatch: pytest.MonkeyPatch, monitors: str, synced: bool, refused: bool
+) -> None:
+    def fetch(url: str) -> bytes:
+        if url == "?":
+            raise URLError("away")
+        return b'{"jetstream": {"config": {"sync_always": %s}}}' % (
+            b"true" if url == "s" else b"false"
+        )
+
+    monkeypatch.setattr(checks, "_fetch", fetch)
+    required, not_required = (
+        JetStreamOptions(servers=(), monitors=tuple(monitors), sync_required=one)
+        for one in (True, False)
+    )
+    assert asyncio.run(check_syncs(not_required)) is synced
+    if refused:
+        with pytest.raises(StoreError) as caught:
+            asyncio.run(check_syncs(required))
+        assert caught.value.code == "store.unsynced"
+    else:
+        assert asyncio.run(check_syncs(required)) is synced

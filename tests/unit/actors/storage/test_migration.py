@@ -68,7 +68,7 @@ def old_store(path: Path) -> None:
 
 def migrate(path: Path, *, kill_at: int) -> int:
     argv = [sys.executable, "-c", textwrap.dedent(MIGRATED), str(path), str(kill_at)]
-    return subprocess.run(argv, timeout=60).returncode
+    return subprocess.run(argv, timeout=300).returncode
 
 
 # Four syncs of the first migration, one of its stamp, one of the second's.

@@ -68,6 +68,12 @@ def test_a_matrix_is_taken_as_it_is(tmp_path: Path) -> None:
     assert model.seconds(2, 3) == 0.010
 
 
+def test_a_matrix_may_come_from_a_spreadsheet(tmp_path: Path) -> None:
+    file = tmp_path / "delays.csv"
+    file.write_bytes(b"\xef\xbb\xbf0,10\r\n20,0\r\n\r\n")
+    assert read_matrix(file) == [[0.0, 10.0], [20.0, 0.0]]
+
+
 @pytest.mark.parametrize(
     "text", ["", "0,1\n1\n", "0,x\n1,0\n", "0,-1\n1,0\n", "0,nan\n1,0\n", "0,inf\n1,0\n", "\0"]
 )

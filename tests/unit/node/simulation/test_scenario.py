@@ -32,6 +32,7 @@ def test_paths_are_relative_to_the_file() -> None:
         ('[[fault]]\nkind = "meteor"', "kind"),
         ('[[fault]]\nkind = "kill"\nnodes = ["n3"]', "n3"),
         ('[[fault]]\nkind = "kill"\nnodes = ["../x"]', "nodes"),
+        ('seconds = 9.0\n[[fault]]\nkind = "kill"\nat_seconds = 9.5', "at_seconds"),
         ('[latency]\nmodel = "csv"', "latency.file"),
         ('mode = "model"\nnodes = 4\ndegree = 4', "degree"),
         ('mode = "model"\nnodes = 4\ndegree = 1', "degree"),
@@ -59,6 +60,24 @@ def test_paths_are_relative_to_the_file() -> None:
 def test_what_cannot_be_is_refused_with_its_key(text: str, named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         parse_scenario(text, FILE)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("seconds = 2.0\nnodse = 3", "churn.toml:2: nodse: unknown key; did you mean nodes?"),
+        ("nodes = 0", "churn.toml:1: nodes: 0: expected a whole number from 1 to 100000"),
+        ("seconds = -1.0", "seconds: -1.0: expected a number over 0, up to 1000000"),
+        ("[network]\nloss = 1.5", "toml:2: network.loss: 1.5: expected a number from 0 to 0.9"),
+        ('[[fault]]\nkind = "meteor"', 'fault[0].kind: \'meteor\': expected one of "bit_flip", '),
+        ("[[fault]]\ncount = 2", "churn.toml:1: fault[0].kind: missing; expected one of "),
+        ("\nnodes = 4\noverlay = true\ndegree = 1", "churn.toml:4: degree: a tracker takes 2 to "),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_told_with_its_line_and_what_could_be(text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_scenario(text, FILE)
+    assert told in str(refused.value)
 
 
 def test_who_gives_a_degree_means_an_overlay() -> None:

@@ -1,0 +1,81 @@
+"""The last reading: every log whole, when all has happened."""
+
+import asyncio
+from typing import Final
+
+from rillnode.codecs.errors import RillnodeError
+from rillnode.node.client.stream import Stream
+from rillnode.node.simulation.clients import payload_of
+from rillnode.node.simulation.history import History, Log, Push, log_of
+from rillnode.node.simulation.limited_stream import check_limited
+from rillnode.node.simulation.shared_stream import STREAM
+from rillnode.node.simulation.world import KEPT_PREFIX, Machine, World
+
+READ_ENTRIES: Final = 1_000
+LAST_BYTES: Final = 64
+
+Contents = dict[Log, list[tuple[int, bytes]]]
+
+
+class Reading:
+    """Reads the logs of all nodes, as a new client does.
+
+    Args:
+        shared: whether the nodes share one stream; else each log gets one entry more, which
+            nobody has used for a while.
+    """
+
+    def __init__(self, world: World, history: History, *, shared: bool) -> None:
+        self._world = world
+        self._history = history
+        self._shared = shared
+
+    async def read(self, seconds: float) -> Contents:
+        """Read them, within so many seconds."""
+        reader = self._world.add_machine("checker", 0)
+        found: Contents = {}
+
+        async def read(node: str) -> None:
+            try:
+                found.update(await self._read_node(reader, node))
+            except RillnodeError as error:
+                self._history.broken("no-progress", f"the logs of {node} are not read: {error}")
+
+        async def read_all() -> None:
+            await asyncio.gather(*map(read, self._world.nodes))
+
+        task = reader.loop.create_task(read_all())
+        try:
+            async with asyncio.timeout(seconds):
+                await self._world.watched(task)
+        except TimeoutError:
+            self._history.broken("no-progress", "the logs cannot be read at the end")
+        return found
+
+    async def _read_node(self, reader: Machine, node: str) -> Contents:
+        """Read the logs of one node.
+
+        Raises:
+            RillnodeError: it takes no link, or refuses what everybody may do.
+        """
+        found: Contents = {}
+        client = await self._world.client(reader, node)
+        check_limited(self._history, node, await client.streams(KEPT_PREFIX))
+        for info in await client.streams(STREAM if self._shared else log_of(node)):
+            stream = await client.stream(info.name)
+            for partition in range(stream.partitions):
+                if not self._shared:
+                    await self._push_last(stream, log_of(node), partition)
+                log = found[log_of(node), partition] = []
+                while entries := await stream.pull(len(log), READ_ENTRIES, partition=partition):
+                    log += [(entry.index, entry.data) for entry in entries]
+        await client.close()
+        return found
+
+    async def _push_last(self, stream: Stream, name: str, partition: int) -> None:
+        """Push one entry more, to a log that nobody has used for a while."""
+        history, log = self._history, (name, partition)
+        payload = payload_of(f"last of {name}", partition, LAST_BYTES)
+        push = Push("the-end", partition, log, history.now(), attempts=1)
+        history.pushed({payload: push})
+        history.confirmed([payload], [await stream.push(payload, partition=partition)])

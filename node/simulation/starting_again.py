@@ -1,0 +1,70 @@
+"""In quiet, one node ends and starts again: all is soon as before, whatever faults there were.
+
+Who dials it begins with the shortest pause, for nothing has failed lately. An overlay is repaired
+without it, and what is pushed meanwhile is there soon after it is back.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from rillnode.node.simulation.history import History
+from rillnode.node.simulation.shared_stream import SharedStream
+from rillnode.node.simulation.world import World
+
+AWAY_SECONDS: Final = 1.5
+"""For how long nobody can dial it: a few attempts fail."""
+
+BACK_SECONDS: Final = 6.0
+"""From its start until all links are there again: the pause after some failures, and its end."""
+
+OVERLAY_SECONDS: Final = 40.0
+"""Within which an overlay is as it should be, without a node and with it again."""
+
+LOOK_SECONDS: Final = 0.25
+
+
+async def start_one_again(world: World, history: History, shared: SharedStream | None) -> None:
+    """End one node, start it again, and see that all is as before; where nodes have peers."""
+    if not any(machine.config.peers for machine in world.nodes.values()):
+        return
+    names = list(world.nodes)
+    machine = world.nodes[world.network.random("who starts again").choice(names)]
+    history.note(machine.name, "starts again")
+    machine.end()
+    await asyncio.sleep(AWAY_SECONDS)
+    if shared is not None:
+        await _until_right(world, history, shared.repaired, OVERLAY_SECONDS)
+        await shared.push_aside(machine)
+    world.boot(machine)
+
+    async def not_linked() -> list[str]:
+        return _not_linked(world)
+
+    await _until_right(world, history, not_linked, BACK_SECONDS)
+    if shared is not None:
+        await _until_right(world, history, shared.missing, OVERLAY_SECONDS)
+
+
+def _not_linked(world: World) -> list[str]:
+    """Nodes that have not started, or have no link to a peer that they keep one to."""
+    found = [f"{one.name} has not started again" for one in world.nodes.values() if not one.ready]
+    if found:
+        return found
+    return [
+        f"{one.name} has no link to {peer}"
+        for one in world.nodes.values()
+        for peer, status in one.node.observed.parts.peers.statuses().items()
+        if status["state"] != "open"
+    ]
+
+
+async def _until_right(
+    world: World, history: History, problems: Callable[[], Awaitable[list[str]]], seconds: float
+) -> None:
+    deadline = world.scheduler.now + seconds
+    while found := await problems():
+        if world.scheduler.now > deadline:
+            history.broken("back-soon", f"{found[0]}, {seconds:.0f} s later")
+            return
+        await asyncio.sleep(LOOK_SECONDS)
