@@ -338,6 +338,9 @@ class Node:
 
     def _on_health(self, health: StoreHealth) -> None:
         self._observed.health = health
+        indexes = self._router.lookup(index_service.ADDRESSES[0])
+        if indexes is not None:
+            self._system.post_threadsafe([(indexes, health)])
         if health.writable:
             logger.info("store_writable")
         else:

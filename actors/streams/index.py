@@ -39,7 +39,11 @@ class Position:
 
 
 class Forget:
-    """Tells an index actor that its stream was removed, and what was saved for it with it."""
+    """Tells an index actor to read the position again before the next request.
+
+    Its stream was removed, with what was saved for it; or the store was repaired, and a removal
+    that had failed has happened after all.
+    """
 
 
 FORGET: Final = Forget()
@@ -121,7 +125,7 @@ class IndexActor(Worker):
 
     def _load(self, operation: LoadIndex) -> None:
         if self._outdated:
-            # The stream was removed while the store was looking.
+            # It was told to forget while the store was looking.
             self._outdated = False
             self._look()
             return
@@ -173,6 +177,7 @@ class IndexActor(Worker):
     def _forget(self) -> None:
         # Saves under way were submitted after the removal, and count.
         self._outdated = self._loading
+        self._loaded = False
         self._durable = None
         if not self._saves_in_flight:
             self._highest = -1

@@ -6,11 +6,12 @@ a save has no answer; a payload that is no index request is logged and has no an
 
 import logging
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
 from rillnode.actors.delivery import Delivery, Origin
-from rillnode.actors.storage import ListIndexes, SavedIndexKey
+from rillnode.actors.storage import ListIndexes, SavedIndexKey, StoreHealth
 from rillnode.actors.streams.answers import failed, invalid_request
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.index import (
@@ -104,11 +105,18 @@ class IndexService(Worker):
             case ListIndexes():
                 self._listed(message)
             case StreamRemoved(record=record):
-                for key, owner in self._owners.items():
-                    if key.stream == record.name:
-                        self.system.post(owner.cell, FORGET)
+                self._forget(
+                    owner for key, owner in self._owners.items() if key.stream == record.name
+                )
+            case StoreHealth(writable=True):
+                # Of writes that failed before some may be there after all.
+                self._forget(self._owners.values())
             case _:
                 pass
+
+    def _forget(self, owners: Iterable[_Owner]) -> None:
+        for owner in owners:
+            self.system.post(owner.cell, FORGET)
 
     def _requests(self, delivery: Delivery) -> None:
         origin = delivery.origin

@@ -56,14 +56,16 @@ class Examiner(Program):
         """Examine one thing after the other, with pauses."""
         own, limited = self._own.examine, self._limited.examine
         examinations = (own, limited, self._grants, self._saved_index)
-        # About as many in a long run as in a short one.
-        span = min(self.share.seconds, SPAN_SECONDS_MAX)
+        # About as many in a long run as in a short one, and in one that heals for long.
+        span, clock = min(self.share.seconds, SPAN_SECONDS_MAX), self.share.world.scheduler
+        began = clock.now
         await self._identities()
         await self._alias(client)
         try:
             while True:
                 for examine in examinations:
-                    await asyncio.sleep(self.random.uniform(0.0125, 0.0625) * span)
+                    passed = max(span, clock.now - began)
+                    await asyncio.sleep(self.random.uniform(0.0125, 0.0625) * passed)
                     await examine(client)
         finally:
             self._own.close()

@@ -21,6 +21,7 @@ from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.node.client import connect
 from rillnode.node.config import StreamTable
 from rillnode.node.runtime import Node
+from rillnode.node.stores import MakeStore
 from rillnode.transports.clock import SystemClock
 
 CHILD = Path(__file__).with_name("node_process.py")
@@ -36,21 +37,26 @@ def readiness(address: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
+def store_with(faults: Faults) -> MakeStore:
+    """Make a store in memory, whose disk has faults."""
+    loop = asyncio.get_running_loop()
+
+    def make_store(complete: Complete, on_health: OnHealth) -> LogStore:
+        return MemoryLogStore(
+            complete=complete,
+            on_health=on_health,
+            post=loop.call_soon_threadsafe,
+            clock=SystemClock(loop),
+            faults=faults,
+        )
+
+    return make_store
+
+
 def test_a_full_disk_is_told_and_left_again_without_loss(tmp_path: Path) -> None:
     async def run() -> None:
-        loop = asyncio.get_running_loop()
         faults = Faults(capacity_bytes=20_000, repair_seconds=2.0)
-
-        def make_store(complete: Complete, on_health: OnHealth) -> LogStore:
-            return MemoryLogStore(
-                complete=complete,
-                on_health=on_health,
-                post=loop.call_soon_threadsafe,
-                clock=SystemClock(loop),
-                faults=faults,
-            )
-
-        async with Node(node_config(tmp_path), make_store=make_store) as node:
+        async with Node(node_config(tmp_path), make_store=store_with(faults)) as node:
             http = node.addresses()["http"]
             assert (await asyncio.to_thread(readiness, http))[0] == 200
             async with await connect_to(node) as client:
@@ -77,6 +83,32 @@ def test_a_full_disk_is_told_and_left_again_without_loss(tmp_path: Path) -> None
                         await asyncio.sleep(0.02)
                 assert (await asyncio.to_thread(readiness, http))[0] == 200
                 assert len(await stream.pull(0, 1_000)) == confirmed + 1
+
+    asyncio.run(run())
+
+
+def test_positions_are_gone_with_a_stream_whose_removal_failed_and_is_found_done_later(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        faults = Faults()
+        async with (
+            Node(node_config(tmp_path), make_store=store_with(faults)) as node,
+            await connect_to(node) as client,
+        ):
+            await client.stream("s")
+            await client.set_index("c", "s", 6)
+            faults.failing_syncs = faults.surviving = 1
+            with pytest.raises(RequestError) as refused:
+                await client.remove("s")
+            assert refused.value.retryable
+            async with asyncio.timeout(60.0):
+                while not all(check.ok for check in node.checks()):
+                    await asyncio.sleep(0.01)
+            assert await client.get_index("c", "s") is None
+            await client.stream("s")
+            assert await client.set_index("c", "s", 2) == 2
+            assert [one.index for one in await client.indexes("s")] == [2]
 
     asyncio.run(run())
 
