@@ -32,9 +32,9 @@ from rillnode.actors.streams.inside import (
 from rillnode.actors.streams.pulling import encode_pulled
 from rillnode.actors.streams.subscription import (
     REMOVED,
+    Asker,
     Grown,
     SubscriptionActor,
-    Unsubscribe,
     Unsubscribed,
 )
 from rillnode.actors.system import Cell
@@ -52,7 +52,7 @@ from rillnode.codecs.requests import decode_request
 
 logger = logging.getLogger("rillnode.actors.streams.stream")
 
-NONE: Final[tuple[Cell, ...]] = ()
+NOBODY: Final[dict[Asker | None, Cell]] = {}
 
 Request = Delivery | Inside
 """What waits while the stream is looked for."""
@@ -99,7 +99,9 @@ class StreamActor(Worker):
         self._finding = False
         self._outdated = False
         self._missed = 0
-        self._subscriptions = NONE
+        self._subscriptions: tuple[Cell, ...] = ()
+        # Those of them that peers have asked for, for who does not know their addresses yet.
+        self._asked = NOBODY
         self._in_flight = 0
         self._watching = False
 
@@ -130,8 +132,9 @@ class StreamActor(Worker):
                 self._read(message)
             case Watch():
                 self._watched(message)
-            case Unsubscribed(subscription=cell):
+            case Unsubscribed(subscription=cell, asker=asker):
                 self._subscriptions = tuple(one for one in self._subscriptions if one is not cell)
+                self._asked.pop(asker, None)
                 if self._waiting:  # it may have asked while the stream is being looked for
                     self._waiting = [one for one in self._waiting if one != Follow(cell)]
             case StreamRecord():
@@ -303,10 +306,8 @@ class StreamActor(Worker):
             case native.SubscribeRequest():
                 self._subscribe(origin, return_route, request)
             case native.UnsubscribeRequest(request_id=request_id):
-                unsubscribe = Unsubscribe(request_id)
-                for cell in self._subscriptions:
-                    if cell in origin.attached:
-                        self.system.post(cell, unsubscribe)
+                if (cell := self._asked.get((origin, request_id))) is not None:
+                    self.system.exit(cell)
             case _:
                 answers.append((return_route, invalid_request(request)))
 
@@ -380,6 +381,8 @@ class StreamActor(Worker):
         actor = partial(self.subscription_actor, context, log, own, origin, return_route, request)
         cell = self.system.spawn(actor, parent=own)
         self._subscriptions += (cell,)
+        self._asked = self._asked or {}
+        self._asked[origin, request.request_id] = cell
         origin.attach(cell)
         self._watch(0)
 

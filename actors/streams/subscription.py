@@ -40,18 +40,16 @@ class Removed:
 REMOVED: Final = Removed()
 
 
-@dataclass(frozen=True, slots=True)
-class Unsubscribe:
-    """A subscriber wants no more, and does not know its subscription's own address yet."""
-
-    request_id: int
+Asker = tuple[Origin, int]
+"""The connection that has asked for a subscription, and the id of its request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribed:
-    """A subscription is over."""
+    """A subscription is over; `asker` is who has asked for it, if a peer has."""
 
     subscription: Cell
+    asker: Asker | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +107,6 @@ class SubscriptionActor(Worker):
             case _Retry():
                 self._reading = False
                 self._advance()
-            case Unsubscribe(request_id=request_id) if request_id == self._id:
-                self.system.exit(self.address)
             case Removed():
                 failure = native.Failure(self._id, "stream.removed", "The stream was removed")
                 answer = (self._return_route, native.encode(failure))
@@ -124,7 +120,7 @@ class SubscriptionActor(Worker):
         self._context.router.unregister(self._own_address)
         self._context.subscribers.add(self._log, "rillnode", -1)
         self._origin.detach(self.address)
-        self.system.post(self._stream, Unsubscribed(self.address))
+        self.system.post(self._stream, Unsubscribed(self.address, (self._origin, self._id)))
 
     def _requests(self, delivery: Delivery) -> None:
         if delivery.origin is not self._origin:
