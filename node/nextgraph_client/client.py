@@ -3,17 +3,16 @@
 import logging
 import os
 import ssl
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from typing import Final, Self
+from typing import Self
 
 import aiohttp
 
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.keys import SEED_BYTES, Identity
-from rillnode.codecs.limits import NEXTGRAPH_BLOCKS_MAX, NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.adverts import sign_publisher_advert
-from rillnode.codecs.nextgraph.blocks import BLOCK, Block, block_id
+from rillnode.codecs.nextgraph.blocks import Block, block_id
 from rillnode.codecs.nextgraph.bloom import make_filter
 from rillnode.codecs.nextgraph.client_dialogue import ClientLogin
 from rillnode.codecs.nextgraph.events import (
@@ -54,14 +53,12 @@ from rillnode.codecs.nextgraph.types import (
 from rillnode.node.nextgraph_client.connection import Connection, expected, unexpected
 from rillnode.node.nextgraph_client.inboxes import Inboxes
 from rillnode.node.nextgraph_client.objects import Objects
+from rillnode.node.nextgraph_client.portions import portions
 from rillnode.node.nextgraph_client.sealing import Branch
 from rillnode.node.nextgraph_client.subscription import Subscription, TopicKey
 from rillnode.node.nextgraph_client.wire import open_wire
 
 logger = logging.getLogger("rillnode.node.nextgraph_client")
-
-_PORTION_BYTES: Final = NEXTGRAPH_MESSAGE_BYTES_MAX // 2
-"""Blocks of one request, unless one alone is larger: half a message, so that others get a turn."""
 
 
 class Client:
@@ -294,7 +291,7 @@ class Client:
 
         Where one is refused, those before it may have been stored.
         """
-        for some in _portions(blocks):
+        for some in portions(blocks):
             await self._link.ask(overlay, BlocksPut(some))
 
     async def get_blocks(
@@ -385,18 +382,3 @@ class Client:
                 follower.failed(error)
         for inbox in self.inboxes.open:
             inbox.failed(error)
-
-
-def _portions(blocks: Sequence[Block]) -> Iterator[list[Block]]:
-    """Cut blocks into what one request may hold."""
-    some: list[Block] = []
-    size = 0
-    for block in blocks:
-        block_bytes = len(BLOCK.encode(block))
-        if some and (size + block_bytes > _PORTION_BYTES or len(some) == NEXTGRAPH_BLOCKS_MAX):
-            yield some
-            some, size = [], 0
-        some.append(block)
-        size += block_bytes
-    if some:
-        yield some

@@ -107,15 +107,17 @@ class OwnStream:
             self._broken("removed-served", "has an entry of before it was removed")
         # Half of it, or all that there is.
         keep = self._random.choice((sorted(where)[ENTRIES // 2], max(where) + 1))
-        meanwhile = mark + b"meanwhile"
-        kept, index = await asyncio.gather(
-            client.trim(self._name, partition=part, before=keep),
-            stream.push(meanwhile, partition=part),
-        )
+        trim = client.trim(self._name, partition=part, before=keep)
+        pushed = {index: mark + b"%d" % number for index, number in where.items() if index >= keep}
+        # What is pushed stores where the log begins: a trim must be stored without that, too.
+        if self._random.choice((True, False)):
+            meanwhile = mark + b"meanwhile"
+            kept, index = await asyncio.gather(trim, stream.push(meanwhile, partition=part))
+            pushed[index] = meanwhile
+        else:
+            kept = await trim
         if kept != keep and not self._lost:
             self._broken("trimmed", f"was to begin at {keep}, begins at {kept}")
-        pushed = {index: mark + b"%d" % number for index, number in where.items() if index >= keep}
-        pushed[index] = meanwhile
         await self._read(client, stream, keep, pushed)
         self._watchers.append(Watcher(stream, part))
         last = mark + b"last"
