@@ -1,15 +1,20 @@
 """Nodes for tests: everything allowed, every port free, everything below one directory."""
 
+import asyncio
 from pathlib import Path
 
 import msgspec
 
 from ports import free_address
 from rillnode.actors.access import VERBS
+from rillnode.actors.storage import Complete, LogStore, OnHealth
+from rillnode.actors.storage.memory import Faults, MemoryLogStore
 from rillnode.codecs.keys import Identity
 from rillnode.node.client import Client, connect
 from rillnode.node.config import Config, GrantTable, HttpListener, NoiseListener, OckamListener
 from rillnode.node.runtime import Node
+from rillnode.node.stores import MakeStore
+from rillnode.transports.clock import SystemClock
 
 CLIENT = Identity.from_seed(b"a client of the tests".ljust(32, b"."))
 
@@ -46,3 +51,19 @@ async def connect_to(
     """A client over the node's Noise listener, or `through` another address that leads there."""
     address = through or node.addresses()["noise"]
     return await connect(f"noise://{address}", identity=identity, node_identity=node.identity)
+
+
+def store_with(faults: Faults | None = None) -> MakeStore:
+    """Makes a store in memory, on a disk with such faults; called where the node runs."""
+    loop = asyncio.get_running_loop()
+
+    def make_store(complete: Complete, on_health: OnHealth) -> LogStore:
+        return MemoryLogStore(
+            complete=complete,
+            on_health=on_health,
+            post=loop.call_soon_threadsafe,
+            clock=SystemClock(loop),
+            faults=faults,
+        )
+
+    return make_store

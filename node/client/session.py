@@ -73,7 +73,8 @@ class Session:
         messages: messages to any worker, beside the requests that the node itself answers.
         unasked: answers to what nobody waits for: no more than `unanswered`, from a node that
             answers each request once.
-        unanswered: requests that were given up.
+        unanswered: how many of these may come: one for a request that was given up, two for a
+            subscription that was ended.
     """
 
     def __init__(

@@ -7,15 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from nodes import CLIENT, connect_to, node_config
-from rillnode.actors.storage import Complete, LogStore, OnHealth
-from rillnode.actors.storage.memory import MemoryLogStore
+from nodes import CLIENT, connect_to, node_config, store_with
 from rillnode.actors.storage.tables import Tables, Tuning
 from rillnode.actors.storage.verify import verify_store
 from rillnode.codecs.errors import RequestError
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
-from rillnode.transports.clock import SystemClock
 
 SECONDS = 120.0
 
@@ -70,17 +67,7 @@ def test_only_who_administers_gets_one(tmp_path: Path) -> None:
 
 def test_a_store_that_cannot_be_copied_is_said_to_be_one(tmp_path: Path) -> None:
     async def run() -> None:
-        loop = asyncio.get_running_loop()
-
-        def make_store(complete: Complete, on_health: OnHealth) -> LogStore:
-            return MemoryLogStore(
-                complete=complete,
-                on_health=on_health,
-                post=loop.call_soon_threadsafe,
-                clock=SystemClock(loop),
-            )
-
-        async with Node(node_config(tmp_path), make_store=make_store) as node:
+        async with Node(node_config(tmp_path), make_store=store_with()) as node:
             with pytest.raises(RequestError) as caught:
                 await node.client.checkpoint()
             assert caught.value.code == "backup.unsupported"

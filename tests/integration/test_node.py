@@ -14,15 +14,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nodes import CLIENT, connect_to, node_config
-from rillnode.actors.storage import Complete, LogStore, OnHealth
-from rillnode.actors.storage.memory import Faults, MemoryLogStore
+from nodes import CLIENT, connect_to, node_config, store_with
+from rillnode.actors.storage.memory import Faults
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.node.client import connect
 from rillnode.node.config import StreamTable
 from rillnode.node.runtime import Node
-from rillnode.node.stores import MakeStore
-from rillnode.transports.clock import SystemClock
 
 CHILD = Path(__file__).with_name("node_process.py")
 
@@ -35,22 +32,6 @@ def readiness(address: str) -> tuple[int, str]:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
-
-
-def store_with(faults: Faults) -> MakeStore:
-    """Make a store in memory, whose disk has faults."""
-    loop = asyncio.get_running_loop()
-
-    def make_store(complete: Complete, on_health: OnHealth) -> LogStore:
-        return MemoryLogStore(
-            complete=complete,
-            on_health=on_health,
-            post=loop.call_soon_threadsafe,
-            clock=SystemClock(loop),
-            faults=faults,
-        )
-
-    return make_store
 
 
 def test_a_full_disk_is_told_and_left_again_without_loss(tmp_path: Path) -> None:

@@ -83,21 +83,23 @@ def test_letters_are_handed_over_as_they_come_and_older_ones_wait() -> None:
     with_nodes(test)
 
 
-def test_a_letter_with_the_number_of_one_that_was_taken_in_elsewhere_is_handed_over() -> None:
+def test_a_letter_with_the_number_of_one_that_was_taken_in_elsewhere_is_handed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def test(broker: Broker, other: OtherNode) -> None:
         client = await reader_of(broker)
         submit = broker.core.store.submit
         new = LETTER.encode(letter(7))
 
         def first(operation: Any) -> None:
-            broker.core.store.submit = submit  # type: ignore[method-assign]
+            monkeypatch.setattr(broker.core.store, "submit", submit)
             # Another reader's node has removed the same letter, and then another letter came.
             name = name_of("letter", *PLACE, f"{0:016x}")
             submit(PutRecord(reply_to=broker.core.streams, key=name, value=new))
             operation.error = StoreError("store.fenced", "another node was first")
             broker.core.system.post(operation.reply_to, operation)
 
-        broker.core.store.submit = first  # type: ignore[method-assign]
+        monkeypatch.setattr(broker.core.store, "submit", first)
         await post(other, 0, 1)
         await client.settle()
         assert client.heard() == [InboxReceive(letter(number), False) for number in (0, 7)]
@@ -131,20 +133,21 @@ def test_who_waits_for_a_wallet_gets_what_was_left_for_it() -> None:
     with_nodes(test)
 
 
-def test_nothing_is_given_to_who_was_told_that_it_cannot_wait() -> None:
+def test_nothing_is_given_to_who_was_told_that_it_cannot_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def test(broker: Broker, other: OtherNode) -> None:
         client = await broker.client()
-        submit = broker.core.store.submit
 
         def fails(operation: Any) -> None:
             operation.error = StoreError("store.unreachable", "no answer")
             broker.core.system.post(operation.reply_to, operation)
 
-        broker.core.store.submit = fails  # type: ignore[method-assign]
-        visitor = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
-        (response,) = visitor.said
-        assert response.result == ResultCode.STORAGE_ERROR
-        broker.core.store.submit = submit  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.core.store, "submit", fails)
+            visitor = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
+            (response,) = visitor.said
+            assert response.result == ResultCode.STORAGE_ERROR
         put = WalletPutExport(b"wallet", ID, True)
         assert await client.result(NIL_OVERLAY, put) == ResultCode.NOT_FOUND
 

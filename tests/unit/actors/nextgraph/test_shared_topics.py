@@ -204,12 +204,11 @@ def test_a_log_that_is_forgotten_while_it_is_read_is_read_all_the_same(
             broker.core.system.post(operation.reply_to, operation)
 
         event, theirs = writer.event(b"ours"), writer.event(b"theirs")
-        submit = store.submit
         kept: list[Append] = []
-        store.submit = kept.append  # type: ignore[assignment, method-assign]
-        number = writer.post(INNER, event[0])
-        await writer.settle()
-        store.submit = submit  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "submit", kept.append)
+            number = writer.post(INNER, event[0])
+            await writer.settle()
         monkeypatch.setattr(store, "read", later)
         await other.publish(theirs)
         assert held
@@ -253,7 +252,9 @@ def test_who_could_not_follow_a_log_does_later(monkeypatch: pytest.MonkeyPatch) 
     with_nodes(test)
 
 
-def test_a_topic_that_another_node_makes_at_the_same_time_is_the_same() -> None:
+def test_a_topic_that_another_node_makes_at_the_same_time_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def test(broker: Broker, other: OtherNode) -> None:
         submit = other.submit
 
@@ -263,9 +264,9 @@ def test_a_topic_that_another_node_makes_at_the_same_time_is_the_same() -> None:
                 submit(made)
             submit(operation)
 
-        broker.core.store.submit = behind  # type: ignore[method-assign]
-        writer, _ = await followers(broker)
-        broker.core.store.submit = submit  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.core.store, "submit", behind)
+            writer, _ = await followers(broker)
         event = writer.event()
         await other.publish(event)
         assert await heard(writer) == [event[0]]

@@ -12,7 +12,7 @@ from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.actors.storage.jetstream.partition import Partition
 from rillnode.actors.storage.jetstream.parts import Parts
 from rillnode.actors.storage.jetstream.server import Message
-from rillnode.actors.storage.layout import NEXT_STREAM_KEY, NUMBER
+from rillnode.actors.storage.layout import NEXT_STREAM_KEY, NUMBER, LogState
 from rillnode.actors.storage.tail import TailCache
 from rillnode.codecs.entries import EntryKind, encode_block, pack_body
 
@@ -56,15 +56,23 @@ async def asked(server: Asked, count: int) -> None:
     assert len(server.questions) == count
 
 
+async def forgotten_between(
+    server: Asked,
+) -> tuple[LogView, asyncio.Task[LogState], asyncio.Task[LogState]]:
+    """A view that was asked for the state before and after it was told to forget it."""
+    view = view_of(server, Catalog(512))
+    before = asyncio.create_task(view.state())
+    await asked(server, 1)
+    view.forget()
+    after = asyncio.create_task(view.state())
+    await asked(server, 2)
+    return view, before, after
+
+
 def test_who_asks_after_a_log_was_forgotten_gets_no_answer_from_before() -> None:
     async def run() -> None:
         server = Asked()
-        view = view_of(server, Catalog(512))
-        before = asyncio.create_task(view.state())
-        await asked(server, 1)
-        view.forget()
-        after = asyncio.create_task(view.state())
-        await asked(server, 2)
+        view, before, after = await forgotten_between(server)
         server.questions[0].set_result(message(4))
         # Who has asked before is not kept waiting by those who write on.
         assert (await before).next_index == 4
@@ -79,12 +87,7 @@ def test_who_asks_after_a_log_was_forgotten_gets_no_answer_from_before() -> None
 def test_an_answer_that_comes_late_does_not_undo_a_later_one() -> None:
     async def run() -> None:
         server = Asked()
-        view = view_of(server, Catalog(512))
-        before = asyncio.create_task(view.state())
-        await asked(server, 1)
-        view.forget()
-        after = asyncio.create_task(view.state())
-        await asked(server, 2)
+        view, before, after = await forgotten_between(server)
         server.questions[1].set_result(message(5))
         assert (await after).next_index == 5
         server.questions[0].set_result(message(4))
