@@ -33,8 +33,9 @@ from rillnode.node.client.client import Client
 from rillnode.node.config import Config
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.latency import ConstantLatency
+from rillnode.node.simulation.node_configs import node_config
 from rillnode.node.simulation.scenario import DiskTable, NetworkTable
-from rillnode.node.simulation.world import Machine, NodeMachine, World, node_config
+from rillnode.node.simulation.world import Machine, NodeMachine, World
 
 T = TypeVar("T")
 

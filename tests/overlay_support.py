@@ -9,7 +9,7 @@ import msgspec
 from rillnode.node.client.client import Client
 from rillnode.node.config import Config
 from rillnode.node.config.overlay_tables import OverlayTable, TrackerTable
-from rillnode.node.simulation.world import node_config
+from rillnode.node.simulation.node_configs import node_config
 from rillnode.testing import MemoryNetwork
 
 TRACKER = "t"

@@ -19,8 +19,9 @@ from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
 from rillnode.node.simulation.clients import AGAIN_SECONDS, CALL_SECONDS, Program, Share
 from rillnode.node.simulation.limited_stream import LimitedStream
+from rillnode.node.simulation.node_configs import CLOSED_STREAM, READ_ONLY_STREAM
 from rillnode.node.simulation.own_stream import OwnStream
-from rillnode.node.simulation.world import CLOSED_STREAM, READ_ONLY_STREAM, Machine
+from rillnode.node.simulation.world import Machine
 
 NONSENSE_SENT: Final = 4
 """Messages that are none of any protocol, in each examination."""

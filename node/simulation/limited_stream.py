@@ -8,7 +8,7 @@ from rillnode.node.client.client import Client
 from rillnode.node.client.stream import StreamInfo
 from rillnode.node.simulation.clients import Program
 from rillnode.node.simulation.history import History
-from rillnode.node.simulation.world import (
+from rillnode.node.simulation.node_configs import (
     KEPT_BYTES,
     KEPT_ENTRIES,
     KEPT_PREFIX,

@@ -8,8 +8,9 @@ from rillnode.node.client.stream import Stream
 from rillnode.node.simulation.clients import payload_of
 from rillnode.node.simulation.history import History, Log, Push, log_of
 from rillnode.node.simulation.limited_stream import check_limited
+from rillnode.node.simulation.node_configs import KEPT_PREFIX
 from rillnode.node.simulation.shared_stream import STREAM
-from rillnode.node.simulation.world import KEPT_PREFIX, Machine, World
+from rillnode.node.simulation.world import Machine, World
 
 READ_ENTRIES: Final = 1_000
 LAST_BYTES: Final = 64

@@ -10,36 +10,22 @@ from random import Random
 from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
-from rillnode.node.simulation.clients import (
-    Consumer,
-    Follower,
-    Program,
-    Reader,
-    RouteCaller,
-    Share,
-    SlowReader,
-)
-from rillnode.node.simulation.examiner import Examiner
+from rillnode.node.simulation.casting import cast, clients_count
+from rillnode.node.simulation.clients import Program, Share
 from rillnode.node.simulation.faults import Fault, Injector, draw_faults
 from rillnode.node.simulation.history import Event, History, Violation
 from rillnode.node.simulation.invariants import check_logs
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.simulation.loop import SimulationStuck
-from rillnode.node.simulation.ockam_clients import OckamUser
-from rillnode.node.simulation.producers import Producer
+from rillnode.node.simulation.node_configs import examined_config
 from rillnode.node.simulation.reading import Reading
 from rillnode.node.simulation.rest import rest, rests
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.shared_stream import STREAM, SharedStream
 from rillnode.node.simulation.starting_again import start_one_again
 from rillnode.node.simulation.wire import WireAudit
-from rillnode.node.simulation.world import (
-    Machine,
-    NodeMachine,
-    World,
-    examined_config,
-)
+from rillnode.node.simulation.world import Machine, NodeMachine, World
 
 LOOK_SECONDS: Final = 0.25
 """How often it is looked whether all clients have got what they must, in virtual time."""
@@ -97,8 +83,7 @@ class Run:
     def __init__(self, scenario: Scenario, seed: int, *, only: Sequence[int] | None = None) -> None:
         self.scenario = scenario
         self.seed = seed
-        clients = sum(getattr(scenario.clients, kind) for kind in _KINDS)
-        hosts = scenario.nodes + scenario.overlay + clients
+        hosts = scenario.nodes + scenario.overlay + clients_count(scenario)
         latency = make_latency(scenario.latency, hosts, Random(f"{seed} places"))
         self.world = World(seed, latency, network=scenario.network, disk=scenario.checked_disk)
         self.world.network.processing_seconds = scenario.processing_ms / 1_000
@@ -107,14 +92,16 @@ class Run:
         self.world.network.on_sent.append(WireAudit(self.history).sent)
         self.world.network.on_delivered.append(self.history.delivered)
         self.history.shared = scenario.overlay
-        self.programs: dict[str, Program] = {}
+        self.programs: dict[str, Program]
         self._shared = (
             SharedStream(scenario, self.world, self.history) if scenario.overlay else None
         )
         self.on_settled: Callable[[], object] | None = None
         self._healed_at = 0.0
         self._add_nodes()
-        self._add_clients()
+        stream = "" if self._shared is None else STREAM
+        share = Share(self.world, self.history, scenario.partitions, scenario.seconds, stream)
+        self.programs = cast(scenario, share, self._names)
         drawn = draw_faults(
             scenario,
             seed,
@@ -172,38 +159,6 @@ class Run:
     def _node_pairs(self) -> list[tuple[str, str]]:
         """Nodes that talk to each other whoever their clients are."""
         return [] if self._shared is None else list(permutations(self.world.nodes, 2))
-
-    def _add_clients(self) -> None:
-        clients, scenario = self.scenario.clients, self.scenario
-        names = self._names
-        stream = "" if self._shared is None else STREAM
-        share = Share(self.world, self.history, scenario.partitions, scenario.seconds, stream)
-        shares = _spread(scenario.messages, clients.producers)
-
-        def producer(machine: Machine, node: str, number: int) -> Program:
-            return Producer(share, machine, node, shares[number], clients)
-
-        def caller(machine: Machine, node: str, number: int) -> Program:
-            following = names[(names.index(node) + 1) % len(names)]
-            return RouteCaller(share, machine, node, through=following)
-
-        makers: dict[str, Callable[[Machine, str, int], Program]] = {
-            "producers": producer,
-            "followers": lambda machine, node, _: Follower(share, machine, node),
-            "consumers": lambda machine, node, _: Consumer(share, machine, node),
-            "slow_readers": lambda machine, node, _: SlowReader(share, machine, node),
-            "readers": lambda machine, node, _: Reader(share, machine, node),
-            "callers": caller,
-            "ockam_users": lambda machine, node, _: OckamUser(share, machine, node),
-            "examiners": lambda machine, node, _: Examiner(share, machine, node),
-        }
-        place = len(self.world.nodes)
-        for kind, prefix in _KINDS.items():
-            for number in range(getattr(clients, kind)):
-                machine = self.world.add_machine(f"{prefix}{number}", place)
-                place += 1
-                node = names[number % len(names)]
-                self.programs[machine.name] = makers[kind](machine, node, number)
 
     def _restart(self, machine: Machine) -> None:
         if machine.runs:
@@ -338,21 +293,3 @@ class Run:
         result.delivered = len(result.deliveries_ms)
         result.bytes_sent = dict(sorted(network.bytes_sent.items()))
         result.network = dict(sorted(network.counts.items()))
-
-
-_KINDS: Final = {
-    "producers": "p",
-    "followers": "f",
-    "consumers": "c",
-    "slow_readers": "s",
-    "readers": "r",
-    "callers": "a",
-    "ockam_users": "o",
-    "examiners": "e",
-}
-"""Kinds of clients, and the first letter of their names."""
-
-
-def _spread(total: int, parts: int) -> list[int]:
-    """Divide a number as evenly as can be; those at the front get what is left over."""
-    return [total // parts + (number < total % parts) for number in range(parts)] if parts else []

@@ -17,8 +17,9 @@ from rillnode.node.config import Config, StreamTable
 from rillnode.node.config.overlay_tables import OverlayTable, TrackerTable
 from rillnode.node.simulation.clients import payload_of
 from rillnode.node.simulation.history import History, Log, Push, log_of
+from rillnode.node.simulation.node_configs import examined_config
 from rillnode.node.simulation.scenario import TRACKER, Scenario
-from rillnode.node.simulation.world import NodeMachine, World, examined_config
+from rillnode.node.simulation.world import NodeMachine, World
 
 STREAM: Final = "events"
 

@@ -26,8 +26,9 @@ from rillnode.node.simulation.history import History
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.loop import SimulationStuck
 from rillnode.node.simulation.model import SLICE_MS_MIN, SLICES_PER_LINK, Propagation, flood
+from rillnode.node.simulation.node_configs import node_config
 from rillnode.node.simulation.scenario import TRACKER, Scenario
-from rillnode.node.simulation.world import NodeMachine, World, node_config
+from rillnode.node.simulation.world import NodeMachine, World
 
 STREAM: Final = "spread"
 KEY: Final = f"{STREAM}::0"

@@ -3,25 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
-
-from rillnode.actors.access import VERBS, Verb
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise import NoiseLink
 from rillnode.codecs.noise_handshake import DH_BYTES
 from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session
-from rillnode.node.config import (
-    Config,
-    GrantTable,
-    HttpListener,
-    NoiseListener,
-    PeerTable,
-    StreamTable,
-)
+from rillnode.node.config import Config, PeerTable
 from rillnode.node.runtime import Node
 from rillnode.node.simulation.clock import MachineClock
 from rillnode.node.simulation.interpreter import deterministic_interpreter
@@ -31,6 +20,7 @@ from rillnode.node.simulation.loop import (
     SimulationStuck,
 )
 from rillnode.node.simulation.network import Host, Latency, Network
+from rillnode.node.simulation.node_configs import NOISE_PORT, node_config, replace_peers
 from rillnode.node.simulation.rocks_disk import make_disk
 from rillnode.node.simulation.scenario import DiskTable, NetworkTable
 from rillnode.node.simulation.watchdog import CallbackStuck, watchdog
@@ -38,18 +28,6 @@ from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial
 
 T = TypeVar("T")
-
-NOISE_PORT: Final = 4_100
-
-READ_ONLY_STREAM: Final = "read-only"
-CLOSED_STREAM: Final = "closed"
-"""Streams of nodes that clients examine: which they may read, and which they may not know of."""
-
-KEPT_PREFIX: Final = "kept-"
-KEPT_ENTRIES: Final = 5
-KEPT_BYTES: Final = 50
-KEPT_SECONDS: Final = 10.0
-"""What such nodes keep of streams that are named so, and for what limits them."""
 
 
 class Machine:
@@ -291,38 +269,3 @@ class World:
         for machine in self.nodes.values():
             machine.disk.close()
         self.network.close()
-
-
-def node_config(name: str, *grants: GrantTable) -> Config:
-    """A node with its `noise` listener only; without grants, everybody with a key may do all."""
-    return Config(
-        name=name,
-        data_dir=Path(name),
-        noise=NoiseListener(listen=f"{name}:{NOISE_PORT}"),
-        http=HttpListener(enabled=False),
-        grants=grants or (GrantTable(who="noise:*", streams="*", may=VERBS),),
-    )
-
-
-def examined_config(name: str) -> Config:
-    """A node at which something is granted, and something not."""
-    may_read: tuple[Verb, ...] = ("pull", "subscribe")
-    grants = (
-        GrantTable(who="noise:*", streams="events*", may=VERBS),
-        GrantTable(who="noise:*", streams="own-*", may=VERBS),
-        GrantTable(who="noise:*", streams=f"{KEPT_PREFIX}*", may=VERBS),
-        GrantTable(who="noise:*", streams=READ_ONLY_STREAM, may=may_read),
-    )
-    streams = (
-        StreamTable(name=READ_ONLY_STREAM),
-        StreamTable(name=CLOSED_STREAM),
-        StreamTable(name=f"{KEPT_PREFIX}entries-*", retain_entries_max=KEPT_ENTRIES),
-        StreamTable(name=f"{KEPT_PREFIX}bytes-*", retain_bytes_max=KEPT_BYTES),
-        StreamTable(name=f"{KEPT_PREFIX}seconds-*", retain_seconds=KEPT_SECONDS),
-    )
-    return msgspec.structs.replace(node_config(name, *grants), streams=streams)
-
-
-def replace_peers(config: Config, peers: tuple[PeerTable, ...]) -> Config:
-    """A configuration with other peers."""
-    return msgspec.structs.replace(config, peers=peers)

@@ -1,0 +1,93 @@
+"""Who takes part in a run beside the nodes: a program for each client of a scenario."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rillnode.node.simulation.clients import (
+    Consumer,
+    Follower,
+    Program,
+    Reader,
+    RouteCaller,
+    Share,
+    SlowReader,
+)
+from rillnode.node.simulation.examiner import Examiner
+from rillnode.node.simulation.ockam_clients import OckamUser
+from rillnode.node.simulation.producers import Producer
+from rillnode.node.simulation.scenario import Scenario
+from rillnode.node.simulation.world import Machine
+
+Cast = Callable[[Machine, str, int], Program]
+"""Makes a program: its machine, the node that it talks to, its number among those of its kind."""
+
+PREFIXES: Final = {
+    "producers": "p",
+    "followers": "f",
+    "consumers": "c",
+    "slow_readers": "s",
+    "readers": "r",
+    "callers": "a",
+    "ockam_users": "o",
+    "examiners": "e",
+}
+"""Kinds of clients, as a scenario names them, and the first letters of their names. A new kind goes
+to the end: a client's place in the latency model is its number among all."""
+
+
+def clients_count(scenario: Scenario) -> int:
+    """How many programs there are."""
+    return sum(getattr(scenario.clients, kind) for kind in PREFIXES)
+
+
+def cast(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str, Program]:
+    """Add a machine to the world for each client, and make its program.
+
+    Args:
+        scenario: says how many there are.
+        share: what they have in common.
+        names: of the nodes that have clients; clients are spread over them in turn.
+
+    Returns:
+        The programs by name.
+    """
+    makers, world = _makers(scenario, share, names), share.world
+    place = len(world.nodes)
+    found: dict[str, Program] = {}
+    for kind, prefix in PREFIXES.items():
+        for number in range(getattr(scenario.clients, kind)):
+            machine = world.add_machine(f"{prefix}{number}", place)
+            place += 1
+            node = names[number % len(names)]
+            found[machine.name] = makers[kind](machine, node, number)
+    return found
+
+
+def _makers(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str, Cast]:
+    clients = scenario.clients
+    shares = _spread(scenario.messages, clients.producers)
+
+    def caller(machine: Machine, node: str, _: int) -> Program:
+        following = names[(names.index(node) + 1) % len(names)]
+        return RouteCaller(share, machine, node, through=following)
+
+    def plain(kind: Callable[[Share, Machine, str], Program]) -> Cast:
+        return lambda machine, node, _: kind(share, machine, node)
+
+    return {
+        "producers": lambda machine, node, number: Producer(
+            share, machine, node, shares[number], clients
+        ),
+        "followers": plain(Follower),
+        "consumers": plain(Consumer),
+        "slow_readers": plain(SlowReader),
+        "readers": plain(Reader),
+        "callers": caller,
+        "ockam_users": plain(OckamUser),
+        "examiners": plain(Examiner),
+    }
+
+
+def _spread(total: int, parts: int) -> list[int]:
+    """Divide a number as evenly as can be; those at the front get what is left over."""
+    return [total // parts + (number < total % parts) for number in range(parts)] if parts else []
