@@ -29,7 +29,7 @@ from benchmarks.processes import Process, cpu_seconds
 from rillnode import nextgraph
 from rillnode.codecs.nextgraph.adverts import sign_publisher_advert
 from rillnode.codecs.nextgraph.client import ClientMessage
-from rillnode.codecs.nextgraph.client_dialogue import ClientLogin
+from rillnode.codecs.nextgraph.client_dialogue import ClientDialogue, ClientLogin
 from rillnode.codecs.nextgraph.requests import ClientRequest, PinRepo
 from rillnode.codecs.nextgraph.responses import ClientResponse
 from rillnode.codecs.nextgraph.start import ClientInfo, ClientType, Registration
@@ -115,7 +115,8 @@ async def device(
         info=ClientInfo(ClientType.NODE_SERVICE, "{}", "", 0, 0),
         registration=Registration(None),
     )
-    wire = await open_wire(http, broker.url, peer=new_key(), broker=broker.peer_id, login=login)
+    dialogue = ClientDialogue(new_key(), broker.peer_id, login)
+    wire = await open_wire(http, broker.url, dialogue)
     try:
         adverts = [sign_publisher_advert(topic, broker.peer_id)]
         pin = PinRepo(_REPO_HASH, _ACCESS, None, False, [], 0, [], adverts)

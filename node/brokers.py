@@ -7,7 +7,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rillnode.actors.ports import Entropy
-from rillnode.actors.storage import StreamRecord
+from rillnode.actors.storage import StoreHealth, StreamRecord
 from rillnode.actors.streams.context import PushedKeys, StreamContext, StreamRemoved, no_keys
 from rillnode.actors.streams.rules import StreamRules
 from rillnode.actors.streams.service import Changed
@@ -85,6 +85,11 @@ class Brokers:
         """Take over that a stream's record is another, or that it is no more."""
         for broker in self._all():
             broker.changed(change)
+
+    def on_health(self, health: StoreHealth) -> None:
+        """Take over how the store is; called from any thread."""
+        if self._nextgraph is not None:
+            self._nextgraph.on_health(health)
 
     async def listen(self, clock: Clock, bound: MutableMapping[str, Listening]) -> None:
         """Bind their listeners; each is in `bound` as soon as it is, so that it can be closed.

@@ -6,7 +6,7 @@ from rillnode.actors.peers.channel import ChannelContext
 from rillnode.actors.peers.channel_listener import ADDRESSES, ChannelListener
 from rillnode.actors.peers.connection import PeerContext
 from rillnode.actors.ports import Entropy
-from rillnode.codecs.ockam.channel_key import KEY_BYTES
+from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.node.config import Config
 from rillnode.node.keyfiles import read_channel_key, read_or_make_channel_key
 
@@ -14,17 +14,22 @@ from rillnode.node.keyfiles import read_channel_key, read_or_make_channel_key
 class Channels:
     """Does nothing where the configuration has no `[ockam]` table.
 
+    Args:
+        config: of the node.
+        entropy: where random bytes are from.
+        key: another key than the one in the key file, which is not looked for then.
+
     Raises:
         ConfigError: the key's file cannot be used.
     """
 
-    def __init__(self, config: Config, entropy: Entropy) -> None:
+    def __init__(self, config: Config, entropy: Entropy, key: ChannelKey | None = None) -> None:
         self._table = config.channel
         self._context: ChannelContext | None = None
         if self._table is not None:
             # A configured key that is not there is a mistake, not a wish for another one.
             file = self._table.key_file
-            self._key = (
+            self._key = key or (
                 read_or_make_channel_key(config.channel_key_file, entropy(KEY_BYTES))
                 if file is None
                 else read_channel_key(file)

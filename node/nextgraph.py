@@ -10,7 +10,7 @@ from rillnode.actors.nextgraph.broker import spawn_broker, stream_removed
 from rillnode.actors.nextgraph.connection import BrokerEvents
 from rillnode.actors.nextgraph.context import BrokerContext, StreamChange
 from rillnode.actors.ports import Entropy
-from rillnode.actors.storage import StreamRecord
+from rillnode.actors.storage import StoreHealth, StreamRecord
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.rules import StreamRules
 from rillnode.actors.system import Cell
@@ -86,7 +86,7 @@ class Nextgraph:
             changed: told of the streams that are made for topics.
             topic: makes the actor of a topic.
         """
-        self._context = BrokerContext(
+        context = BrokerContext(
             streams=streams,
             peer=self._peer,
             registration=self._table.registration,
@@ -95,12 +95,19 @@ class Nextgraph:
             rules=rules,
             stream_changed=changed,
         )
-        spawn_broker(self._context, topic)
+        spawn_broker(context, topic)
+        self._context = context
 
     def changed(self, change: StreamRecord | StreamRemoved) -> None:
         """Tell a topic that its stream is no more."""
         if isinstance(change, StreamRemoved):
             stream_removed(self._context, change)
+
+    def on_health(self, health: StoreHealth) -> None:
+        """Take over how the store is; called from any thread."""
+        if hasattr(self, "_context"):
+            system = self._context.streams.system
+            system.post_threadsafe([(self._context.repairs, health)])
 
     async def listen(self, clock: Clock) -> WebServer:
         """Bind the listener.

@@ -34,6 +34,7 @@ from rillnode.actors.system import AsyncioSystemBase, Cell
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise import NoiseLink
 from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.node.backup import remove_abandoned_copies
 from rillnode.node.brokers import Brokers, Listening
 from rillnode.node.channels import Channels
@@ -70,6 +71,7 @@ class Node:
         clock: another clock than the machine's.
         entropy: another source of random bytes than the machine's.
         identity: another identity than the one in the key file, which is not looked for then.
+        channel_key: likewise the key of secure channels.
         tracer: takes the spans of what the node does; default: what `[telemetry]` says.
 
     Attributes:
@@ -86,6 +88,7 @@ class Node:
         clock: Clock | None = None,
         entropy: Entropy = os.urandom,
         identity: Identity | None = None,
+        channel_key: ChannelKey | None = None,
         tracer: Tracer | None = None,
     ) -> None:
         check_config(config)
@@ -100,7 +103,7 @@ class Node:
         self._http: WebServer | None = None
         self._dialled = Peers(config, self._identity)
         self._overlay = Overlay(config, self._identity, entropy)
-        self._channels = Channels(config, entropy)
+        self._channels = Channels(config, entropy, channel_key)
         self._brokers = Brokers(config, self._identity, entropy)
         self._sinks = Sinks(config.sink.all, config.data_dir, entropy)
         parts = Parts(
@@ -341,6 +344,7 @@ class Node:
         indexes = self._router.lookup(index_service.ADDRESSES[0])
         if indexes is not None:
             self._system.post_threadsafe([(indexes, health)])
+        self._brokers.on_health(health)
         if health.writable:
             logger.info("store_writable")
         else:

@@ -26,14 +26,13 @@ from contextlib import contextmanager
 from itertools import product
 from typing import Any, Final, Self, TypeVar
 
-import msgspec
-
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.client.client import Client
 from rillnode.node.config import Config
+from rillnode.node.runtime import Node
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.latency import ConstantLatency
-from rillnode.node.simulation.node_configs import node_config
+from rillnode.node.simulation.node_configs import moved_config, node_config
 from rillnode.node.simulation.scenario import DiskTable, NetworkTable
 from rillnode.node.simulation.world import Machine, NodeMachine, World
 
@@ -106,22 +105,29 @@ class MemoryNetwork:
         Args:
             name: of its host.
             peers: other nodes, which it reaches as `peer/<name>`; they must have been added.
-            config: a configuration; its `noise` listener is moved to the simulated host. Default:
-                every program may do everything.
+            config: a configuration; its listeners `noise`, `streamr`, `nextgraph`,
+                `streamr_network` and `http` are moved to the simulated host: WebSockets are
+                reached as `ws://<name>:<port>`, whether they have TLS elsewhere or not. Default:
+                `noise` only, and every program may do everything.
 
         Raises:
             ConfigError: the name is taken, or a peer is not there.
         """
         self._take_name(name)
-        own = node_config(name)
-        if config is not None:
-            noise = msgspec.structs.replace(config.noise, listen=own.noise.listen)
-            own = msgspec.structs.replace(config, noise=noise, http=own.http)
+        own = node_config(name) if config is None else moved_config(name, config)
         for peer in peers:
             self._node(peer)
         machine = self._world.add_node(name, self._numbers[name], own)
-        machine.config = self._world.peer(own, *peers)
+        machine.config = self._world.peer(machine.config, *peers)
         return machine.identity.public_hex
+
+    def node(self, name: str) -> Node:
+        """The node that runs on a host now, for what it tells of itself, such as its keys.
+
+        Raises:
+            ConfigError: there is no such node, or it has not been started yet.
+        """
+        return self._started(self._node(name)).node
 
     def program_identity(self, program: str = PROGRAM) -> str:
         """The identity with which a program connects, as grants name it after `noise:`."""
@@ -225,6 +231,12 @@ class MemoryNetwork:
         if found is None:
             raise ConfigError("testing.host", f"there is no node {name!r}: add it first")
         return found
+
+    def _started(self, machine: NodeMachine) -> NodeMachine:
+        if not machine.started:
+            text = f"the node {machine.name!r} starts when something runs"
+            raise ConfigError("testing.host", text)
+        return machine
 
 
 def _running_host() -> str:

@@ -14,6 +14,7 @@ from typing import Final
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.errands import ErrandActor, Found, Steps, anew
 from rillnode.actors.nextgraph.records import name_of, pack_block, unpack_block
+from rillnode.actors.nextgraph.repairs import Repaired
 from rillnode.actors.nextgraph.session import Asked, Refusal, principal_of
 from rillnode.actors.storage import GetRecord, HasRecords, ListRecords, Operation, PutRecords
 from rillnode.actors.system import Cell
@@ -68,10 +69,17 @@ class BlocksActor(ErrandActor):
                 self.answer_in_order(message, self._unpin(message, one))
             case Asked(content=ObjectDel(id=one)):
                 self.answer_in_order(message, anew(partial(self._delete, message, one)))
+            case Repaired():
+                self.in_order(self._forget(), lambda _: None)
             case Operation():
                 self.complete(message)
             case _:
                 pass
+
+    def _forget(self) -> Steps:
+        """Know nothing of what is stored: it is read again when it is needed."""
+        self._kept_bytes.clear()
+        yield ()
 
     # Names -----------------------------------------------------------------------------------
 

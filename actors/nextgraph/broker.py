@@ -10,6 +10,7 @@ from rillnode.actors.nextgraph.inbox import InboxActor
 from rillnode.actors.nextgraph.outer import OuterActor
 from rillnode.actors.nextgraph.overlay import OverlayActor
 from rillnode.actors.nextgraph.records import topic_of
+from rillnode.actors.nextgraph.repairs import RepairsActor
 from rillnode.actors.nextgraph.topic import TopicActor
 from rillnode.actors.nextgraph.users import UsersActor
 from rillnode.actors.nextgraph.wallets import WalletsActor
@@ -30,6 +31,7 @@ def spawn_broker(context: BrokerContext, topic: Callable[..., Worker] = TopicAct
     context.topics = Table(lambda key: system.spawn(partial(topic, context, key)))
     context.blocks = Table(lambda key: system.spawn(partial(BlocksActor, context, key)))
     context.users = system.spawn(partial(UsersActor, context))
+    context.repairs = system.spawn(partial(RepairsActor, context))
     context.inboxes = system.spawn(partial(InboxActor, context))
     context.wallets = system.spawn(partial(WalletsActor, context))
     context.streams.router.register(ADDRESS, system.spawn(partial(DeskActor, context)))

@@ -47,6 +47,11 @@ class Table(Generic[Key]):
         """The actor of a key, where there is one."""
         return self._cells.get(key)
 
+    @property
+    def awake(self) -> list[Cell]:
+        """The actors that know something."""
+        return [cell for cell in self._cells.values() if cell.instance is not None]
+
     def forget(self, key: Key) -> None:
         """The actor of a key ends: what comes next for it makes another."""
         self._cells.pop(key, None)
@@ -133,6 +138,7 @@ class BrokerContext:
     topics: Table[tuple[bytes, bytes]] = field(init=False)
     blocks: Table[bytes] = field(init=False)
     users: Cell = field(init=False)
+    repairs: Cell = field(init=False)
     inboxes: Cell = field(init=False)
     wallets: Cell = field(init=False)
     connections: set[Cell] = field(default_factory=set[Cell])

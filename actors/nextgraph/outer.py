@@ -12,6 +12,7 @@ from typing import Final
 from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor
 from rillnode.actors.nextgraph.errands import Errand, Steps, anew
 from rillnode.actors.nextgraph.records import name_of
+from rillnode.actors.nextgraph.repairs import Repaired
 from rillnode.actors.nextgraph.repos import refuse_unknown
 from rillnode.actors.nextgraph.session import Asked, Refusal
 from rillnode.actors.storage import GetRecord, Operation, PutRecords
@@ -50,10 +51,17 @@ class OuterActor(LodgerActor[bytes]):
                 self.answer_in_order(message, self._serve(message))
             case Expose():
                 self.in_order(anew(partial(self._expose, message)), message.fail)
+            case Repaired():
+                self.in_order(self._forget(), lambda _: None)
             case Operation():
                 self.complete(message)
             case _:
                 pass
+
+    def _forget(self) -> Steps:
+        """Know nothing of what is stored: it is read again when it is needed."""
+        self._looked, self._inner = False, None
+        yield ()
 
     def _look(self) -> Steps:
         if not self._looked or (self._inner is None and self._context.shared):

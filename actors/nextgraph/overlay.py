@@ -24,6 +24,7 @@ from rillnode.actors.nextgraph.records import (
     side_of,
     unpack,
 )
+from rillnode.actors.nextgraph.repairs import Repaired
 from rillnode.actors.nextgraph.repos import (
     NOTHING,
     check_access,
@@ -92,6 +93,8 @@ class OverlayActor(LodgerActor[bytes]):
         match message:
             case Asked():
                 self.answer_in_order(message, anew(partial(self._serve, message)))
+            case Repaired():
+                self.in_order(self._forget(), lambda _: None)
             case Gone(session=session):
                 self._opened.pop(session, None)
             case Operation():
@@ -127,6 +130,12 @@ class OverlayActor(LodgerActor[bytes]):
                 break
             after = listing.records[-1][0]
         self._pins[user] = pins
+
+    def _forget(self) -> Steps:
+        """Know nothing of what is stored: it is read again when it is needed."""
+        self._looked, self._overlay = False, None
+        self._pins.clear()
+        yield ()
 
     def _kept(self, session: Session, key: RepoKey) -> Pin | None:
         """What a connection has of a repo, pinned or opened."""

@@ -21,8 +21,9 @@ from rillnode.actors.nextgraph.history import History, commit_key, parse_commit_
 from rillnode.actors.nextgraph.publication import Publish, stored_event
 from rillnode.actors.nextgraph.reader import OneBlock, OneEvent, Plan, spawn_reader
 from rillnode.actors.nextgraph.records import topic_stream
+from rillnode.actors.nextgraph.repairs import Repaired
 from rillnode.actors.nextgraph.session import Gone, Refusal, Session
-from rillnode.actors.nextgraph.topic_requests import Join, SendCommit, Sync, Unfollow
+from rillnode.actors.nextgraph.topic_requests import Again, Join, SendCommit, Sync, Unfollow
 from rillnode.actors.storage import (
     FindStream,
     ListKeys,
@@ -56,10 +57,6 @@ READ_BYTES: Final = 65_536
 
 RETRY_SECONDS: Final = 1.0
 """Pause after the log could not be read."""
-
-
-class _Again:
-    """Time to look into the log again."""
 
 
 @dataclass(slots=True)
@@ -113,7 +110,10 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
                     self._advance()
             case Following():
                 self._advance()
-            case _Again():
+            case Repaired():
+                self._forget()
+                self._advance()
+            case Again():
                 self._follow()
                 self._advance()
             case Gone(session=session):
@@ -124,7 +124,7 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
                 if self._topic is not None and self._topic.record.id == record.id:
                     self._forget()
             case Removed():
-                self.wake_after(RETRY_SECONDS, _Again())
+                self.wake_after(RETRY_SECONDS, Again())
             case Join():
                 self.in_order(self._join(message), message.fail)
             case Publish(asked=asked) | Sync(asked=asked) | SendCommit(asked=asked):
@@ -267,7 +267,7 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         yield from self._know()
 
     def _retry(self, _: ResultCode) -> None:
-        self.wake_after(RETRY_SECONDS, _Again())
+        self.wake_after(RETRY_SECONDS, Again())
 
     def _found_entry(self, entry: Entry, publish: Publish | None) -> None:
         """Take the next entry of the log; `publish` is on its way."""
@@ -363,7 +363,7 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
                 self._topic.history.add(publish.commit, publish.parents, index)
             self._forward(publish.event, publish.asked.session)
         elif index > self._told:
-            self._ahead[index] = publish
+            self._ahead[index], self._end = publish, max(self._end, index + 1)
             self._advance()
 
     def _publish_again(self, publish: Publish) -> None:

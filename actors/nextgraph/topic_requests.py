@@ -1,4 +1,4 @@
-"""What overlays and connections ask of a topic, beside publishing."""
+"""What overlays and connections ask of a topic, beside publishing, and it of itself."""
 
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -8,6 +8,10 @@ from rillnode.actors.nextgraph.session import Asked, Session
 from rillnode.codecs.nextgraph.requests import TopicSyncReq
 from rillnode.codecs.nextgraph.responses import TopicSubRes
 from rillnode.codecs.nextgraph.types import OverlayId
+
+
+class Again:
+    """Time to look into the log again."""
 
 
 @dataclass(slots=True, eq=False)

@@ -19,6 +19,7 @@ from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.rendering import Item, item_of
 from rillnode.actors.storage import GetRecord, StreamRecord, log_id
+from rillnode.actors.storage.records import beside_log
 from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
 from rillnode.actors.streams.resolving import stream_cell
 from rillnode.actors.system import Cell
@@ -38,7 +39,7 @@ Records = list[tuple[str, bytes | None]]
 
 def records_prefix(log: int) -> str:
     """Begins the names of what is kept beside a log for its overlay."""
-    return f"overlay/{log}/"
+    return beside_log(log)
 
 
 @lru_cache(1_024)
@@ -207,8 +208,6 @@ class Keeper:
     def _append(self, kind: EntryKind, items: Sequence[bytes]) -> None:
         streams, batch = self._context.streams, self._in_flight
         keys = [(key, nth) for nth, one in enumerate(batch) for key in one.item.keys]
-        if kind is EntryKind.BYTES:
-            keys += streams.pushed_keys(streams.clock.now_ms(), len(items))
         metas = [one.item.meta for one in batch]
         for one in batch:
             self.took(one.message)

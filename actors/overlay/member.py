@@ -58,6 +58,9 @@ lost, `SOON_SECONDS` until that hears."""
 
 PAGE_STREAMS: Final = 1_000
 
+RETRY_SECONDS: Final = 1.0
+"""Pause after the store could not list the streams."""
+
 
 @dataclass(slots=True)
 class _Tracker:
@@ -85,6 +88,13 @@ class _Say:
 @dataclass(frozen=True, slots=True)
 class _Repeat:
     """Time to say it although nothing has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """Time to ask again for the streams after a name."""
+
+    after: str
 
 
 class MemberActor(Worker):
@@ -133,6 +143,8 @@ class MemberActor(Worker):
                 self._say()
             case _Repeat():
                 self._repeat()
+            case _List(after=after):
+                self._list(after)
             case _:
                 pass
 
@@ -146,6 +158,7 @@ class MemberActor(Worker):
     def _listed(self, operation: ListStreams) -> None:
         if operation.error is not None:
             logger.warning("not_listed", extra={"code": operation.error.code})
+            self.wake_after(RETRY_SECONDS, _List(operation.after))
             return
         for record in operation.records:
             self._share(record)

@@ -15,6 +15,7 @@ from rillnode.actors.peers.channel import Begin, ChannelActor, ChannelContext
 from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError, HandshakeError
+from rillnode.codecs.noise_handshake import DH_BYTES
 from rillnode.codecs.ockam.channel import ChannelResponder
 from rillnode.codecs.ockam.routing import WireMessage, local
 
@@ -63,7 +64,9 @@ class ChannelListener(Worker):
             or self._per_connection[account] >= context.channels_per_connection_max
         ):
             raise CodecError("channel.limit", "there are too many channels")
-        responder = ChannelResponder(context.key.private, wire.payload)
+        responder = ChannelResponder(
+            context.key.private, wire.payload, ephemeral=context.entropy(DH_BYTES)
+        )
         sealed = local(b"SC_" + context.entropy(8).hex().encode())
         plain = local(context.entropy(8).hex())
         answer = responder.message_2(plain.value)

@@ -48,6 +48,9 @@ say how large an answer they want, so a slice is short where answers may be larg
 HOLD_SECONDS: Final = 0.005
 """How often a held connection looks whether it may go on."""
 
+STALLED_SECONDS: Final = 1.0
+"""How long a peer takes nothing until it is read from all the same."""
+
 UNHANDLED_SECONDS: Final = 1.0
 """How long a connection waits for a worker that may have ended before it handled a slice."""
 
@@ -116,6 +119,8 @@ class ConnectionActor(Worker):
 
     mailbox_messages_max = 8_192
     on_failure = "stop"
+
+    _left: tuple[int, float] = (0, 0.0)
 
     def __init__(self, context: PeerContext, link: Link, prefix: bytes, strict: bool) -> None:
         info = link.info
@@ -271,8 +276,21 @@ class ConnectionActor(Worker):
         return (
             self._store_held
             or self._origin.reserved_bytes > RESERVED_HIGH_BYTES
-            or self._link.buffered_bytes + self._outgoing_bytes > LINK_BUFFER_HIGH_BYTES
+            or self._waits_for_peer(self._link.buffered_bytes + self._outgoing_bytes)
         )
+
+    def _waits_for_peer(self, buffered: int) -> bool:
+        """Whether the peer is to take what it was sent before more is read from it.
+
+        One that takes nothing at all may be waiting for this side in the same way, as where two
+        nodes tell each other at once what they have missed: then one of them has to read on.
+        """
+        if buffered <= LINK_BUFFER_HIGH_BYTES:
+            return False
+        now = self.system.timing.monotonic()
+        if buffered != self._left[0]:
+            self._left = buffered, now
+        return now - self._left[1] < STALLED_SECONDS
 
     def _trace(self, message: WireMessage) -> WireMessage:
         """Put this connection first in the return route, so that answers come back through it."""

@@ -24,6 +24,7 @@ from rillnode.actors.storage.layout import (
     NEXT_STREAM_KEY,
     NUMBER,
     LogState,
+    beside_log_range,
     block_keys_key,
     decode_keys,
     decode_record,
@@ -238,6 +239,7 @@ class GroupCommit:
             self._trimmed_bytes += state.next_position - state.first_position
             self._logs.forget(log)
             self._removed.append(log)
+            self._changes.ranges.append((*beside_log_range(log), self._tables.records))
         tables, changes = self._tables, self._changes
         logs = logs_range(record.id)
         changes.ranges += [

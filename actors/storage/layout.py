@@ -28,6 +28,7 @@ from typing import Final
 import msgspec
 
 from rillnode.actors.storage import ListKeys, LogExtent, SavedIndexKey, StreamRecord
+from rillnode.actors.storage.records import beside_log
 from rillnode.codecs.errors import StoreError
 
 Change = tuple[bytes, bytes | None]
@@ -165,6 +166,12 @@ def saved_index_range(stream: str) -> tuple[bytes, bytes]:
 def logs_range(stream_id: int) -> tuple[bytes, bytes]:
     """The same of what belongs to the logs of a stream; ids end one below what four bytes hold."""
     return NUMBER.pack(stream_id), NUMBER.pack(stream_id + 1)
+
+
+def beside_log_range(log: int) -> tuple[bytes, bytes]:
+    """The same of the values that are kept beside a log."""
+    prefix = record_key(beside_log(log))
+    return prefix, prefix[:-1] + bytes([prefix[-1] + 1])
 
 
 def saved_index_key(key: SavedIndexKey) -> bytes:

@@ -39,6 +39,7 @@ from rillnode.actors.storage.layout import (
     split_key,
     utf8,
 )
+from rillnode.actors.storage.records import beside_log
 from rillnode.actors.storage.retention import cut_index
 from rillnode.actors.storage.stream_table import settled_record, unknown_stream
 from rillnode.actors.storage.tail import first_index_of, take_blocks
@@ -152,6 +153,8 @@ class MemoryTables:
         for log in logs_of(record.id, record.partitions):
             removed = self._logs.pop(log, None) or _Log()
             self.size -= sum(len(block.value) for block in removed.blocks)
+            beside = [key for key in self._records if key.startswith(beside_log(log))]
+            self._put_records([(key, None) for key in beside])
         self._indexes = {
             key: index for key, index in self._indexes.items() if key.stream != record.name
         }

@@ -15,6 +15,15 @@ def logs_of(stream_id: int, partitions: int) -> list[int]:
     return [log_id(stream_id, partition) for partition in range(partitions)]
 
 
+BESIDE_LOGS = "overlay/"
+"""Begins the names of values that are kept beside logs, each log's under its own."""
+
+
+def beside_log(log: int) -> str:
+    """Begins the names of values kept beside a log; a store of one node removes them with it."""
+    return f"{BESIDE_LOGS}{log}/"
+
+
 FIRST_KEY = b"\1"
 """No secondary key is below this one."""
 

@@ -102,7 +102,8 @@ class StreamrConnection(Worker):
         self._frames: list[bytes] = []
         self._scheduled = False
         self._draining = False
-        self._subscribed: set[PartitionName] = set()
+        # In their order: what ends them must not depend on how texts are hashed.
+        self._subscribed: dict[PartitionName, None] = {}
         self._resends: set[Cell] = set()
         self._login: tuple[str, str] | None = None
         # Messages handed on that are not durable yet, and those of this turn.
@@ -129,7 +130,7 @@ class StreamrConnection(Worker):
                 refused = [(publication, error) for publication in request.publications]
                 self._published(Published(request, refused))
             case SubscribeFailed(request=request):
-                self._subscribed.discard((request.stream_id, request.partition))
+                self._subscribed.pop((request.stream_id, request.partition), None)
             case ChildActorExited():
                 self._resends.discard(message.childAddress)
                 self._soon()
@@ -298,7 +299,7 @@ class StreamrConnection(Worker):
             raise RequestError(PERMISSION_DENIED, text)
         if len(self._subscribed) >= STREAMR_SUBSCRIPTIONS_PER_LINK_MAX:
             raise RequestError(INVALID_REQUEST, "This connection has too many subscriptions")
-        self._subscribed.add((stream_id, partition))
+        self._subscribed[stream_id, partition] = None
         subscribe = Subscribe(
             self._outlet, stream_id, partition, request.request_id, request.layout
         )
@@ -309,7 +310,7 @@ class StreamrConnection(Worker):
         if (stream_id, partition) not in self._subscribed:
             text = f"Not subscribed to stream {stream_id} partition {partition}!"
             raise RequestError(INVALID_REQUEST, text)
-        self._subscribed.remove((stream_id, partition))
+        del self._subscribed[stream_id, partition]
         unsubscribe = Unsubscribe(
             self._outlet, stream_id, partition, request.request_id, request.layout
         )

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rillnode.actors.cells import Cells
 from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streamr.sessions import Sessions
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
@@ -64,4 +65,4 @@ class StreamrContext:
     key_exchange: Cell
     directory: Cell
     counters: Counter[str] = field(default_factory=Counter)
-    open: set[Cell] = field(default_factory=set[Cell])
+    open: Cells = field(default_factory=Cells)

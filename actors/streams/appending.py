@@ -110,8 +110,9 @@ class Appends:
             kind, keys = token.request.kind, token.request.keys
             records, seen = token.request.records, token.request.seen
         else:
-            kind, keys = EntryKind.BYTES, self._context.pushed_keys(self._received_at, count)
-            records, seen = (), None
+            kind, keys, records, seen = EntryKind.BYTES, (), (), None
+        if kind is EntryKind.BYTES:
+            keys = (*keys, *self._context.pushed_keys(self._received_at, count))
         self.in_flight += 1
         self._context.store.submit(
             Append(

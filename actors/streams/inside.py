@@ -23,7 +23,8 @@ class AppendEntries(Struct, frozen=True):
         principal: to whom they are charged.
         items: at most what makes one block, see `codecs.entries.split_items`.
         metas: what is kept beside each item; empty: nothing.
-        keys: secondary keys, as an Append has them.
+        keys: secondary keys, as an Append has them; those of arrival come to entries of kind BYTES
+            by themselves.
         records: named values, as an Append has them.
         seen: as an Append has it.
         token: the asker's own.

@@ -41,11 +41,7 @@ from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, StoreError
-from rillnode.codecs.limits import (
-    ENTRY_BYTES_MAX,
-    PULL_ENTRIES_MAX,
-    SUBSCRIPTIONS_PER_LINK_MAX,
-)
+from rillnode.codecs.limits import ENTRY_BYTES_MAX, PULL_ENTRIES_MAX, SUBSCRIPTIONS_PER_LINK_MAX
 from rillnode.codecs.ockam.routing import Route, WireMessage
 from rillnode.codecs.ockam.stream import PullRequest, PushRequest, Status
 from rillnode.codecs.requests import decode_request
@@ -191,9 +187,11 @@ class StreamActor(Worker):
     def _lose(self, message: Request, error: StoreError | None) -> None:
         """There is no stream, or it could not be looked up."""
         match message:
+            case Delivery() if error is not None:
+                # Who has come so far may know the stream: not known is not "there is none".
+                self._context.router.undeliverable(error.code, message, error.code, error.text)
             case Delivery():
-                reason = "unknown_address" if error is None else error.code
-                self._context.router.undeliverable(reason, message)
+                self._context.router.undeliverable("unknown_address", message)
             case AppendEntries(sender=sender):
                 self.system.post(sender, EntriesAppended(message, -1, error or UNKNOWN_STREAM))
             case Follow(follower=follower):

@@ -67,7 +67,7 @@ class ChannelResponder:
     Args:
         static: this side's private X25519 key.
         payload: of the wire message with message 1.
-        ephemeral: private key; only tests with fixed bytes give it.
+        ephemeral: private key of this handshake only; None: a new one.
 
     Raises:
         CodecError: see `read_first_message`.
@@ -121,7 +121,7 @@ class ChannelInitiator:
     Args:
         level: what the responder speaks.
         static: this side's private X25519 key.
-        ephemeral: private key; only tests with fixed bytes give it.
+        ephemeral: private key of this handshake only; None: a new one.
     """
 
     __slots__ = ("_handshake", "_level")

@@ -9,6 +9,7 @@ from typing import Literal, Self
 
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, HandshakeError, RillnodeError, TransportError
+from rillnode.codecs.noise_handshake import DH_BYTES
 from rillnode.codecs.ockam.channel import ChannelInitiator
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
 from rillnode.codecs.ockam.channel_key import ChannelKey, parse_channel_key
@@ -38,16 +39,17 @@ class SecureChannel:
     Attributes:
         remote_key: the listener's X25519 static key, hex.
         address: the client's own address that sealed messages come to.
+        messages: messages to any worker that the channel leads to.
     """
 
     def __init__(
         self, messages: Messages, session: ChannelSession, peer_route: Route, remote_key: bytes
     ) -> None:
         self.remote_key = remote_key.hex()
-        self._messages = messages
+        self._outer = messages
         self._session = session
         self._peer_route = peer_route
-        self._inner = Messages(send=self._send, settled=lambda: None)
+        self.messages = Messages(send=self._send, settled=lambda: None, entropy=messages.entropy)
         self._error: RillnodeError | None = None
         self.address = messages.attach(self._received)
 
@@ -75,7 +77,7 @@ class SecureChannel:
             TransportError: the channel has ended, or there is no link to the node now.
         """
         back = () if return_address is None else (local(return_address),)
-        self._inner.send(as_route(route), payload, back)
+        self.messages.send(as_route(route), payload, back)
 
     async def ask(
         self, route: Route | str, payload: bytes, *, timeout_seconds: float = ANSWER_SECONDS
@@ -86,7 +88,7 @@ class SecureChannel:
             CodecError, RequestError, TransportError: as `send`; the channel has ended meanwhile.
             ActorError: `message.timeout`, nothing has come back.
         """
-        wire = await self._inner.ask(as_route(route), payload, seconds=timeout_seconds)
+        wire = await self.messages.ask(as_route(route), payload, seconds=timeout_seconds)
         return Answer(wire.return_route, wire.payload)
 
     def hub(
@@ -99,7 +101,7 @@ class SecureChannel:
     ) -> Hub:
         """The streams of the node at the other end, or behind it by a route; see `Hub`."""
         return Hub(
-            self._inner,
+            self.messages,
             route,
             services=services,
             answer_seconds=answer_seconds,
@@ -118,7 +120,7 @@ class SecureChannel:
         except CodecError as error:
             self._end(TransportError(error.code, error.text))
             raise TransportError(error.code, error.text) from None
-        self._messages.send(self._peer_route, sealed, (local(self.address),))
+        self._outer.send(self._peer_route, sealed, (local(self.address),))
 
     def _received(self, wire: WireMessage) -> None:
         """Take a sealed message, or a node's word that the channel is not there any more."""
@@ -131,13 +133,13 @@ class SecureChannel:
             else:
                 logger.warning("channel_message_dropped", extra={"code": error.code})
             return
-        self._inner.received(message)
+        self.messages.received(message)
 
     def _end(self, error: RillnodeError) -> None:
         if self._error is None:
             self._error = error
-            self._messages.detach(self.address)
-            self._inner.fail(error)
+            self._outer.detach(self.address)
+            self.messages.fail(error)
 
 
 async def open_channel(
@@ -152,7 +154,8 @@ async def open_channel(
     """Do the handshake with the listener at the end of `route`; see `Client.secure_channel`."""
     expected = None if remote_key is None else parse_channel_key(remote_key)
     speaks = Level(level)
-    initiator = ChannelInitiator(speaks, key.private)
+    entropy = messages.entropy
+    initiator = ChannelInitiator(speaks, key.private, ephemeral=entropy(DH_BYTES))
     answer = await messages.ask(route, initiator.message_1(), seconds=seconds)
     try:
         initiator.read_message_2(answer.payload)
@@ -165,7 +168,7 @@ async def open_channel(
         text = f"the key there is {found.hex()}, not {expected.hex()}: something sits between"
         raise HandshakeError("channel.wrong_key", text)
     # Elixir tells its second address for the channel, Rust nothing; this end has no second one.
-    message_3, session = initiator.finish(b"" if speaks.wrapped else fresh_address())
+    message_3, session = initiator.finish(b"" if speaks.wrapped else fresh_address(entropy))
     channel = SecureChannel(messages, session, answer.return_route, found)
     messages.send(answer.return_route, message_3, (local(channel.address),))
     return channel

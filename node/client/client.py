@@ -1,7 +1,6 @@
 """The asynchronous client."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -292,11 +291,12 @@ class Client:
             HandshakeError: the listener has another key, or speaks another level.
             RequestError, ActorError, TransportError: as `ask`.
         """
+        messages = self._session.messages
         channel = await open_channel(
-            self._session.messages,
+            messages,
             as_route(route),
             level=level,
-            key=key or ChannelKey(os.urandom(KEY_BYTES)),
+            key=key or ChannelKey(messages.entropy(KEY_BYTES)),
             remote_key=remote_key,
             seconds=timeout_seconds,
         )

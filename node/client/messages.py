@@ -39,6 +39,9 @@ class Messages:
         send: sends a frame; raises when the session has ended, or needs a link and has none.
         settled: told when no question is open any more.
         entropy: source of random bytes.
+
+    Attributes:
+        entropy: what it was given.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class Messages:
         settled: Callable[[], None],
         entropy: Entropy = os.urandom,
     ) -> None:
-        self._entropy = entropy
+        self.entropy = entropy
         self._send = send
         self._settled = settled
         self._receivers: dict[bytes, OnMessage] = {}
@@ -59,7 +62,7 @@ class Messages:
 
         It is the last hop of a return route: the node puts its end of the link before it.
         """
-        address = fresh_address(self._entropy)
+        address = fresh_address(self.entropy)
         self._receivers[address] = on_message
         return address
 

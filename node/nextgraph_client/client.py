@@ -1,7 +1,6 @@
 """A client of NextGraph brokers: of a rillnode's `nextgraph` listener, or of any other."""
 
 import logging
-import os
 import ssl
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
@@ -9,12 +8,13 @@ from typing import Self
 
 import aiohttp
 
+from rillnode.actors.ports import Entropy
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.nextgraph.adverts import sign_publisher_advert
 from rillnode.codecs.nextgraph.blocks import Block, block_id
 from rillnode.codecs.nextgraph.bloom import make_filter
-from rillnode.codecs.nextgraph.client_dialogue import ClientLogin
+from rillnode.codecs.nextgraph.client_dialogue import ClientDialogue, ClientLogin
 from rillnode.codecs.nextgraph.events import (
     Event,
     EventContent,
@@ -44,6 +44,7 @@ from rillnode.codecs.nextgraph.responses import (
     TopicSyncRes,
 )
 from rillnode.codecs.nextgraph.types import (
+    KEY_BYTES,
     NIL_OVERLAY,
     ForwardedPeer,
     OverlayAccess,
@@ -80,14 +81,15 @@ class Client:
         objects: how long what was put by `put_blocks` is kept.
     """
 
-    def __init__(self, broker: bytes) -> None:
+    def __init__(self, broker: bytes, entropy: Entropy) -> None:
         self._broker = broker
+        self._entropy = entropy
         # A fresh key for each connection: its numbers begin at 1, and no event's key is ever
         # sealed with the same numbers again.
-        self.peer = Identity.from_seed(os.urandom(SEED_BYTES))
+        self.peer = Identity.from_seed(entropy(SEED_BYTES))
         self._seq = 0
         self._subscriptions: dict[TopicKey, list[Subscription]] = {}
-        self.inboxes = Inboxes(lambda: self._link)
+        self.inboxes = Inboxes(lambda: self._link, entropy)
         self.objects = Objects(lambda: self._link)
         self._http: aiohttp.ClientSession
         self._connection: Connection | None = None
@@ -96,9 +98,10 @@ class Client:
         """Connect; see `connect`."""
         self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls or True))
         try:
-            wire = await open_wire(
-                self._http, url, peer=self.peer, broker=self._broker, login=login
+            dialogue = ClientDialogue(
+                self.peer, self._broker, login, ephemeral=self._entropy(KEY_BYTES)
             )
+            wire = await open_wire(self._http, url, dialogue)
         except BaseException:
             await self._http.close()
             raise

@@ -8,10 +8,11 @@ from typing import Final
 import aiohttp
 
 import rillnode
+from rillnode.actors.ports import Entropy
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.nextgraph.blocks import Block
-from rillnode.codecs.nextgraph.client_dialogue import ClientLogin
+from rillnode.codecs.nextgraph.client_dialogue import ClientDialogue, ClientLogin
 from rillnode.codecs.nextgraph.external import (
     Blocks,
     ExportedWallet,
@@ -21,7 +22,7 @@ from rillnode.codecs.nextgraph.external import (
     WalletGetExport,
 )
 from rillnode.codecs.nextgraph.start import ClientInfo, ClientType, Registration
-from rillnode.codecs.nextgraph.types import OverlayId
+from rillnode.codecs.nextgraph.types import KEY_BYTES, OverlayId
 from rillnode.node.nextgraph_client.client import Client
 from rillnode.node.nextgraph_client.connection import refusal
 from rillnode.node.nextgraph_client.wire import ask_external
@@ -41,6 +42,7 @@ async def connect(
     invitation: bytes | None = None,
     register: bool = True,
     tls: ssl.SSLContext | None = None,
+    entropy: Entropy | None = None,
 ) -> Client:
     """Connect to a NextGraph broker: `ws://host:port` is a rillnode's `nextgraph` listener.
 
@@ -52,6 +54,7 @@ async def connect(
         invitation: the code to be registered with.
         register: wish to be registered if the user is not, with or without a code.
         tls: how brokers are verified; None: by the system's authorities.
+        entropy: makes the keys of the connection; None: the machine does.
 
     Raises:
         HandshakeError: the broker lets the user not in (`nextgraph.invitation_required`,
@@ -59,14 +62,15 @@ async def connect(
         TransportError: it is not reached.
         CodecError: `key.point`, its peer id is no key.
     """
+    entropy = entropy or os.urandom
     wish = Registration(invitation) if register else None
     login = ClientLogin(
         user=user,
-        client=client or Identity.from_seed(os.urandom(SEED_BYTES)),
+        client=client or Identity.from_seed(entropy(SEED_BYTES)),
         info=ClientInfo(ClientType.NODE_SERVICE, "{}", rillnode.__version__, 0, 0),
         registration=wish,
     )
-    one = Client(broker)
+    one = Client(broker, entropy)
     await one.open(url, login, tls)
     return one
 
@@ -78,6 +82,7 @@ async def fetch_wallet(
     rendezvous: bytes,
     waits: bool = False,
     tls: ssl.SSLContext | None = None,
+    entropy: Entropy | None = None,
 ) -> bytes:
     """Fetch a wallet that another device left with `Client.leave_wallet`; it can be once.
 
@@ -87,6 +92,7 @@ async def fetch_wallet(
         rendezvous: what the other device left it under.
         waits: wait until the other device hands it over.
         tls: see `connect`.
+        entropy: see `connect`.
 
     Raises:
         RequestError: `nextgraph.not_found`; `nextgraph.export_wallet_time_out`, nobody has come.
@@ -94,7 +100,7 @@ async def fetch_wallet(
     """
     content = WalletGetExport(rendezvous, waits)
     seconds = _WAIT_SECONDS if waits else _ASK_SECONDS
-    answer = await _ask(url, broker, content, seconds, tls)
+    answer = await _ask(url, broker, content, seconds, tls, entropy)
     if not isinstance(answer.content, ExportedWallet):
         raise CodecError("nextgraph.answer", "the broker has answered without a wallet")
     return answer.content.wallet
@@ -108,6 +114,7 @@ async def fetch_objects(
     ids: Sequence[bytes],
     files: bool = False,
     tls: ssl.SSLContext | None = None,
+    entropy: Entropy | None = None,
 ) -> list[Block]:
     """Read objects of an outer overlay that is exposed, without being a user of the broker.
 
@@ -118,13 +125,14 @@ async def fetch_objects(
         ids: roots of the objects.
         files: and the files that commits among them name.
         tls: see `connect`.
+        entropy: see `connect`.
 
     Raises:
         RequestError: `nextgraph.overlay_not_found`, `nextgraph.not_found`.
         HandshakeError, TransportError, CodecError: as `connect`.
     """
     content = ExtObjectGet(overlay, list(ids), files)
-    answer = await _ask(url, broker, content, _ASK_SECONDS, tls)
+    answer = await _ask(url, broker, content, _ASK_SECONDS, tls, entropy)
     if not isinstance(answer.content, Blocks):
         raise CodecError("nextgraph.answer", "the broker has answered without blocks")
     return answer.content.blocks
@@ -136,13 +144,14 @@ async def _ask(
     content: WalletGetExport | ExtObjectGet,
     seconds: float,
     tls: ssl.SSLContext | None,
+    entropy: Entropy | None,
 ) -> ExtResponse:
-    peer = Identity.from_seed(os.urandom(SEED_BYTES))
+    entropy = entropy or os.urandom
+    peer = Identity.from_seed(entropy(SEED_BYTES))
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls or True)) as http:
         request = ExtRequest(0, content)
-        answer = await ask_external(
-            http, url, peer=peer, broker=broker, request=request, seconds=seconds
-        )
+        dialogue = ClientDialogue(peer, broker, request, ephemeral=entropy(KEY_BYTES))
+        answer = await ask_external(http, url, dialogue, seconds=seconds)
     if answer.result:
         raise refusal(answer.result)
     return answer

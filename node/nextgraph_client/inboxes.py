@@ -3,9 +3,9 @@
 They are of the development version of 2026-04; brokers that were published by then have none.
 """
 
-import os
 from collections.abc import Callable, Sequence
 
+from rillnode.actors.ports import Entropy
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.nextgraph.blocks import Block
 from rillnode.codecs.nextgraph.client import ClientEvent, InboxReceive
@@ -53,8 +53,9 @@ class Inbox(Feed[InboxReceive]):
 class Inboxes:
     """The inboxes of a client; requests raise as those of `Client` do."""
 
-    def __init__(self, link: Callable[[], Connection]) -> None:
+    def __init__(self, link: Callable[[], Connection], entropy: Entropy) -> None:
         self._link = link
+        self._entropy = entropy
         self._open: dict[InboxKey, Inbox] = {}
 
     @property
@@ -74,7 +75,7 @@ class Inboxes:
         if replaced is not None:
             replaced.close()
         self._open[found.key] = found
-        request = sign_inbox_register(inbox, overlay, os.urandom(CHALLENGE_BYTES))
+        request = sign_inbox_register(inbox, overlay, self._entropy(CHALLENGE_BYTES))
         try:
             await self._link().ask(NIL_OVERLAY, request)
         except BaseException:

@@ -7,11 +7,10 @@ from typing import Final
 import aiohttp
 
 from rillnode.codecs.errors import CodecError, HandshakeError, TransportError
-from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.client import ClientMessage
-from rillnode.codecs.nextgraph.client_dialogue import ClientDialogue, ClientLogin, FromBroker
-from rillnode.codecs.nextgraph.external import ExtRequest, ExtResponse
+from rillnode.codecs.nextgraph.client_dialogue import ClientDialogue, FromBroker
+from rillnode.codecs.nextgraph.external import ExtResponse
 from rillnode.codecs.nextgraph.messages import encode_message
 from rillnode.codecs.nextgraph.results import ProtocolCode, closing_code
 from rillnode.codecs.nextgraph.start import AuthResult
@@ -68,25 +67,19 @@ class Wire:
                 await self._socket.close()
 
 
-async def open_wire(
-    http: aiohttp.ClientSession, url: str, *, peer: Identity, broker: bytes, login: ClientLogin
-) -> Wire:
+async def open_wire(http: aiohttp.ClientSession, url: str, dialogue: ClientDialogue) -> Wire:
     """Open a WebSocket and come in.
 
     Args:
         http: makes the connection.
         url: `ws://` or `wss://`.
-        peer: the key of this connection.
-        broker: the broker's Ed25519 key.
-        login: who comes.
+        dialogue: with the broker, as a client.
 
     Raises:
         HandshakeError: `link.refused`, no WebSocket is opened; `nextgraph.` and the name of a
             `ProtocolCode`, the broker lets this user not in, or is another one.
         TransportError: `link.unreachable`, or `link.closed`.
-        CodecError: `key.point`, the broker's key is none.
     """
-    dialogue = ClientDialogue(peer, broker, login)
     socket, verdict = await _open(http, url, dialogue, _OPEN_SECONDS)
     assert isinstance(verdict, AuthResult), "the dialogue lets nothing else through"
     if verdict.result:
@@ -97,16 +90,10 @@ async def open_wire(
 
 
 async def ask_external(
-    http: aiohttp.ClientSession,
-    url: str,
-    *,
-    peer: Identity,
-    broker: bytes,
-    request: ExtRequest,
-    seconds: float,
+    http: aiohttp.ClientSession, url: str, dialogue: ClientDialogue, *, seconds: float
 ) -> ExtResponse:
     """Ask the one thing that anybody may, on a connection of its own; raises as `open_wire`."""
-    socket, answer = await _open(http, url, ClientDialogue(peer, broker, request), seconds)
+    socket, answer = await _open(http, url, dialogue, seconds)
     await socket.close()
     assert isinstance(answer, ExtResponse), "the dialogue lets nothing else through"
     return answer

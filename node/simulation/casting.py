@@ -1,21 +1,30 @@
 """Who takes part in a run beside the nodes: a program for each client of a scenario."""
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Final
 
+from rillnode.node.simulation.callers import RouteCaller
+from rillnode.node.simulation.channel_audit import ChannelAudit
+from rillnode.node.simulation.channel_users import ChannelUser
 from rillnode.node.simulation.clients import (
     Consumer,
     Follower,
     Program,
     Reader,
-    RouteCaller,
     Share,
     SlowReader,
 )
 from rillnode.node.simulation.examiner import Examiner
+from rillnode.node.simulation.nextgraph_audit import NextgraphAudit
+from rillnode.node.simulation.nextgraph_document import Document
+from rillnode.node.simulation.nextgraph_users import NextgraphUser
 from rillnode.node.simulation.ockam_clients import OckamUser
+from rillnode.node.simulation.ockam_tcp_users import OckamTcpUser
 from rillnode.node.simulation.producers import Producer
 from rillnode.node.simulation.scenario import Scenario
+from rillnode.node.simulation.streamr_clients import StreamrUser
+from rillnode.node.simulation.streamr_messages import StreamrMessages
 from rillnode.node.simulation.world import Machine
 
 Cast = Callable[[Machine, str, int], Program]
@@ -30,6 +39,10 @@ PREFIXES: Final = {
     "callers": "a",
     "ockam_users": "o",
     "examiners": "e",
+    "ockam_tcp_users": "t",
+    "channel_users": "x",
+    "nextgraph_users": "g",
+    "streamr_users": "w",
 }
 """Kinds of clients, as a scenario names them, and the first letters of their names. A new kind goes
 to the end: a client's place in the latency model is its number among all."""
@@ -52,12 +65,16 @@ def cast(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str, Pr
         The programs by name.
     """
     makers, world = _makers(scenario, share, names), share.world
-    place = len(world.nodes)
+    chance = world.network.random("whether it is examined").random()
+    left_out = () if chance < scenario.clients.examined else ("examiners",)
+    places = count(len(world.nodes))
     found: dict[str, Program] = {}
     for kind, prefix in PREFIXES.items():
         for number in range(getattr(scenario.clients, kind)):
+            place = next(places)
+            if kind in left_out:
+                continue  # and its place stays empty, so that nobody else's changes
             machine = world.add_machine(f"{prefix}{number}", place)
-            place += 1
             node = names[number % len(names)]
             found[machine.name] = makers[kind](machine, node, number)
     return found
@@ -66,10 +83,30 @@ def cast(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str, Pr
 def _makers(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str, Cast]:
     clients = scenario.clients
     shares = _spread(scenario.messages, clients.producers)
+    audit = ChannelAudit(share.history)
 
     def caller(machine: Machine, node: str, _: int) -> Program:
         following = names[(names.index(node) + 1) % len(names)]
         return RouteCaller(share, machine, node, through=following)
+
+    def channel_user(machine: Machine, node: str, number: int) -> Program:
+        following = names[(names.index(node) + 1) % len(names)]
+        return ChannelUser(share, machine, node, far=node if number % 2 else following, audit=audit)
+
+    documents: dict[str, Document] = {}
+    frames = NextgraphAudit(share.history)
+    if clients.nextgraph_users:
+        share.world.network.on_sent.append(frames.sent)
+
+    def nextgraph_user(machine: Machine, node: str, _: int) -> Program:
+        if node not in documents:
+            documents[node] = Document(share.world, share.history, node)
+            frames.words.append(documents[node].inner.id)
+        return NextgraphUser(share, machine, node, documents[node])
+
+    messages = StreamrMessages(share.history)
+    share.world.network.on_harmed.append(messages.harmed_on)
+    share.history.excuses.append(messages.is_altered)
 
     def plain(kind: Callable[[Share, Machine, str], Program]) -> Cast:
         return lambda machine, node, _: kind(share, machine, node)
@@ -85,6 +122,10 @@ def _makers(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str,
         "callers": caller,
         "ockam_users": plain(OckamUser),
         "examiners": plain(Examiner),
+        "ockam_tcp_users": plain(OckamTcpUser),
+        "channel_users": channel_user,
+        "nextgraph_users": nextgraph_user,
+        "streamr_users": lambda machine, node, _: StreamrUser(share, machine, node, messages),
     }
 
 

@@ -11,25 +11,18 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import shake_128
+from math import inf
 from typing import Final
 
 from rillnode.actors.streams.subscription import CHUNK_BYTES
 from rillnode.codecs.entries import Entry
-from rillnode.codecs.errors import RequestError, RillnodeError
-from rillnode.codecs.ockam.stream import (
-    CreateRequest,
-    PullRequest,
-    PullResponse,
-    decode_response,
-    encode_request,
-)
+from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.limits import MESSAGE_SECONDS_MAX
 from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
 from rillnode.node.client.subscription import CREDIT_BYTES
 from rillnode.node.simulation.history import History, Log, log_of
-from rillnode.node.simulation.route_order import RouteOrder
-from rillnode.node.simulation.service_calls import ServiceCalls
 from rillnode.node.simulation.world import Machine, World
 
 MARKER: Final = b"rill-simulated "
@@ -45,7 +38,12 @@ SLOW_SECONDS: Final = 1.0
 
 CALL_SECONDS: Final = 5.0
 
-LOOK_ENTRIES: Final = 3
+ANSWER_SECONDS: Final = MESSAGE_SECONDS_MAX + 5.0
+"""Within which a request that is open when all faults are over is answered: a link that was harmed
+last may wait for the rest of a message for so long."""
+
+NOT_THERE: Final = ("address.unknown", "stream.unknown", "stream.removed")
+"""What a node says of a stream that is not there."""
 
 WINDOW_BYTES_MAX: Final = CREDIT_BYTES + CHUNK_BYTES + 65_536
 """What may wait for a subscriber: its credit, the chunk that exceeds it, and small messages."""
@@ -98,7 +96,10 @@ class Program(ABC):
         log_name: what the history calls the node's log of it.
         life: the program's name and how often it was started: no two lives push the same.
         random: what is chance in its deeds.
+        only_log: whether it uses the node's stream, which is always there, and nothing else.
     """
+
+    only_log = False
 
     def __init__(self, share: Share, machine: Machine, node: str) -> None:
         self.share = share
@@ -113,6 +114,7 @@ class Program(ABC):
         self.random = share.world.network.random(f"deeds of {machine.name}")
         self._task: asyncio.Task[None]
         self._asked: tuple[Session | None, frozenset[int]] = (None, frozenset())
+        self._healed_at = inf
 
     def start(self) -> None:
         """Begin, in the process that runs on the machine now."""
@@ -126,7 +128,7 @@ class Program(ABC):
 
     def healed(self) -> None:
         """All faults are over: what is asked now must be answered."""
-        session = self.machine.session
+        session, self._healed_at = self.machine.session, self.share.history.now()
         if session is not None:
             self._asked = session, session.open_requests
 
@@ -144,23 +146,38 @@ class Program(ABC):
         ):
             yield "what it has asked is not answered"
 
+    async def _connect(self) -> Client:
+        return await self.share.world.client(self.machine, self.node)
+
+    async def _use(self, client: Client) -> None:
+        partitions = self.share.partitions
+        await self.live(client, await client.stream(self.stream_name, partitions=partitions))
+
     async def _run(self) -> None:
         history = self.share.history
         while True:
             client: Client | None = None
             try:
-                client = await self.share.world.client(self.machine, self.node)
-                stream = await client.stream(self.stream_name, partitions=self.share.partitions)
-                await self.live(client, stream)
+                client = await self._connect()
+                await self._use(client)
                 await client.close()
                 return
             except RillnodeError as error:
                 history.note(self.name, "failed", error.code)
-                if error.code == "store.corrupt":
-                    history.broken("log-dense", f"{self.name} is told by {self.node}: {error}")
+                self._look_at(error)
             if client is not None:
                 await client.close()
             await asyncio.sleep(AGAIN_SECONDS)
+
+    def _look_at(self, error: RillnodeError) -> None:
+        """See whether a failure may be."""
+        history, told = self.share.history, f"{self.name} is told by {self.node}: {error}"
+        if error.code == "store.corrupt":
+            history.broken("log-dense", told)
+        if error.code == "request.timeout" and history.now() > self._healed_at + ANSWER_SECONDS:
+            history.broken("no-progress", f"{self.name} is not answered by {self.node}: {error}")
+        if self.only_log and error.code in NOT_THERE and self.log_name not in history.lost:
+            history.broken("stream-changed", told)
 
 
 class Follower(Program):
@@ -171,6 +188,7 @@ class Follower(Program):
     """
 
     slow = False
+    only_log = True
 
     def __init__(self, share: Share, machine: Machine, node: str) -> None:
         super().__init__(share, machine, node)
@@ -234,6 +252,8 @@ class SlowReader(Follower):
 class Consumer(Program):
     """Subscribes from its saved position, takes some entries, ends, and comes again."""
 
+    only_log = True
+
     def __init__(self, share: Share, machine: Machine, node: str) -> None:
         super().__init__(share, machine, node)
         self._saved = 0
@@ -279,6 +299,8 @@ class Consumer(Program):
 class Reader(Program):
     """Pulls ranges anywhere: each must be whole, or end at the end of the log."""
 
+    only_log = True
+
     async def live(self, client: Client, stream: Stream) -> None:
         """Pull now and then."""
         history, random = self.share.history, self.random
@@ -321,75 +343,3 @@ def check_pulled(
     if index + len(found) < min(end, index + limit):
         history.broken("pull-short", f"{who} pulled {index}+{limit} of {end}, got {len(found)}")
     history.saw(who, log, pulled)
-
-
-class RouteCaller(Program):
-    """Sends messages along a route through a peer of its node, and expects what it has sent.
-
-    It looks, too, whether it is that peer which answers: a node knows its own log.
-
-    Attributes:
-        answered_at: when the last answer came.
-    """
-
-    def __init__(self, share: Share, machine: Machine, node: str, *, through: str) -> None:
-        super().__init__(share, machine, node)
-        self.answered_at = 0.0
-        self._way = "" if through == node else f"peer/{through};"
-        self._far = through
-
-    async def live(self, client: Client, stream: Stream) -> None:
-        """Call now and then."""
-        history, number = self.share.history, 0
-        world, machine = self.share.world, self.machine
-        expected = world.nodes[self.node].identity.public_hex
-        session = world.session(machine, self.node, identity=machine.identity, expected=expected)
-        await session.open()
-        RouteOrder(session, self._way, self.life, world, history).begin(self._task)
-        services = ServiceCalls(session, self._way, self.life, history, CALL_SECONDS)
-        while True:
-            await asyncio.sleep(self.random.uniform(0.5, 1.5))
-            number += 1
-            sent = payload_of(self.name, number, 64)
-            try:
-                route = f"{self._way}echo"
-                answer = await client.ask(route, sent, timeout_seconds=CALL_SECONDS)
-                await self._look(client, number)
-                await services.call(number)
-            except TimeoutError:
-                history.note(self.name, "unanswered", "by a service")
-                continue
-            except RillnodeError as error:
-                history.note(self.name, "unanswered", error.code)
-                if not session.connected:
-                    raise
-                continue
-            self.answered_at = history.now()
-            history.note(self.name, "answer", str(number))
-            if answer.payload != sent:
-                history.broken("route-answer", f"{self.name} got another answer than it asked for")
-
-    def missing(self, healed_at: float) -> Iterator[str]:
-        """An answer."""
-        yield from super().missing(healed_at)
-        if self.answered_at < healed_at:
-            yield "no call along its route is answered"
-
-    async def _look(self, client: Client, number: int) -> None:
-        """Pull the beginning of the far node's log, by way of its own.
-
-        Raises:
-            RillnodeError: there is no answer, or another one.
-        """
-        history, log = self.share.history, (log_of(self._far), 0)
-        end = history.confirmed_end(log)
-        create = encode_request(CreateRequest(self.share.stream or log[0]))
-        pull = encode_request(PullRequest(number, 0, LOOK_ENTRIES))
-        seconds = CALL_SECONDS
-        created = await client.ask(f"{self._way}stream", create, timeout_seconds=seconds)
-        answer = await client.ask(created.return_route, pull, timeout_seconds=seconds)
-        match decode_response(answer.payload):
-            case PullResponse(messages=messages):
-                check_pulled(history, self.name, log, 0, LOOK_ENTRIES, end, messages)
-            case other:
-                raise RequestError("client.answer", f"the node gave another answer: {other}")

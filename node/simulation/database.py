@@ -1,7 +1,7 @@
 """What the store uses of RocksDB, in memory: with a disk that can lose what was not synced."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from rillnode.actors.storage.memory import Faults
 from rillnode.actors.storage.tables import Changes, Cursors, Tables
@@ -10,6 +10,10 @@ from rillnode.node.simulation.rows import Rows
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+REFUSALS: Final = 3
+"""How often a disk that has failed cannot be opened again at first: less often than this."""
 
 
 class Database:
@@ -24,6 +28,7 @@ class Database:
         self.blocks, self.keys, self.records = Rows(), Rows(), Rows()
         self.faults = faults
         self.bad_reads = 0
+        self._refusals = 0
         self._written = self._synced = 0
 
     @property
@@ -43,9 +48,14 @@ class Database:
         # By shape they are what the binding has.
         return Cursors(
             cast(Any, self.blocks.cursor(number, check)),
-            cast(Any, self.keys.cursor(number, _trust)),
-            cast(Any, self.records.cursor(number, _trust)),
+            cast(Any, self.keys.cursor(number, check)),
+            cast(Any, self.records.cursor(number, check)),
         )
+
+    def rows(self, table: Literal["blocks", "keys", "records"]) -> list[tuple[bytes, bytes]]:
+        """What of a table would survive, in the order of keys."""
+        one: Rows = getattr(self, table)
+        return one.items(self._synced)
 
     def record(self, key: bytes) -> bytes | None:
         """A small value as written last."""
@@ -74,6 +84,20 @@ class Database:
         self._synced = self._written
         for rows in (self.blocks, self.keys, self.records):
             rows.settle(self._synced)
+
+    def open(self) -> None:
+        """Open it, in the process that runs on.
+
+        Raises:
+            StoreError: the disk has failed lately, and is not itself again yet.
+        """
+        if self._refusals:
+            self._refusals -= 1
+            raise StoreError("store.unreadable", "the disk has failed", retryable=False)
+
+    def refuse(self, times: int) -> None:
+        """Let it not be opened so often."""
+        self._refusals = times
 
     def lose(self, surviving: int) -> None:
         """Undo what was not synced, but for its first writes."""
@@ -152,6 +176,8 @@ class SimulatedTables(Tables):
             self._closed = True
             kept = self._database.faults.surviving if self._failed else self._database.unsynced
             self._database.lose(kept)
+            if self._failed:
+                self._database.refuse(self._database.faults.surviving % REFUSALS)
 
     def _check(self) -> None:
         """RocksDB takes no more writes once one has failed."""

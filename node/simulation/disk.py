@@ -1,10 +1,10 @@
 """A host's disk: what outlives the processes that open it, and its faults."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from random import Random
-from typing import Final
+from typing import Final, Literal
 
 from rillnode.actors.ports import Clock
 from rillnode.actors.storage import (
@@ -27,6 +27,11 @@ SLOW_FACTOR: Final = 200.0
 _SYNC_SIGMA: Final = 0.5
 
 OnSubmit = Callable[[WriteOperation], None]
+
+Table = Literal["blocks", "keys", "records"]
+
+Rows = Sequence[tuple[bytes, bytes]]
+"""Keys and values."""
 
 
 class Disk(ABC):
@@ -71,6 +76,14 @@ class Disk(ABC):
     @abstractmethod
     def look(self, operation: ReadOperation) -> None:
         """Answer a read now, for who only watches: nothing is completed, counted or called."""
+
+    @abstractmethod
+    def rows(self, table: Table) -> Rows:
+        """What stands in one of the tables of the real store, in the order of keys."""
+
+    @abstractmethod
+    def show_on(self) -> None:
+        """Let `look` answer from now on as the disk is now, whatever happens to it."""
 
     @property
     @abstractmethod
@@ -125,6 +138,13 @@ class MemoryDisk(Disk):
     def look(self, operation: ReadOperation) -> None:
         """Answer a read now, for who only watches."""
         self._store.look(operation)
+
+    def rows(self, table: Table) -> Rows:
+        """Nothing: it has no tables."""
+        return ()
+
+    def show_on(self) -> None:
+        """It does so as it is: nothing happens to a disk without tables."""
 
     @property
     def durable_bytes(self) -> int:

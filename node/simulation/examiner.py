@@ -6,6 +6,7 @@ stream of its own, which it fills, trims, removes and makes again.
 
 import asyncio
 from collections.abc import Awaitable, Iterator
+from contextlib import suppress
 from typing import Final, cast
 
 from rillnode.actors.streams.context import stream_address
@@ -21,7 +22,8 @@ from rillnode.node.simulation.clients import AGAIN_SECONDS, CALL_SECONDS, Progra
 from rillnode.node.simulation.limited_stream import LimitedStream
 from rillnode.node.simulation.node_configs import CLOSED_STREAM, READ_ONLY_STREAM
 from rillnode.node.simulation.own_stream import OwnStream
-from rillnode.node.simulation.world import Machine
+from rillnode.node.simulation.own_subscription import OwnSubscription
+from rillnode.node.simulation.world import Machine, NodeMachine
 
 NONSENSE_SENT: Final = 4
 """Messages that are none of any protocol, in each examination."""
@@ -43,6 +45,11 @@ class Impostor:
         return getattr(self._own, name)
 
 
+async def _save_closed(machine: NodeMachine) -> None:
+    with suppress(RillnodeError):  # its disk may be in trouble
+        await machine.node.client.set_index("inside", CLOSED_STREAM, 1)
+
+
 class Examiner(Program):
     """Goes through all examinations, again and again."""
 
@@ -62,6 +69,8 @@ class Examiner(Program):
         began = clock.now
         await self._identities()
         await self._alias(client)
+        await OwnSubscription(self).examine(client)
+        await self._save_inside()
         try:
             while True:
                 for examine in examinations:
@@ -102,7 +111,15 @@ class Examiner(Program):
         names = [info.name for info in await client.streams()]
         if CLOSED_STREAM in names or READ_ONLY_STREAM not in names:
             self._broken("grant-ignored", f"it is shown {names}")
+        if CLOSED_STREAM in [saved.stream for saved in await client.indexes()]:
+            self._broken("grant-ignored", f"it is shown a position in {CLOSED_STREAM}")
         await self._nonsense(client)
+
+    async def _save_inside(self) -> None:
+        """Have the node itself save a position where nobody else may look."""
+        machine = self.share.world.nodes[self.node]
+        if machine.ready:
+            machine.loop.create_task(_save_closed(machine))
 
     async def _refused(self, doing: Awaitable[object], what: str) -> None:
         """See that something is refused; other failures are the next session's affair."""

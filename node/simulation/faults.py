@@ -148,9 +148,10 @@ class Injector:
             undo()
 
     def heal(self) -> None:
-        """Undo all that lasts."""
+        """Undo all that lasts, and what has not struck yet strikes no more."""
         for fault in tuple(self._active):
             self.end(fault)
+        self._world.network.spare()
 
     def _do(self, fault: Fault, machine: Machine) -> Undo | None:
         match fault.kind:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import sys
 from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import contextmanager
@@ -42,6 +43,22 @@ def _uncollected() -> Generator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+@contextmanager
+def unheard() -> Generator[None]:
+    """Let nobody hear what code complains of when processes that are dead are taken apart.
+
+    What waits in a `finally` is told that it must end, and ends with an error.
+    """
+    before, hook = logging.root.manager.disable, sys.unraisablehook
+    logging.disable()
+    sys.unraisablehook = lambda _: None
+    try:
+        yield
+    finally:
+        logging.disable(before)
+        sys.unraisablehook = hook
 
 
 def one_by_one(seeds: Iterable[T]) -> Generator[T]:

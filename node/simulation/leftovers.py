@@ -11,18 +11,19 @@ from rillnode.actors.cell import GONE
 from rillnode.actors.peers.connection import ConnectionActor
 from rillnode.node.observation import Observation
 from rillnode.node.simulation.remembered import remembered
+from rillnode.transports.web_server import WebServer
 
 FOLLOWING: Final = "NeighboursActor"
 """Actors that follow a stream each, whether there are clients or not."""
 
-OF_CLIENTS: Final = ("SubscriptionActor", "ResendingActor")
+OF_CLIENTS: Final = ("SubscriptionActor", "ResendingActor", "StreamrConnection", "ResendActor")
 """Actors that there are for somebody who is connected, and for nobody else."""
 
 
 def subscriptions(observed: Observation) -> int:
     """How many subscriptions of native clients a node has."""
-    found = observed.status()["actors"].items()
-    return sum(stats["cells"] for name, stats in found if name.endswith(".SubscriptionActor"))
+    found = observed.system.stats().items()
+    return sum(stats.cells for name, stats in found if name.endswith(".SubscriptionActor"))
 
 
 def leftovers(observed: Observation, sockets: int) -> Iterator[str]:
@@ -32,14 +33,21 @@ def leftovers(observed: Observation, sockets: int) -> Iterator[str]:
         observed: the node; all that it keeps links to are other nodes.
         sockets: its process has open.
     """
-    found = {name.rpartition(".")[2]: stats for name, stats in observed.status()["actors"].items()}
+    found = {name.rpartition(".")[2]: stats for name, stats in observed.system.stats().items()}
     for name in OF_CLIENTS:
-        if name in found and found[name]["cells"]:
-            yield f"{found[name]['cells']} {name} for clients that are gone"
-    followed = found[FOLLOWING]["cells"] if FOLLOWING in found else 0
-    awake = found["StreamActor"]["instances"] if "StreamActor" in found else 0
+        if name in found and found[name].cells:
+            yield f"{found[name].cells} {name} for clients that are gone"
+    followed = found[FOLLOWING].cells if FOLLOWING in found else 0
+    awake = found["StreamActor"].instances if "StreamActor" in found else 0
     if awake > followed:
         yield f"{awake} instances of StreamActor, of which {followed} are followed"
+    for name, listener in observed.parts.links.items():
+        if isinstance(listener, WebServer) and listener.link_count + listener.connection_count:
+            links, others = listener.link_count, listener.connection_count
+            yield f"{links} WebSockets and {others} other connections of {name}"
+    channels = observed.parts.channels.status()
+    if channels is not None and channels["open"]:
+        yield f"{channels['open']} secure channels that nobody uses"
     for address, cell in observed.router.table.items():
         if cell.mailbox is GONE:
             yield f"the address {address!r} of an actor that has ended"

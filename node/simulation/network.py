@@ -13,19 +13,18 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from rillnode.node.simulation.carrier import Sign
-from rillnode.node.simulation.loop import Call, Life, ProcessLoop, Scheduler
+from rillnode.node.simulation.loop import Life, ProcessLoop, Scheduler
+from rillnode.node.simulation.node_configs import OCKAM_PORT
 from rillnode.node.simulation.pipes import Pipe, StreamTransport
 from rillnode.node.simulation.scenario import NetworkTable
+from rillnode.node.simulation.sockets import FREE_PORT_MIN, Arrival, Factory, HostLoop
 
-FREE_PORT_MIN: Final = 49_152
 RESEND_SECONDS: Final = 0.2
 """After which TCP sends a lost segment again at first; doubled each time."""
 RESEND_SECONDS_MAX: Final = 10.0
 RESENDS_MAX: Final = 16
 SYN_SECONDS: Final = 1.0
 """After which TCP asks again for a connection at first; doubled each time."""
-
-Factory = Callable[[], asyncio.BaseProtocol]
 
 Watch = Callable[[Pipe, bytes], object]
 """Sees bytes on their way."""
@@ -37,12 +36,6 @@ class Latency(Protocol):
     def seconds(self, source: int, target: int, /) -> float:
         """The delay of a message, one way."""
         ...
-
-
-class Arrival(Call):
-    """What the network brings: it comes whether the process runs or not."""
-
-    __slots__ = ()
 
 
 class Host:
@@ -91,78 +84,13 @@ class Host:
         return self.up and self.loop.life is not Life.DEAD
 
 
-class HostLoop(ProcessLoop):
-    """A process's event loop, with the network that its host is in."""
-
-    def __init__(self, network: "Network", host: Host) -> None:
-        super().__init__(network.scheduler, host.name)
-        self._network = network
-        self._host = host
-
-    def keep(self, call: Call) -> None:
-        """Take a call that cannot run now; of what arrives its operating system takes care."""
-        if isinstance(call, Arrival):
-            self._network.take(call)
-        else:
-            super().keep(call)
-
-    async def create_connection(self, *args: Any, **_: Any) -> tuple[asyncio.Transport, Any]:
-        """Connect to another host: protocol factory, name, port.
-
-        Raises:
-            OSError: there is no such host, or nothing listens.
-        """
-        protocol_factory, host, port = args
-        return await self._network.connect(self._host, protocol_factory, host, port)
-
-    async def create_server(self, *args: Any, **_: Any) -> asyncio.Server:
-        """Accept connections to a port of this host: protocol factory, any name, port.
-
-        Raises:
-            OSError: the port is in use.
-        """
-        protocol_factory, host, port = args
-        listeners = self._host.listeners
-        if port in listeners:
-            raise OSError(98, "Address already in use")
-        while not port or port in listeners:
-            port = max(FREE_PORT_MIN, *listeners, 0) + 1
-        listeners[port] = protocol_factory
-        return _Server(listeners, host, port)
-
-
-class _Name:
-    """What a listener asks of a bound socket."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._name = (host, port)
-
-    def getsockname(self) -> tuple[str, int]:
-        return self._name
-
-
-class _Server(asyncio.Server):
-    """A bound port."""
-
-    def __init__(self, listeners: dict[int, Factory], host: str, port: int) -> None:
-        self._listeners = listeners
-        self._port = port
-        self._name = _Name(host, port)
-
-    @property
-    def sockets(self) -> Any:
-        return (self._name,)
-
-    def close(self) -> None:
-        self._listeners.pop(self._port, None)
-
-
 class Network:
     """All hosts and the ways between them.
 
     Attributes:
         on_sent: who sees all that processes hand to the network.
         on_delivered: who sees all that comes out of it.
+        on_harmed: who is told where `harm` has struck.
         counts: segments, and what became of them.
         bytes_sent: by host.
         dials: connections that each host has asked for.
@@ -177,6 +105,7 @@ class Network:
         self.hosts: dict[str, Host] = {}
         self.on_sent: list[Watch] = []
         self.on_delivered: list[Watch] = []
+        self.on_harmed: list[Callable[[Pipe], object]] = []
         self.counts: Counter[str] = Counter()
         self.bytes_sent: Counter[str] = Counter()
         self.dials: Counter[str] = Counter()
@@ -232,6 +161,10 @@ class Network:
         """Ways on which nothing gets through, though both ends are up."""
         return list(self._blocks)
 
+    def later(self, seconds: float, callback: Callable[[], object]) -> None:
+        """Call something of an operating system's, whether its processes run or not."""
+        self._loop.call_later(seconds, callback)
+
     # Faults ----------------------------------------------------------------------------------
 
     def block(self, ways: Iterable[tuple[str, str]]) -> None:
@@ -249,8 +182,15 @@ class Network:
         self._release(lambda pipe: pipe.target == name)
 
     def harm(self, source: str, target: str, how: str) -> None:
-        """Have the next segment of an open connection `corrupted` or `replayed`."""
+        """Have the next segment of an open connection `corrupted` or `replayed`.
+
+        Not of plain Ockam TCP, where nothing proves what has come: the next of another one.
+        """
         self._harm.setdefault((source, target), []).append(how)
+
+    def spare(self) -> None:
+        """Harm nothing of what nothing has come of yet."""
+        self._harm.clear()
 
     def blocked_way(self, source: str, target: str) -> bool:
         """Whether nothing gets through."""
@@ -334,12 +274,14 @@ class Network:
 
     def _harmed(self, pipe: Pipe, data: bytes) -> bytes:
         way = (pipe.source, pipe.target)
-        if way not in self._harm or not pipe.last:
-            return data
+        if way not in self._harm or not pipe.last or pipe.port == OCKAM_PORT:
+            return data  # nothing on a plain link of Ockam's could tell
         how = self._harm[way].pop(0)
         if not self._harm[way]:
             del self._harm[way]
         self.counts[how] += 1
+        for watch in self.on_harmed:
+            watch(pipe)
         if how == "replayed":
             return data + pipe.last
         place = pipe.random.randrange(len(data))
@@ -360,37 +302,37 @@ class Network:
         if target is None:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         self.dials[source.name] += 1
-        out = self._pipe(source, target, dialling=True)
+        out = self._pipe(source, target, port, dialling=True)
         near = StreamTransport(source.loop, out, (name, port))
         out.sender = near
         opened = near.open_when_answered(factory)
-        self._knock(near, out, port, SYN_SECONDS)
+        self._knock(near, out, SYN_SECONDS)
         await opened
         return near, near.get_protocol()
 
-    def _pipe(self, source: Host, target: Host, *, dialling: bool) -> Pipe:
+    def _pipe(self, source: Host, target: Host, port: int, *, dialling: bool) -> Pipe:
         way = (source.name, target.name)
         self._connections[way] += 1
         seconds = self._latency.seconds(source.number, target.number) + self.processing_seconds
         number = self._connections[way]
-        return Pipe(self, *way, number, dialling=dialling, way_seconds=seconds)
+        return Pipe(self, *way, port, number, dialling=dialling, way_seconds=seconds)
 
-    def _knock(self, near: StreamTransport, out: Pipe, port: int, again: float) -> None:
+    def _knock(self, near: StreamTransport, out: Pipe, again: float) -> None:
         """Ask for a connection, again after `again` seconds where the way is blocked."""
-        self._loop.call_at(self.arrival(out, 0), self._knocked, near, out, port, again)
+        self._loop.call_at(self.arrival(out, 0), self._knocked, near, out, again)
 
-    def _knocked(self, near: StreamTransport, out: Pipe, port: int, again: float) -> None:
+    def _knocked(self, near: StreamTransport, out: Pipe, again: float) -> None:
         if not near.opening:
             return
         if self.blocked_way(out.source, out.target):
-            self._loop.call_later(again, self._knock, near, out, port, 2 * again)
+            self._loop.call_later(again, self._knock, near, out, 2 * again)
             return
         source, target = self.hosts[out.source], self.hosts[out.target]
-        factory = target.listeners.get(port)
+        factory = target.listeners.get(out.port)
         if factory is None:
             self._loop.call_later(out.way_seconds, near.sign_arrived, Sign.RESET)
             return
-        back = self._pipe(target, source, dialling=False)
+        back = self._pipe(target, source, out.port, dialling=False)
         far = StreamTransport(target.loop, back, source.peername)
         back.sender, back.receiver = far, near
         out.receiver = far

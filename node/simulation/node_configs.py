@@ -1,7 +1,8 @@
 """How simulated nodes are configured."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -12,14 +13,29 @@ from rillnode.node.config import (
     HttpListener,
     NoiseListener,
     PeerTable,
+    StreamrListener,
     StreamTable,
 )
+from rillnode.node.config.listener_tables import WebListener
+from rillnode.node.config.tables import ChannelTable, NextgraphListener, OckamListener
+from rillnode.node.simulation.scenario import ClientsTable
+
+Web = TypeVar("Web", bound=WebListener)
 
 NOISE_PORT: Final = 4_100
+NEXTGRAPH_PORT: Final = 1_440
+OCKAM_PORT: Final = 4_000
+STREAMR_PORT: Final = 8_890
+
+CHANNEL_IDLE_SECONDS: Final = 30.0
+"""After which, or up to twice as long, an idle secure channel ends."""
 
 READ_ONLY_STREAM: Final = "read-only"
 CLOSED_STREAM: Final = "closed"
 """Streams of nodes that clients examine: which they may read, and which they may not know of."""
+
+MADE_PREFIX: Final = "made-"
+"""Begins the names of streams that Streamr's clients make."""
 
 KEPT_PREFIX: Final = "kept-"
 KEPT_ENTRIES: Final = 5
@@ -56,6 +72,86 @@ def examined_config(name: str) -> Config:
         StreamTable(name=f"{KEPT_PREFIX}seconds-*", retain_seconds=KEPT_SECONDS),
     )
     return msgspec.structs.replace(node_config(name, *grants), streams=streams)
+
+
+def with_ockam(config: Config, clients: ClientsTable, keys: Sequence[str]) -> Config:
+    """A configuration with what such clients need: an `ockam` listener, or secure channels.
+
+    Args:
+        config: of the node.
+        clients: of the scenario; without any of these nothing is changed.
+        keys: which may open secure channels.
+    """
+    plain, channels = bool(clients.ockam_tcp_users), bool(clients.channel_users)
+    if not plain and not channels:
+        return config
+    may_use: tuple[Verb, ...] = ("create", "push", "pull")
+    grants = [
+        GrantTable(who=who, streams="events*", may=may_use)
+        for who, wanted in (("anonymous", plain), ("ockam:*", channels))
+        if wanted
+    ]
+    table = ChannelTable(enabled=channels, allow=tuple(keys), idle_seconds=CHANNEL_IDLE_SECONDS)
+    listen = f"{config.name}:{OCKAM_PORT}"
+    return msgspec.structs.replace(
+        config,
+        grants=(*config.grants, *grants),
+        ockam=OckamListener(listen=listen, allow_plain=True, channel=table),
+    )
+
+
+def with_nextgraph(config: Config, clients: ClientsTable) -> Config:
+    """A configuration with a `nextgraph` listener, where there are such clients.
+
+    What they publish may be read over other links, too.
+    """
+    if not clients.nextgraph_users:
+        return config
+    listen = f"{config.name}:{NEXTGRAPH_PORT}"
+    return msgspec.structs.replace(
+        config,
+        grants=(*config.grants, GrantTable(who="noise:*", streams="nextgraph/*", may=("pull",))),
+        nextgraph=NextgraphListener(listen=listen, registration="open", allow_plain=True),
+    )
+
+
+def with_streamr(config: Config, clients: ClientsTable) -> Config:
+    """A configuration with a `streamr` listener, where a scenario has clients for it."""
+    if not clients.streamr_users:
+        return config
+    grants = (
+        GrantTable(who="eth:*", streams="events*", may=("push", "pull", "subscribe")),
+        GrantTable(who="eth:*", streams=f"{MADE_PREFIX}*", may=("create",)),
+    )
+    return msgspec.structs.replace(
+        config,
+        grants=(*config.grants, *grants),
+        streamr=StreamrListener(listen=f"{config.name}:{STREAMR_PORT}", allow_plain=True),
+    )
+
+
+def moved_config(name: str, config: Config) -> Config:
+    """A configuration whose listeners are moved to a simulated host.
+
+    Those of WebSockets keep their ports, without TLS, which the simulated network does not carry;
+    `http` is there if its table says anything.
+    """
+    own = node_config(name)
+    return msgspec.structs.replace(
+        config,
+        noise=msgspec.structs.replace(config.noise, listen=own.noise.listen),
+        streamr=config.streamr and _moved(name, config.streamr),
+        nextgraph=config.nextgraph and _moved(name, config.nextgraph),
+        streamr_network=config.streamr_network and _moved(name, config.streamr_network),
+        http=own.http if config.http == HttpListener() else _moved(name, config.http),
+    )
+
+
+def _moved(name: str, table: Web) -> Web:
+    listen = f"{name}:{table.address[1]}"
+    return msgspec.structs.replace(
+        table, listen=listen, tls_cert=None, tls_key=None, allow_plain=True
+    )
 
 
 def replace_peers(config: Config, peers: tuple[PeerTable, ...]) -> Config:

@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Iterator
 from itertools import count
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from rillnode.codecs.errors import ActorError, CodecError, RequestError
+from rillnode.codecs.limits import BLOCK_BYTES_MAX, FRAME_BYTES_MAX
 from rillnode.codecs.ockam.routing import Route
 from rillnode.codecs.ockam.stream import (
     CreateRequest,
     CreateResponse,
+    ErrorResponse,
     GetIndexRequest,
     IndexResponse,
     PullRequest,
@@ -23,6 +25,7 @@ from rillnode.codecs.ockam.stream import (
     encode_request,
 )
 from rillnode.node.client.client import Client
+from rillnode.node.client.messages import Answer
 from rillnode.node.client.stream import Stream
 from rillnode.node.simulation.clients import (
     AGAIN_SECONDS,
@@ -33,13 +36,51 @@ from rillnode.node.simulation.clients import (
     payload_of,
 )
 from rillnode.node.simulation.history import Log, Push
+from rillnode.node.simulation.node_configs import CLOSED_STREAM, READ_ONLY_STREAM
 from rillnode.node.simulation.world import Machine
 
 T = TypeVar("T")
 
+
+class Way(Protocol):
+    """What carries messages to a node and answers back: a client's link, or a secure channel."""
+
+    async def send(self, route: Route | str, payload: bytes, /) -> None:
+        """Send a message; nothing tells whether it arrives."""
+        ...
+
+    async def ask(self, route: Route | str, payload: bytes, /, *, timeout_seconds: float) -> Answer:
+        """Send a message and wait for what comes back.
+
+        Raises:
+            ActorError: nothing has come back in time.
+            RillnodeError: nothing can.
+        """
+        ...
+
+
 PULL_ENTRIES_MAX: Final = 30
 PAYLOAD_BYTES: Final = 80
 TOGETHER_MAX: Final = 3
+
+BACK_PART: Final = 0.3
+"""How many pulls are followed by one from anywhere before, out of the midst of a block, too."""
+
+BACK_ENTRIES_MAX: Final = 5
+
+LARGE_PART: Final = 0.05
+"""How many lives begin with some entries that leave no room in a block for those behind them."""
+
+LARGE_BYTES: Final = BLOCK_BYTES_MAX - PAYLOAD_BYTES // 2
+LARGE_ENTRIES: Final = 4
+
+WRONG_ANSWER: Final = "client.answer"
+
+ANSWER_BYTES: Final = 1_000
+"""What an answer may hold beside data."""
+
+SHARED_FACTOR: Final = 8
+"""Entries of an overlay are kept as text, with a head: small ones take this many times as much."""
 
 
 class OckamUser(Program):
@@ -51,9 +92,17 @@ class OckamUser(Program):
         self._requests = count(1)
         self._reached = 0
         self._pulled_at = 0.0
+        self._chance = share.world.network.random(f"places of {machine.name}")
+        self._back_part, self._large_left, self._first = 0.0, 0, False
         self.done = True
 
     async def live(self, client: Client, stream: Stream) -> None:
+        """Use the stream over the client's own link."""
+        self._back_part = BACK_PART
+        self._large_left = LARGE_ENTRIES if self._chance.random() < LARGE_PART else 0
+        await self.work(client)
+
+    async def work(self, client: Way) -> None:
         """Use the stream's partition 0 for as long as there are faults, then only read."""
         self.done = True  # what a life before this one has pushed is its own affair
         log = (self.log_name, 0)
@@ -72,11 +121,14 @@ class OckamUser(Program):
             if self.machine.loop.time() < self.share.seconds:
                 # What comes together is appended as one, and each is confirmed by itself.
                 together = self.random.randrange(1, TOGETHER_MAX + 1)
-                self.done = False
+                self.done, self._first = False, True
                 await asyncio.gather(*[self._push(client, route, log) for _ in range(together)])
                 self.done = True
             index = await self._pull(client, route, log, index)
             self._reached = max(self._reached, index)
+            if self._chance.random() < self._back_part:
+                limit = self._chance.randint(1, BACK_ENTRIES_MAX)
+                await self._pull(client, route, log, self._chance.randint(0, index), limit)
             request = SaveIndexRequest(self.name, self.stream_name, index)
             await client.send("stream_index", encode_request(request))
 
@@ -88,9 +140,37 @@ class OckamUser(Program):
         if self._pulled_at < healed_at:
             yield "no pull is answered"
 
-    async def _push(self, client: Client, route: Route, log: Log) -> None:
+    async def refused(self, client: Way) -> None:
+        """Ask for streams that are not granted over this way."""
+        for name in (CLOSED_STREAM, READ_ONLY_STREAM, f"own-{self.name}"):
+            try:
+                await self._ask(client, "stream", CreateRequest(name), ErrorResponse)
+            except RequestError as error:
+                if error.code != WRONG_ANSWER:
+                    raise
+                text = f"{self.name} at {self.node} has opened {name}"
+                self.share.history.broken("grant-ignored", text)
+
+    def payload_bytes(self) -> int:
+        """How large the next entry is."""
+        first, self._first = self._first, False
+        if not first or not self._large_left:
+            return PAYLOAD_BYTES
+        self._large_left -= 1
+        return LARGE_BYTES
+
+    @property
+    def answer_bytes_max(self) -> int:
+        """How large an answer the link takes."""
+        return FRAME_BYTES_MAX
+
+    def unanswered(self, error: ActorError) -> None:
+        """Nothing has come back in time; it is asked again, unless this raises."""
+        self.share.history.note(self.name, "unanswered", error.code)
+
+    async def _push(self, client: Way, route: Route, log: Log) -> None:
         history, producer, number = self.share.history, self.life, next(self._numbers)
-        payload = payload_of(producer, number, PAYLOAD_BYTES)
+        payload = payload_of(producer, number, self.payload_bytes())
         push = Push(producer, number, log, history.now())
         history.pushed({payload: push})
         while True:
@@ -105,18 +185,42 @@ class OckamUser(Program):
             history.note(self.name, "refused", str(number))
             await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _pull(self, client: Client, route: Route, log: Log, index: int) -> int:
+    async def _pull(
+        self, client: Way, route: Route, log: Log, index: int, limit: int = PULL_ENTRIES_MAX
+    ) -> int:
         history = self.share.history
         end = history.confirmed_end(log)
-        request = PullRequest(next(self._requests), index, PULL_ENTRIES_MAX)
-        pulled, _ = await self._ask(client, route, request, PullResponse)
+        request = PullRequest(next(self._requests), index, limit)
+        try:
+            pulled, _ = await self._ask(client, route, request, PullResponse)
+        except RequestError as error:
+            if f"Entry {index} holds " not in error.text or self._fits(log, index, index + 1):
+                raise
+            history.note(self.name, "passed over", str(index))
+            return index + 1
         self._pulled_at = history.now()
         history.note(self.name, "pull", f"{log[1]} {index} {len(pulled.messages)}")
+        came, last = len(pulled.messages), min(end, index + limit)
+        # What is read for an answer begins and ends with blocks, which are as large as pushes are.
+        if 0 < came < last - index and not self._fits(log, 0, last):
+            request.limit = came
         check_pulled(history, self.name, log, request.index, request.limit, end, pulled.messages)
         return index + len(pulled.messages)
 
+    def _fits(self, log: Log, first: int, end: int) -> bool:
+        """Whether an answer has room for entries, of which nobody may have seen some yet."""
+        history, room = self.share.history, self.answer_bytes_max - ANSWER_BYTES
+        if history.shared:
+            room //= SHARED_FACTOR
+        seen = history.logs.get(log, {})
+        if all(index in seen for index in range(first, end)):
+            return sum(len(seen[index]) for index in range(first, end)) <= room
+        pushes = history.pushes.items()
+        sizes = [len(data) for data, push in pushes if history.shared or push.log == log]
+        return (end - first) * max(sizes, default=0) <= room
+
     async def _ask(
-        self, client: Client, route: Route | str, request: Request, expected: type[T]
+        self, client: Way, route: Route | str, request: Request, expected: type[T]
     ) -> tuple[T, Route]:
         """Ask until there is an answer; what of a request is lost on the way is asked again.
 
@@ -130,14 +234,14 @@ class OckamUser(Program):
                 )
                 response = decode_response(answer.payload)
             except ActorError as error:
-                self.share.history.note(self.name, "unanswered", error.code)
+                self.unanswered(error)
                 if isinstance(request, PushRequest):
                     self._count_again(request)
                 continue
             except CodecError as error:
                 raise RequestError(error.code, error.text) from None
             if not isinstance(response, expected):
-                raise RequestError("client.answer", f"the node gave another answer: {response}")
+                raise RequestError(WRONG_ANSWER, f"the node gave another answer: {response}")
             return response, answer.return_route
 
     def _count_again(self, request: PushRequest) -> None:

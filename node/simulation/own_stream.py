@@ -9,6 +9,7 @@ from typing import Final
 
 from rillnode.actors.streams.context import stream_address
 from rillnode.codecs import native
+from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.ockam.routing import local
 from rillnode.node.client.client import Client
@@ -29,17 +30,27 @@ CATCH_UP_SECONDS: Final = 60.0
 
 LOOK_SECONDS: Final = 0.1
 
+BEYOND_PART: Final = 0.25
+"""In how many rounds it is tried to use a partition that is not there."""
+
 
 class Watcher:
     """Somebody who follows a partition from its first entry until the stream is no more.
+
+    Args:
+        stream: the stream.
+        partition: the partition.
+        first: the first index that is kept, when it begins.
 
     Attributes:
         seen: what has come, by index.
         ended: the code of the error that it ended with; empty: it goes on.
         disorder: an index that has come twice, or too late.
+        first: as given.
     """
 
-    def __init__(self, stream: Stream, partition: int) -> None:
+    def __init__(self, stream: Stream, partition: int, first: int = 0) -> None:
+        self.first = first
         self.seen: dict[int, bytes] = {}
         self.ended = ""
         self.disorder: int | None = None
@@ -72,6 +83,7 @@ class OwnStream:
         self._program = program
         self._history = program.share.history
         self._random = program.random
+        self._chance = program.share.world.network.random(f"own stream of {program.name}")
         self._name = f"own-{program.name}"
         self._rounds = 0
         self._watchers: list[Watcher] = []
@@ -98,10 +110,7 @@ class OwnStream:
         self._links = self._dials
         self._watchers.append(Watcher(stream, part))
         mark = f"{self._program.life} {self._rounds} ".encode()
-        where = {
-            await stream.push(mark + b"%d" % number, partition=part): number
-            for number in range(ENTRIES)
-        }
+        where = await self._fill(stream, [mark + b"%d" % number for number in range(ENTRIES)])
         found = await stream.pull(0, 10 * ENTRIES, partition=part)
         if any(not entry.data.startswith(mark) for entry in found):
             self._broken("removed-served", "has an entry of before it was removed")
@@ -119,13 +128,27 @@ class OwnStream:
         if kept != keep and not self._lost:
             self._broken("trimmed", f"was to begin at {keep}, begins at {kept}")
         await self._read(client, stream, keep, pushed)
-        self._watchers.append(Watcher(stream, part))
+        self._watchers.append(Watcher(stream, part, keep))
         last = mark + b"last"
         pushed[await stream.push(last, partition=part)] = last
         for watcher in self._watchers:
             await self._brings(watcher, keep, pushed)
         await self._push_nonsense(client)
+        if self._chance.random() < BEYOND_PART:
+            await self._use_beyond(client)
         await self._read(client, stream, keep, pushed)
+        if self._chance.random() < BEYOND_PART:
+            await self._trim_beyond(client, stream, max(pushed) + 1)
+
+    async def _fill(self, stream: Stream, entries: list[bytes]) -> dict[int, int]:
+        """Push entries one by one, or in a block that a trim may cut; the number at each index."""
+        if self._chance.choice((True, False)):
+            end = await stream.push_many(entries, partition=self._partition)
+            return {end - len(entries) + number: number for number in range(len(entries))}
+        return {
+            await stream.push(entry, partition=self._partition): number
+            for number, entry in enumerate(entries)
+        }
 
     @property
     def _lost(self) -> bool:
@@ -198,6 +221,30 @@ class OwnStream:
             self._history.note(self._program.name, "refused", error.code)
         else:
             self._broken("unknown-entry", "has taken entries that are none")
+
+    async def _use_beyond(self, client: Client) -> None:
+        """Push to the partition after the last, and trim it: it is not there."""
+        route = (local(stream_address(self._name, PARTITIONS)),)
+        request = native.AppendRequest(1, 1, pack_body([b"beyond"]))
+        payload = native.encode(request)
+        for using in (
+            client.ask(route, payload, timeout_seconds=CALL_SECONDS),
+            client.trim(self._name, partition=PARTITIONS, before=1),
+        ):
+            try:
+                await using
+            except RequestError as error:
+                self._history.note(self._program.name, "refused", error.code)
+            else:
+                self._broken("stream-changed", f"has more than {PARTITIONS} partitions")
+
+    async def _trim_beyond(self, client: Client, stream: Stream, end: int) -> None:
+        """Trim more than there is: all goes, and the next entry stands where it would have."""
+        dials, part = self._dials, self._partition
+        first = await client.trim(self._name, partition=part, before=end + 1_000)
+        index = await stream.push(b"behind", partition=part)
+        if first != index and dials == self._dials and not self._lost:
+            self._broken("trimmed", f"begins at {first} when all has gone, goes on at {index}")
 
     async def _make(self, client: Client) -> Stream:
         """Make the stream anew, and open it as one who knows less of it."""
@@ -279,6 +326,9 @@ class OwnStream:
             return
         if watcher.disorder is not None:
             self._broken("subscription-duplicate", f"{watcher.disorder} was brought again")
+        if min(watcher.seen) < watcher.first:
+            text = f"was trimmed to {watcher.first}, brings {min(watcher.seen)}"
+            self._broken("trimmed", text)
         for index, data in pushed.items():
             if index not in watcher.seen:
                 self._broken("subscription-gap", f"{index} was not brought, {keep} is the first")

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from rillnode.node.simulation.carrier import Carrier, Item, Sign
 from rillnode.node.simulation.loop import Life, ProcessLoop
+from rillnode.node.simulation.sockets import HostLoop
 
 SEGMENT_BYTES: Final = 65_536
 """What travels and is read at once; asyncio reads 256 KiB at most."""
@@ -26,6 +27,7 @@ class Pipe:
     Attributes:
         source: name of the host that sends.
         target: name of the host that receives.
+        port: which of the dialled side the connection is to.
         dialling: whether the source is the side that has dialled.
         way_seconds: what a segment needs at least, from the sender's call to the receiver.
         last: the bytes that were delivered last, where somebody may replay them.
@@ -40,6 +42,7 @@ class Pipe:
         "_under_way",
         "dialling",
         "last",
+        "port",
         "receiver",
         "sender",
         "source",
@@ -56,6 +59,7 @@ class Pipe:
         carrier: Carrier,
         source: str,
         target: str,
+        port: int,
         number: int,
         *,
         dialling: bool,
@@ -63,6 +67,7 @@ class Pipe:
     ) -> None:
         self.source = source
         self.target = target
+        self.port = port
         self.dialling = dialling
         self.way_seconds = way_seconds
         self.last = b""
@@ -172,6 +177,11 @@ class StreamTransport(asyncio.Transport):
         """What its writes go into."""
         return self._out
 
+    @property
+    def gone(self) -> bool:
+        """Whether its process knows nothing of it any more."""
+        return self._gone
+
     # Opening ---------------------------------------------------------------------------------
 
     def open(self, factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.BaseProtocol:
@@ -198,7 +208,9 @@ class StreamTransport(asyncio.Transport):
     # What the protocol calls -------------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """The other side's address, `peername`; nothing else is known."""
+        """The other side's address, `peername`, and a `socket` that takes options."""
+        if name == "socket" and isinstance(self.loop, HostLoop):
+            return self.loop.socket_of(self)
         return self._address if name == "peername" else default
 
     def write(self, data: bytes | bytearray | memoryview) -> None:

@@ -27,8 +27,9 @@ class Producer(Program):
         self._burst = clients.burst
         # What is pushed together makes one block, so that its indexes follow each other.
         block = min(BLOCK_ENTRIES_MAX, BLOCK_BYTES_MAX // clients.payload_bytes)
-        self._together = max(1, min(clients.window, block))
-        self._left = deque(range(entries))
+        together = max(1, min(clients.window, block))
+        bursts = _cut(range(entries), clients.burst)
+        self._left = deque[Sequence[int]](part for one in bursts for part in _cut(one, together))
         self._unconfirmed = 0
         self._settled: asyncio.Event
         self._failure: RillnodeError | None = None
@@ -42,7 +43,7 @@ class Producer(Program):
         loop, share = self.machine.loop, self.share
         self._unconfirmed, self._settled, self._failure = 0, asyncio.Event(), None
         while self._left and self._failure is None:
-            first = self._left[0]
+            first = self._left[0][0]
             if first % self._burst == 0:
                 due = share.seconds * first / self._entries
                 await asyncio.sleep(max(0.0, due - loop.time()))
@@ -55,14 +56,9 @@ class Producer(Program):
             raise self._failure
         self.done = True
 
-    def _next_pushes(self) -> list[list[int]]:
-        """What of a burst is pushed at once, by partition."""
-        left, burst = self._left, self._left[0] // self._burst
-        begin, end = burst * self._burst, (burst + 1) * self._burst
-        numbers = [left.popleft()]
-        while left and begin <= left[0] < end and len(numbers) < self._together:
-            numbers.append(left.popleft())
-        partitions = self.share.partitions
+    def _next_pushes(self) -> list[Sequence[int]]:
+        """What is pushed at once, by partition."""
+        numbers, partitions = self._left.popleft(), self.share.partitions
         if partitions == 1:
             return [numbers]
         found = [[one for one in numbers if one % partitions == p] for p in range(partitions)]
@@ -90,8 +86,9 @@ class Producer(Program):
             if payload not in history.pushes
         }:
             history.pushed(new)
+        pushes = [history.pushes[payload] for payload in payloads]
         while self._failure is None:
-            for push in map(history.pushes.__getitem__, payloads):
+            for push in pushes:
                 push.attempts += 1
             try:
                 if len(payloads) == 1:
@@ -99,7 +96,7 @@ class Producer(Program):
                 else:
                     end = await stream.push_many(payloads, partition=partition)
             except RequestError as error:
-                history.note(self.name, "refused", f"{numbers} {error.code}")
+                history.note(self.name, "refused", f"{list(numbers)} {error.code}")
                 await asyncio.sleep(AGAIN_SECONDS)
             except RillnodeError as error:
                 self._failure = error
@@ -107,6 +104,11 @@ class Producer(Program):
                 history.confirmed(payloads, range(end - len(payloads), end))
                 break
         else:
-            self._left.extendleft(reversed(numbers))  # for the next session
+            self._left.appendleft(numbers)  # for the next session
         self._unconfirmed -= len(numbers)
         self._settled.set()
+
+
+def _cut(numbers: range, most: int) -> Iterator[range]:
+    """Numbers in pieces of so many."""
+    return (numbers[at : at + most] for at in range(0, len(numbers), most))

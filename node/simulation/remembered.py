@@ -7,7 +7,8 @@ quiet, or one day it takes no more.
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, cast
 
 from rillnode.actors.cell import GONE, Cell
 from rillnode.actors.system import AsyncioSystemBase
@@ -27,6 +28,8 @@ def remembered(system: AsyncioSystemBase) -> Iterator[str]:
     for cell in cells:
         cells += cell.children or ()
     seen = {id(system.dead_letters)}  # they are for people to look at, and few are kept
+    # Whose idle time is looked for is let go of when that is over, which may be long.
+    seen.update(id(kind.awake) for kind in system.life.kinds.values())
     for cell in cells:
         for name, value in _attributes(cell.instance):
             ended, counted = _found_in(name, value, seen)
@@ -37,13 +40,64 @@ def remembered(system: AsyncioSystemBase) -> Iterator[str]:
                 yield f"{text} {where}, though nothing is under way"
 
 
+def holding(system: AsyncioSystemBase, kind: type) -> Iterator[str]:
+    """The actors of a node that hold something of a kind, each by the name of its class."""
+    cells = list(system.life.roots)
+    for cell in cells:
+        cells += cell.children or ()
+    seen = {id(system.dead_letters)}
+    for cell in cells:
+        if any(_holds(value, kind, seen) for _, value in _attributes(cell.instance)):
+            yield type(cell.instance).__name__
+
+
+def _holds(value: object, kind: type, seen: set[int]) -> bool:
+    """Whether something of a kind is in a value of an actor, not counting what was seen before."""
+    left: list[Any] = [value]
+    while left:
+        one = left.pop()
+        its = cast(Any, type(one))
+        if its is kind:
+            return True
+        if its in _PLAIN or its is Cell or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if issubclass(its, dict):
+            left += one.keys()
+            left += one.values()
+        elif issubclass(its, list | tuple | set | frozenset | deque):
+            left += one
+        elif _is_ours(its):
+            left += [found for _, found in _attributes(one)]
+    return False
+
+
 def _attributes(thing: object) -> Iterator[tuple[str, Any]]:
-    yield from getattr(thing, "__dict__", {}).items()
-    for kind in type(thing).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if hasattr(thing, name) and not name.startswith("__"):
-                yield name, getattr(thing, name)
+    own: dict[str, Any] | None = getattr(thing, "__dict__", None)
+    if own:
+        yield from own.items()
+    kind = cast(Any, type(thing))
+    for name in _slots(kind):
+        try:
+            yield name, getattr(thing, name)
+        except AttributeError:
+            continue  # it has no value yet
+
+
+@cache
+def _slots(kind: type) -> tuple[str, ...]:
+    """The slots of a class and of those that it inherits."""
+    found: list[str] = []
+    for one in kind.__mro__:
+        slots = one.__dict__.get("__slots__", ())
+        found += (slots,) if isinstance(slots, str) else slots
+    return tuple(name for name in found if not name.startswith("__"))
+
+
+@cache
+def _is_ours(kind: type) -> bool:
+    """Whether it is part of what actors are made of."""
+    return kind.__module__.startswith(_OURS)
 
 
 def _found_in(name: str, value: object, seen: set[int]) -> tuple[int, list[str]]:
@@ -54,7 +108,7 @@ def _found_in(name: str, value: object, seen: set[int]) -> tuple[int, list[str]]
     left: list[Any] = [value]
     while left:
         one = left.pop()
-        kind: type[Any] = type(one)
+        kind = cast(Any, type(one))
         if kind in _PLAIN:
             continue
         if kind is Cell:
@@ -66,9 +120,10 @@ def _found_in(name: str, value: object, seen: set[int]) -> tuple[int, list[str]]
                 left += one.values()
             elif issubclass(kind, list | tuple | set | frozenset | deque):
                 left += one
-            elif kind.__module__.startswith(_OURS):
+            elif _is_ours(kind):
                 for inner, found in _attributes(one):
-                    left.append(found)
                     if inner in UNDER_WAY and isinstance(found, int) and found:
                         counted.append(f"{inner} {found}")
+                    if type(found) not in _PLAIN:
+                        left.append(found)
     return ended, counted

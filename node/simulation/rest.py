@@ -11,10 +11,14 @@ from typing import Final
 from rillnode.node.simulation.clients import Follower, Program, payload_of
 from rillnode.node.simulation.history import History, Push, log_of
 from rillnode.node.simulation.leftovers import subscriptions
+from rillnode.node.simulation.remembered import remembered
 from rillnode.node.simulation.world import NodeMachine, World
 
 REST_SECONDS: Final = 130.0
 """What is idle is passivated by then."""
+
+CALM_SECONDS: Final = 75.0
+"""What has become of links in trouble shows by then: no silence is borne for longer."""
 
 REST_PART: Final = 0.25
 """How many runs have a rest: its pings cost more than all else that happens in it."""
@@ -33,7 +37,11 @@ async def rest(world: World, history: History, programs: Iterable[Program], part
     programs = list(programs)
     for program in programs:
         program.rest()
+    await asyncio.sleep(CALM_SECONDS)
+    dials = world.network.dials.copy()
     await asyncio.sleep(REST_SECONDS)
+    for name in world.network.dials - dials:
+        history.broken("link-lost", f"{name} has to dial again, though nothing is wrong")
     followed = {one.node: None for one in programs if isinstance(one, Follower)}
     for name, machine in world.nodes.items():
         if log_of(name) in history.lost or not machine.ready:
@@ -44,6 +52,8 @@ async def rest(world: World, history: History, programs: Iterable[Program], part
         if kept != known:
             text = f"{name} has {kept} subscriptions of clients that have {known}"
             history.broken("left-over", text)
+        for text in remembered(machine.node.observed.system):
+            history.broken("left-over", f"{name} has {text}")
         if name in followed:
             await world.on(machine, _push(machine, history, parts))
 

@@ -3,17 +3,21 @@
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Final
 
 from rillnode.actors.ports import Clock
 from rillnode.actors.storage import Complete, LogStore, OnHealth, ReadOperation, WriteOperation
 from rillnode.actors.storage.reads import answer
 from rillnode.actors.storage.rocks import RocksLogStore
-from rillnode.actors.storage.tables import Tuning
+from rillnode.actors.storage.tables import Cursors, Tuning
 from rillnode.node.simulation.database import Database, SimulatedTables
-from rillnode.node.simulation.disk import Disk, MemoryDisk, OnSubmit
+from rillnode.node.simulation.disk import Disk, MemoryDisk, OnSubmit, Rows, Table
 from rillnode.node.simulation.loop import ProcessLoop
 from rillnode.node.simulation.scenario import DiskTable
 from rillnode.node.simulation.threads import SimulatedThreads
+
+_DIRECTORY: Final = Path("/simulated/store")
+"""Errors name it. It is the same wherever a simulation runs: a relative one would not be."""
 
 
 class RocksDisk(Disk):
@@ -27,6 +31,7 @@ class RocksDisk(Disk):
         super().__init__(table, make_random)
         self._database = Database(self.faults)
         self._threads: SimulatedThreads | None = None
+        self._shown: Cursors | None = None
 
     def make_store(
         self, loop: ProcessLoop, clock: Clock, complete: Complete, on_health: OnHealth
@@ -39,10 +44,11 @@ class RocksDisk(Disk):
             threads.sleep(self.sync_seconds())
 
         def open_tables(_: Path, __: Tuning) -> SimulatedTables:
+            database.open()
             return SimulatedTables(database, wait)
 
         store = _Store(
-            Path("store"),
+            _DIRECTORY,
             complete=complete,
             on_health=on_health,
             tuning=self._tuning(),
@@ -75,6 +81,7 @@ class RocksDisk(Disk):
         """
         self.close()
         self._database.lose(self.random.randrange(self._database.unsynced + 1))
+        self._database.refuse(0)
 
     def close(self) -> None:
         """End the threads."""
@@ -87,7 +94,15 @@ class RocksDisk(Disk):
 
     def look(self, operation: ReadOperation) -> None:
         """Answer a read now, for who only watches."""
-        answer(operation, self._database.cursors(checked=False))
+        answer(operation, self._shown or self._database.cursors(checked=False))
+
+    def show_on(self) -> None:
+        """Let `look` answer from now on as the disk is now."""
+        self._shown = self._database.cursors(checked=False)
+
+    def rows(self, table: Table) -> Rows:
+        """What stands in one of the tables, in the order of keys."""
+        return self._database.rows(table)
 
     @property
     def durable_bytes(self) -> int:

@@ -52,6 +52,11 @@ class Rows:
                 return value
         return None
 
+    def items(self, number: int) -> list[tuple[bytes, bytes]]:
+        """All rows as they were after the write of this number, in the order of keys."""
+        found = [(key, self.value(key, number)) for key in self._keys]
+        return [(key, value) for key, value in found if value is not None]
+
     def revert(self, number: int) -> None:
         """Undo all writes after this number that were made since `settle`."""
         for key in self._touched:

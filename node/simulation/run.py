@@ -10,22 +10,31 @@ from random import Random
 from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
-from rillnode.node.simulation.casting import cast, clients_count
+from rillnode.node.simulation.casting import PREFIXES, cast, clients_count
 from rillnode.node.simulation.clients import Program, Share
+from rillnode.node.simulation.ending import end_streams
 from rillnode.node.simulation.faults import Fault, Injector, draw_faults
 from rillnode.node.simulation.history import Event, History, Violation
 from rillnode.node.simulation.invariants import check_logs
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.simulation.loop import SimulationStuck
-from rillnode.node.simulation.node_configs import examined_config
+from rillnode.node.simulation.nextgraph_reading import read_documents
+from rillnode.node.simulation.nextgraph_users import documents_of
+from rillnode.node.simulation.node_configs import (
+    examined_config,
+    with_nextgraph,
+    with_ockam,
+    with_streamr,
+)
 from rillnode.node.simulation.reading import Reading
 from rillnode.node.simulation.rest import rest, rests
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.shared_stream import STREAM, SharedStream
 from rillnode.node.simulation.starting_again import start_one_again
+from rillnode.node.simulation.streamr_clients import messages_of
 from rillnode.node.simulation.wire import WireAudit
-from rillnode.node.simulation.world import Machine, NodeMachine, World
+from rillnode.node.simulation.world import Machine, NodeMachine, World, channel_key_of
 
 LOOK_SECONDS: Final = 0.25
 """How often it is looked whether all clients have got what they must, in virtual time."""
@@ -33,6 +42,12 @@ LOOK_SECONDS: Final = 0.25
 IDLE_SECONDS: Final = 130.0
 """From the clients' end to the last reading: what is idle is passivated by then, and what new links
 bring up to date is over."""
+
+SILENT_PART: Final = 0.25
+"""In how many runs clients go without a word: it takes nodes longer to forget them."""
+
+NOTICED_SECONDS: Final = 75.0
+"""Within which a node notices that nobody is there any more."""
 
 
 @dataclass(slots=True)
@@ -144,7 +159,15 @@ class Run:
                 world.add_node(name, number, examined_config(name))
         else:
             self._shared.add_nodes()
-        if self.scenario.clients.callers:
+        clients = self.scenario.clients
+        users = [f"{PREFIXES['channel_users']}{one}" for one in range(clients.channel_users)]
+        keys = [channel_key_of(world.network, user).public_hex for user in users]
+        for name in names:
+            machine = world.nodes[name]
+            config = with_ockam(machine.config, clients, keys)
+            config = with_nextgraph(with_streamr(config, clients), clients)
+            machine.config = world.with_files(config)
+        if clients.callers or clients.channel_users:
             for name, following in zip(names, islice(cycle(names), 1, None), strict=False):
                 if name != following:
                     machine = world.nodes[name]
@@ -192,9 +215,7 @@ class Run:
                 missing = await self._reached()
         for text in missing:
             self.history.broken("no-progress", text)
-        for program in self.programs.values():
-            program.machine.end()
-        await asyncio.sleep(IDLE_SECONDS)
+        await self._end_clients()
         self._look_for_leftovers()
         if self._shared is not None and not missing:
             self._shared.look_for_leftovers()
@@ -204,10 +225,15 @@ class Run:
         reader = Reading(world, self.history, shared=self._shared is not None)
         logs = await reader.read(self.scenario.heal_seconds)
         check_logs(self.history, logs, self.world.network.dials)
+        for messages in messages_of(self.programs.values()):
+            messages.check(logs)
         if self._shared is not None:
             self._shared.check(logs)
+        documents = documents_of(self.programs.values())
+        await read_documents(world, documents, self.scenario.heal_seconds)
         if self.on_settled is not None:
             self.on_settled()
+        await end_streams(world, self.history)
         for machine in world.nodes.values():
             await self._end(machine)
 
@@ -242,20 +268,32 @@ class Run:
         programs = [one for one in self.programs.values() if one.log_name not in lost]
         return [f"{one.name}: {text}" for one in programs for text in one.missing(healed_at)]
 
+    async def _end_clients(self) -> None:
+        """End all clients, in some runs without a word: nodes have to notice by themselves."""
+        chance = self.world.network.random("who goes without a word")
+        silent = self._shared is None and chance.random() < SILENT_PART
+        for program in self.programs.values():
+            program.machine.end(power=silent and chance.choice((True, False)))
+        await asyncio.sleep(IDLE_SECONDS + (NOTICED_SECONDS if silent else 0.0))
+
     def _look_for_leftovers(self) -> None:
         for name, machine in self.world.nodes.items():
             sockets = len(machine.loop.sockets)
             for text in leftovers(machine.node.observed, sockets) if machine.ready else ():
                 self.history.broken("left-over", f"{name} has {text}")
+            for check in machine.node.checks() if machine.ready else ():
+                if not check.ok:
+                    text = f"{name} is not ready: {check.name}: {check.reason}"
+                    self.history.broken("no-progress", text)
 
     async def _end(self, machine: NodeMachine) -> None:
         """Ask a node how its actors are, and stop it as an operator does."""
         if not machine.ready:
             self.history.broken("no-progress", f"{machine.name} has not started again")
             return
-        for name, stats in machine.node.status()["actors"].items():
-            if stats["failures"]:
-                text = f"{machine.name}: {name} failed {stats['failures']} times"
+        for name, stats in machine.node.observed.system.stats().items():
+            if stats.failures:
+                text = f"{machine.name}: {name} failed {stats.failures} times"
                 self.history.broken("unhandled-error", text)
         try:
             async with asyncio.timeout(self.scenario.heal_seconds):
@@ -282,11 +320,11 @@ class Run:
         for who, seen in history.first_seen.items():
             name = who.partition(".")[0]
             found = [
-                (push, (at - push.pushed_at) * 1_000)
-                for payload, at in seen.items()
-                if (push := history.pushes.get(payload)) is not None
+                (push, at)
+                for push, at in zip(map(history.pushes.get, seen), seen.values(), strict=True)
+                if push is not None
             ]
-            result.deliveries_ms += [milliseconds for _, milliseconds in found]
+            result.deliveries_ms += [(at - push.pushed_at) * 1_000 for push, at in found]
             for producer, count in Counter([push.producer for push, _ in found]).items():
                 row = result.matrix.setdefault(producer.partition(".")[0], {})
                 row[name] = row.get(name, 0) + count

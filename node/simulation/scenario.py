@@ -132,6 +132,15 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
         ockam_users: Clients that push, pull and save indexes with Ockam's stream protocols.
         examiners: Clients that try what they are not granted and to pass for others, and that
             trim, remove, limit and follow streams of their own.
+        examined: Part of the seeds whose runs have these: they take a third of a small run's time.
+        ockam_tcp_users: Clients that do what `ockam_users` do over plain Ockam TCP, in either
+            dialect.
+        channel_users: Clients that do it through secure channels: every second one with its node,
+            the others with that node's peer.
+        nextgraph_users: Clients of the `nextgraph` listener, which write a document together: they
+            publish, follow, sync, pin and delete.
+        streamr_users: Clients of the `streamr` listener: they publish signed messages, follow,
+            have resent what is stored, and make streams of their own.
     """
 
     producers: Whole = 2
@@ -145,6 +154,11 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
     callers: Whole = 0
     ockam_users: Whole = 1
     examiners: Whole = 1
+    examined: Chance = 1.0
+    ockam_tcp_users: Whole = 0
+    channel_users: Whole = 0
+    nextgraph_users: Whole = 0
+    streamr_users: Whole = 0
 
 
 class FaultTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):

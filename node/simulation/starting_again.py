@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from rillnode.node.simulation.history import History
+from rillnode.node.simulation.refusing import see_refused
 from rillnode.node.simulation.shared_stream import SharedStream
 from rillnode.node.simulation.world import World
 
@@ -32,7 +33,9 @@ async def start_one_again(world: World, history: History, shared: SharedStream |
     machine = world.nodes[world.network.random("who starts again").choice(names)]
     history.note(machine.name, "starts again")
     machine.end()
-    await asyncio.sleep(AWAY_SECONDS)
+    back_at = world.scheduler.now + AWAY_SECONDS
+    await see_refused(world, history, machine, back_at)
+    await asyncio.sleep(back_at - world.scheduler.now)
     if shared is not None:
         await _until_right(world, history, shared.repaired, OVERLAY_SECONDS)
         await shared.push_aside(machine)

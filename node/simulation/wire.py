@@ -1,4 +1,7 @@
-"""What an eavesdropper on every simulated wire would find: no plain data, no nonce used twice."""
+"""What an eavesdropper on every `noise` wire would find: no plain data, no nonce used twice.
+
+Other wires are plain by design: WebSockets are sealed by TLS, beyond a machine, or not at all.
+"""
 
 from typing import Final
 
@@ -7,6 +10,7 @@ from rillnode.codecs.noise_handshake import DH_BYTES
 from rillnode.codecs.noise_xx import PREAMBLE_BYTES
 from rillnode.node.simulation.clients import MARKER
 from rillnode.node.simulation.history import History
+from rillnode.node.simulation.node_configs import NOISE_PORT
 from rillnode.node.simulation.pipes import Pipe
 
 HEAD_BYTES: Final = 12
@@ -38,6 +42,8 @@ class WireAudit:
 
     def sent(self, pipe: Pipe, data: bytes) -> None:
         """Look at bytes that a process has sent."""
+        if pipe.port != NOISE_PORT:
+            return
         if MARKER in data:
             self._history.broken("plain-data", f"{pipe.source} sent data in clear to {pipe.target}")
         direction = self._directions.get(pipe)

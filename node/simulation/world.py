@@ -2,18 +2,25 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
-from typing import Any, TypeVar
+from functools import cached_property, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, TypeVar
 
+from msgspec.structs import replace
+
+from rillnode.codecs.errors import StoreError
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise import NoiseLink
 from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.node.client.client import Client
-from rillnode.node.client.session import Session
+from rillnode.node.client.session import Connect, Session
 from rillnode.node.config import Config, PeerTable
 from rillnode.node.runtime import Node
-from rillnode.node.simulation.clock import MachineClock
-from rillnode.node.simulation.interpreter import deterministic_interpreter
+from rillnode.node.simulation.clock import EPOCH_MS, MachineClock
+from rillnode.node.simulation.interpreter import deterministic_interpreter, unheard
+from rillnode.node.simulation.libraries import Libraries
 from rillnode.node.simulation.loop import (
     ProcessLoop,
     Scheduler,
@@ -28,6 +35,9 @@ from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial
 
 T = TypeVar("T")
+
+AGAIN_SECONDS: Final = 1.0
+"""After which a node that could not start is started again, as service managers do."""
 
 
 class Machine:
@@ -50,6 +60,11 @@ class Machine:
         self.loop = host.boot()
         self.clock = MachineClock(self.loop)
         self.session: Session | None = None
+
+    @cached_property
+    def channel_key(self) -> ChannelKey:
+        """Its key for secure channels; stays the same for all its processes."""
+        return channel_key_of(self._network, self.name)
 
     @property
     def runs(self) -> bool:
@@ -100,6 +115,7 @@ class NodeMachine(Machine):
             clock=clock,
             entropy=self.entropy,
             identity=self.identity,
+            channel_key=self.channel_key if self.config.channel else None,
         )
 
         async def run() -> None:
@@ -144,16 +160,30 @@ class World:
         self._disk = disk or DiskTable()
         self._loops: list[ProcessLoop] = []
         self._director = ProcessLoop(self.scheduler, "director")
+        self._libraries = Libraries(seed, self._now_ms)
+        self._files: TemporaryDirectory[str] | None = None
 
     # Machines --------------------------------------------------------------------------------
 
     def add_node(self, name: str, number: int, config: Config | None = None) -> NodeMachine:
         """Add a machine that is to run a node; `start_node` starts it."""
         host = self.network.add_host(name, number)
-        found = NodeMachine(self.network, host, config or node_config(name), self._disk)
+        config = self.with_files(config or node_config(name))
+        found = NodeMachine(self.network, host, config, self._disk)
         self.machines[name] = self.nodes[name] = found
         self._loops.append(found.loop)
         return found
+
+    def with_files(self, config: Config) -> Config:
+        """A configuration with a directory of files for brokers' keys: no simulated disk has any.
+
+        They are there until the world is closed.
+        """
+        if config.streamr is None and config.nextgraph is None and config.ockam is None:
+            return config
+        if self._files is None:
+            self._files = TemporaryDirectory(prefix="rillnode-")
+        return replace(config, data_dir=Path(self._files.name) / config.name)
 
     def add_machine(self, name: str, number: int) -> Machine:
         """Add a machine for a client; `number` is its place in the latency model."""
@@ -177,13 +207,35 @@ class World:
         """Begin a new process on a machine; a node's is started."""
         self._loops.append(machine.boot())
         if isinstance(machine, NodeMachine):
-            machine.start()
+            machine.start().add_done_callback(partial(self._look_at_start, machine))
 
-    async def client(self, machine: Machine, node: str, *, reconnect: bool = True) -> Client:
-        """A client on a machine, connected to a node; for the machine's own process."""
-        session = Session(
-            self.connector(machine, node), reconnect=reconnect, entropy=machine.entropy
-        )
+    def _look_at_start(self, machine: NodeMachine, start: "asyncio.Task[None]") -> None:
+        """Where a node cannot read its disk, its process ends, and the next one begins soon."""
+        error = None if start.cancelled() else start.exception()
+        if isinstance(error, StoreError):
+            machine.end()
+            self._director.call_later(AGAIN_SECONDS, self._boot_again, machine)
+        elif error is not None:
+            raise error
+
+    def _boot_again(self, machine: NodeMachine) -> None:
+        if not machine.runs:
+            self.boot(machine)
+
+    async def client(
+        self,
+        machine: Machine,
+        node: str,
+        *,
+        reconnect: bool = True,
+        connect: Connect | None = None,
+    ) -> Client:
+        """A client on a machine, connected to a node; for the machine's own process.
+
+        `connect` opens other links than those of the node's `noise` listener.
+        """
+        connect = connect or self.connector(machine, node)
+        session = Session(connect, reconnect=reconnect, entropy=machine.entropy)
         self.sessions.append(session)
         machine.session = session
         await session.open()
@@ -231,7 +283,11 @@ class World:
         """
         if asyncio._get_running_loop() is not None:
             raise RuntimeError("a world runs its own event loops: call this outside of asyncio")
-        with deterministic_interpreter(), watchdog(lambda: self.scheduler.now):
+        with (
+            deterministic_interpreter(),
+            self._libraries.in_place(),
+            watchdog(lambda: self.scheduler.now),
+        ):
             task = self._director.create_task(coroutine)
             try:
                 self.scheduler.run_until(task)
@@ -251,6 +307,11 @@ class World:
         await ended.wait()
         return task.result()
 
+    def _now_ms(self, process: ProcessLoop) -> int:
+        """What the clock of a process's machine says."""
+        machine = self.machines.get(process.name)
+        return EPOCH_MS + int(process.time() * 1_000) if machine is None else machine.clock.now_ms()
+
     def errors(self) -> list[str]:
         """What callbacks of all processes have raised and nobody caught."""
         found: list[str] = []
@@ -264,8 +325,16 @@ class World:
 
     def close(self) -> None:
         """Take everything apart; nothing can run any more."""
-        for loop in (*self._loops, self._director):
-            loop.close()
+        with unheard():
+            for loop in (*self._loops, self._director):
+                loop.close()
         for machine in self.nodes.values():
             machine.disk.close()
         self.network.close()
+        if self._files is not None:
+            self._files.cleanup()
+
+
+def channel_key_of(network: Network, name: str) -> ChannelKey:
+    """The key for secure channels that the machine of this name has, or will have."""
+    return ChannelKey(network.secret(f"channel key of {name}", KEY_BYTES))

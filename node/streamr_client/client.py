@@ -6,9 +6,10 @@ import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Self
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 import aiohttp
 
@@ -96,7 +97,8 @@ class Client:
             on_refused=on_refused,
         )
         self._live.attach(self._connection, self._publisher.refused)
-        self._subscriptions: WeakSet[Subscription] = WeakSet()
+        self._numbers = count()
+        self._subscriptions: WeakValueDictionary[int, Subscription] = WeakValueDictionary()
 
     async def open(self) -> None:
         """Log in and connect; see `connect`."""
@@ -114,7 +116,7 @@ class Client:
 
     async def close(self) -> None:
         """Hand over what is still to be published, then end all subscriptions and connections."""
-        for subscription in list(self._subscriptions):
+        for subscription in list(self._subscriptions.values()):
             await subscription.close()
         await self._keys.close()
         await self._connection.close()
@@ -238,7 +240,8 @@ class Client:
         Raises:
             RequestError: a message was refused since the last call, or one of the streams may
                 not be read by this client, so that it cannot tell; the code is the server's.
-            TransportError: the connection was lost meanwhile, and messages perhaps with it.
+            TransportError: the connection was lost since the last call, and messages perhaps with
+                it; each loss is told once.
         """
         await self._publisher.flush()
 
@@ -307,7 +310,7 @@ class Client:
         except BaseException:
             await subscription.close()
             raise
-        self._subscriptions.add(subscription)
+        self._subscriptions[next(self._numbers)] = subscription
         return subscription
 
     async def resend(

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from itertools import count
-from random import Random
+from random import uniform
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -35,6 +35,7 @@ from rillnode.codecs.streamr.control_messages import (
     UnsubscribeResponse,
 )
 from rillnode.codecs.streamr.stream_message import StreamMessage
+from rillnode.node.streamr_client.handed_over import HandedOver
 from rillnode.node.streamr_client.login import Login
 from rillnode.node.streamr_client.wire import OpenWire, Wire, refusal_of
 
@@ -89,6 +90,9 @@ class Connection:
         login: gives the token that goes with each request.
         events: told of what happens.
         reconnect: open other WebSockets when one is lost; else that ends the connection.
+
+    Attributes:
+        handed_over: what may be lost of what was published.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class Connection:
         self._login = login
         self._events = events
         self._reconnect = reconnect
+        self.handed_over = HandedOver()
         self._ids = count(1)
         self._outbox: deque[Asked | PublishRequest] = deque()
         self._filled = asyncio.Event()
@@ -113,7 +118,6 @@ class Connection:
         self._error: RillnodeError | None = None
         self._running: asyncio.Task[None] | None = None
         self._renewing: set[asyncio.Task[None]] = set()
-        self._random = Random()
 
     async def open(self) -> None:
         """Make the first WebSocket.
@@ -190,14 +194,16 @@ class Connection:
             RequestError: as `subscribe`; who may not read a stream cannot tell.
             TransportError: the connection was lost meanwhile, and messages perhaps with it.
         """
+        request_id = self._next_id()
         await self._ask(
             ResendLastRequest(
                 stream_id=stream_id,
                 partition=partition,
                 number_last=1,
-                request_id=self._next_id(),
+                request_id=request_id,
             )
         )
+        self.handed_over.settled(int(request_id), (stream_id, partition))
 
     # Sending ---------------------------------------------------------------------------------
 
@@ -271,7 +277,7 @@ class Connection:
                 side.cancel()
             await asyncio.gather(*sides, return_exceptions=True)
             await wire.close()
-        error = done.pop().exception()
+        error = next(side for side in sides if side in done).exception()
         if not isinstance(error, RillnodeError):
             assert error is not None, "both sides go on until one fails"
             raise error
@@ -281,7 +287,7 @@ class Connection:
         attempt = 0
         while True:
             base = RECONNECT_SECONDS[min(attempt, len(RECONNECT_SECONDS) - 1)]
-            await asyncio.sleep(base * self._random.uniform(0.5, 1.5))
+            await asyncio.sleep(base * uniform(0.5, 1.5))
             attempt += 1
             try:
                 return await self._open_wire()
@@ -293,6 +299,7 @@ class Connection:
 
     def _lose(self, reason: RillnodeError) -> None:
         """Ask again what was asked on the WebSocket that is lost, before all that has to wait."""
+        self.handed_over.broken()
         waiting = set(map(id, self._outbox))
         unanswered: list[Asked] = []
         for request, future in list(self._asked.values()):
@@ -321,6 +328,10 @@ class Connection:
                 self._unsent(request, error)
             self._outbox.popleft()
             self._emptier.set()
+            if isinstance(request, PublishRequest):
+                name = request.message.id
+                number = int(request.request_id or 0)
+                self.handed_over.add(number, (name.stream_id, name.partition))
 
     def _unsent(self, request: Asked | PublishRequest, error: CodecError) -> None:
         """Tell that a request has no form in which it could be sent."""

@@ -9,7 +9,7 @@ from functools import partial
 from hashlib import sha256
 from random import randrange
 
-from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
 from rillnode.codecs.streamr.encryption import encrypt_message
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.key_exchange import is_key_stream
@@ -62,6 +62,7 @@ class Publisher:
         self._numbering: Numbering | None = None
         self._in_turn = asyncio.Lock()  # lets callers through in the order in which they came
         self._unsettled: set[Partition] = set()
+        self._loss: TransportError | None = None
         self._refusal: RequestError | None = None
 
     async def publish(
@@ -99,10 +100,17 @@ class Publisher:
     async def flush(self) -> None:
         """Wait until everything is stored or refused; see `Client.flush`."""
         for partition in sorted(self._unsettled):
-            await self._settle(partition)
+            try:
+                await self._settle(partition)
+            except TransportError:
+                self._loss = None  # it is told of now
+                raise
         refusal, self._refusal = self._refusal, None
+        loss, self._loss = self._loss, None
         if refusal is not None:
             raise refusal
+        if loss is not None:
+            raise loss
 
     async def settle_for_reading(self, stream_id: str, partition: int) -> None:
         """Have what was published be there before a partition's stored messages are read."""
@@ -122,12 +130,21 @@ class Publisher:
             self._on_refused(message.id, error)
 
     async def _settle(self, partition: Partition) -> None:
+        """Wait until a partition's messages are stored, as far as they were not lost.
+
+        The answer is about what came on the same WebSocket: what was handed to one before is not
+        known of.
+        """
         self._unsettled.discard(partition)
         try:
             await self._connection.settle(*partition)
         except RillnodeError:
             self._unsettled.add(partition)
             raise
+        finally:
+            if self._connection.handed_over.take_loss(partition):
+                text = "the connection was lost meanwhile, and messages perhaps with it"
+                self._loss = TransportError("link.closed", text)
 
     async def _publisher_id(self) -> str:
         """An address, or a hash of the user's name where messages are not signed."""

@@ -187,6 +187,7 @@ def test_subscription_goes_on_over_a_restart_of_the_node(tmp_path: Path) -> None
             messages = await bob.subscribe("s")
             await alice.publish("s", 0)
             assert await take(messages, 1) == [0]
+            await alice.flush()
         await alice.publish("s", 1)
         async with Node(config):
             assert await take(messages, 1) == [1]

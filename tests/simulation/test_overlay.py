@@ -140,6 +140,28 @@ def test_a_node_that_was_down_gets_what_it_missed_and_nothing_twice(power: bool)
         network.run(application())
 
 
+def test_two_nodes_that_tell_each_other_much_at_once_do_not_wait_for_each_other() -> None:
+    names = NAMES[:2]
+    large = [[entry + bytes(200_000) for entry in numbered(name, 20)] for name in names]
+    with MemoryNetwork(seed=6) as network:
+        add_overlay(network, names)
+
+        async def application() -> None:
+            await open_all(network, names)
+            with network.partition("n0", "application"):
+                other = network.start(push_at("n1", large[1]), program="other")
+                await push_at("n0", large[0])
+                await network.join(other)
+            await all_have(network, names, [*large[0], *large[1]], within=30.0)
+
+        async def push_at(name: str, items: list[bytes]) -> None:
+            client = await network.connect(name)
+            await push(client, *items)
+            await client.close()
+
+        network.run(application())
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_both_sides_of_a_partition_have_everything_after_it(seed: int) -> None:
     cut = NAMES[:3]

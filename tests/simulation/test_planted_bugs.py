@@ -4,12 +4,16 @@ import pytest
 from msgspec.structs import replace
 
 from planted_bugs import PLANTED, Planted, requests_forgotten
+from planted_channel_bugs import PLANTED_CHANNELS
+from planted_further_bugs import PLANTED_FURTHER
 from planted_lasting_bugs import PLANTED_LASTING
 from planted_link_bugs import PLANTED_LINKS
+from planted_nextgraph_bugs import PLANTED_NEXTGRAPH
 from planted_overlay_bugs import PLANTED_OVERLAY, PlantedOverlay
 from planted_rarer_bugs import PLANTED_RARER
 from planted_service_bugs import PLANTED_SERVICES
 from planted_store_bugs import PLANTED_STORE
+from planted_streamr_bugs import PLANTED_STREAMR
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.shrink import shrink
@@ -27,6 +31,10 @@ ALL: tuple[Planted | PlantedOverlay, ...] = (
     *PLANTED_RARER,
     *PLANTED_OVERLAY,
     *PLANTED_LINKS,
+    *PLANTED_CHANNELS,
+    *PLANTED_STREAMR,
+    *PLANTED_NEXTGRAPH,
+    *PLANTED_FURTHER,
 )
 
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -26,12 +27,21 @@ print(Run(SMALL, 5).run().trace_hash)
 """
 
 
-def test_a_seed_gives_the_same_trace_in_every_process_and_for_every_hash_seed() -> None:
+def test_a_seed_gives_the_same_trace_in_every_process_and_for_every_hash_seed(
+    tmp_path: Path,
+) -> None:
     here = Run(SMALL, 5).run().trace_hash
     for hash_seed in ("0", "4711"):
+        directory = tmp_path / hash_seed
+        directory.mkdir()
         done = subprocess.run(
             [sys.executable, "-c", HASH],
-            env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={
+                "PYTHONHASHSEED": hash_seed,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "TMPDIR": str(directory),
+            },
+            cwd=directory,
             capture_output=True,
             text=True,
             timeout=600,

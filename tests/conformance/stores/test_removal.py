@@ -6,11 +6,13 @@ import pytest
 
 from rillnode.actors.storage import (
     FindStream,
+    GetRecords,
     ListIndexes,
     ListKeys,
     ListStreams,
     LoadIndex,
     LogExtent,
+    PutRecords,
     PutStream,
     Read,
     RemoveStream,
@@ -21,6 +23,7 @@ from rillnode.actors.storage import (
     WriteOperation,
     log_id,
 )
+from rillnode.actors.storage.records import beside_log
 from rillnode.actors.storage.tables import Changes, Tables
 from store_support import MemoryDriver, RocksDriver, StoreDriver, append
 
@@ -166,6 +169,21 @@ def test_a_removal_is_one_write(tmp_path: Path) -> None:
     writes.clear()
     driver.write(RemoveStream(name="s"))
     assert len(writes) == 1
-    assert (len(writes[0].ranges), len(writes[0].puts)) == (3, 2)
+    # Those of the stream, and what may be beside each of its two logs.
+    assert (len(writes[0].ranges), len(writes[0].puts)) == (3 + 2, 2)
     assert_gone(driver, record)
     driver.store.close()
+
+
+def test_what_is_kept_beside_the_logs_of_a_stream_goes_with_it(driver: StoreDriver) -> None:
+    if not isinstance(driver, MemoryDriver | RocksDriver):
+        pytest.skip("a store that is shared keeps nothing of one node beside its logs")
+    gone, other = filled(driver, "s"), filled(driver, "t")
+    logs = [log_id(one.id, partition) for one in (gone, other) for partition in range(2)]
+    names = [f"{beside_log(log)}{name}" for log in logs for name in ("", "chain", "~")]
+    driver.write(PutRecords(records=[(name, b"x") for name in (*names, "else")]))
+    driver.write(RemoveStream(name="s"))
+    for _ in range(2):
+        found = driver.read(GetRecords(keys=[*names, "else"]))
+        assert found.values == [None] * 6 + [b"x"] * 7
+        driver.reopen()

@@ -6,13 +6,14 @@ from hypothesis import strategies as st
 
 from core_support import Core, Peer, decode, encode, with_core
 from rillnode.actors.access import Grant
-from rillnode.actors.storage import Read, ReadOperation, Retention
+from rillnode.actors.storage import FindStream, Read, ReadOperation, Retention
 from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.context import parse_stream_address, stream_address
 from rillnode.actors.streams.retention import SWEEP_SECONDS
 from rillnode.actors.streams.stream import MISSING_SECONDS
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
+from rillnode.codecs.errors import StoreError
 from rillnode.codecs.ockam.stream import (
     CreatePartitionedRequest,
     CreatePartitionedResponse,
@@ -408,5 +409,28 @@ def test_what_a_log_grows_by_during_a_slow_read_is_sent(monkeypatch: pytest.Monk
         await core.settle()
         (blocks,) = [decode(answer.payload) for answer in peer.answers]
         assert [block.first_index for block in blocks.blocks] == [0]
+
+    with_core(test)
+
+
+def test_a_stream_that_cannot_be_looked_up_is_not_said_to_be_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address, read = await open_stream(peer, "s"), core.store.read
+
+        def failing(operation: ReadOperation) -> bool:
+            if not isinstance(operation, FindStream):
+                return read(operation)
+            operation.error = StoreError("store.read", "a block's checksum is wrong")
+            return True
+
+        ask = native.ReadRequest(1, 0, 10, 1_000)
+        with monkeypatch.context() as broken:
+            broken.setattr(core.store, "read", failing)
+            (refused,) = await peer.ask(address, ask)
+        assert (refused.code, refused.text) == ("store.read", "a block's checksum is wrong")
+        assert isinstance((await peer.ask(address, ask))[0], native.BlocksResponse)
 
     with_core(test)

@@ -12,9 +12,11 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.ockam.routing import Route, local
+from rillnode.node.channels import Channels
 from rillnode.node.cli import main
 from rillnode.node.client import Answer
-from rillnode.node.config import ChannelTable, load_config, parse_config
+from rillnode.node.config import ChannelTable, Config, load_config, parse_config
+from rillnode.node.config.tables import OckamListener
 from rillnode.node.keyfiles import (
     read_channel_key,
     read_or_make_channel_key,
@@ -29,6 +31,14 @@ NAME = 'name = "a"\n'
 def run(*argv: str, stdin: bytes = b"", tty: bool = False) -> tuple[int, str, str]:
     screen = Screen(stdin, tty=tty)
     return main(argv, screen.terminal), screen.out, screen.err
+
+
+def test_a_key_that_is_given_is_looked_for_in_no_file(tmp_path: Path) -> None:
+    config = Config(name="a", data_dir=tmp_path / "data", ockam=OckamListener())
+    assert Channels(config, bytes, KEY).key == KEY.public_hex
+    assert not config.data_dir.exists()
+    assert Channels(config, lambda count: KEY.private, None).key == KEY.public_hex
+    assert config.channel_key_file.exists()
 
 
 # Key files ---------------------------------------------------------------------------------------

@@ -212,3 +212,13 @@ def test_the_last_nonce_ends_the_channel(monkeypatch: pytest.MonkeyPatch) -> Non
             assert caught.value.code == "channel.exhausted"
 
     run(test)
+
+
+def test_all_that_is_random_comes_from_the_entropy_of_the_messages() -> None:
+    async def first_messages() -> list[bytes]:
+        listener = Listener()
+        listener.messages.entropy = bytes
+        await listener.open("elixir-2021")
+        return listener.payloads[:1]
+
+    assert asyncio.run(first_messages()) == asyncio.run(first_messages())

@@ -8,10 +8,12 @@ from core_support import Core, Peer, with_core
 from rillnode.actors.access import Grant
 from rillnode.actors.overlay import resending
 from rillnode.actors.overlay.dialect import Dialect, decode, decode_wrapped
+from rillnode.actors.overlay.member import RETRY_SECONDS
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.peers.connection import PeerContext
-from rillnode.actors.storage import Read, ReadOperation
+from rillnode.actors.storage import ListStreams, Read, ReadOperation
 from rillnode.codecs import native
+from rillnode.codecs.errors import StoreError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import OVERLAY_RESENDS_MAX
 from rillnode.codecs.ockam.stream import CreateRequest, PushRequest
@@ -273,5 +275,31 @@ def test_nonsense_is_counted_and_nothing_of_it_is_kept() -> None:
         await node.say(broadcast(1))
         assert await log_length(core, client) == 1
         check_no_failures(core)
+
+    with_core(test)
+
+
+def test_streams_that_could_not_be_listed_are_shared_a_little_later() -> None:
+    async def test(core: Core) -> None:
+        client = core.peer()
+        await client.ask("stream", CreateRequest("s"))
+        read, failed = core.store.read, list[ListStreams]()
+
+        def failing_once(operation: ReadOperation) -> bool:
+            if failed or not isinstance(operation, ListStreams):
+                return read(operation)
+            operation.error = StoreError("store.read", "a block's checksum is wrong")
+            failed.append(operation)
+            return True
+
+        with pytest.MonkeyPatch.context() as broken:
+            broken.setattr(core.store, "read", failing_once)
+            overlay = Overlay(CONFIG, Identity.from_seed(bytes(32)), core.context.entropy)
+            overlay.start(core.context, _peers(core), "127.0.0.1:1")
+            await core.settle()
+        assert core.router.lookup(overlay_address("s", 0)) is None
+        core.clock.advance(RETRY_SECONDS)
+        await core.settle()
+        assert core.router.lookup(overlay_address("s", 0)) is not None
 
     with_core(test)

@@ -14,6 +14,7 @@ from rillnode.node.simulation.history import History
 from rillnode.node.simulation.latency import ConstantLatency
 from rillnode.node.simulation.loop import Scheduler
 from rillnode.node.simulation.network import Network
+from rillnode.node.simulation.node_configs import NOISE_PORT
 from rillnode.node.simulation.pipes import Pipe
 from rillnode.node.simulation.scenario import NetworkTable
 from rillnode.node.simulation.wire import WireAudit
@@ -23,7 +24,7 @@ SEALED = [bytes([number]) * 40 for number in range(5)]
 
 
 def pipe(*, dialling: bool = False) -> Pipe:
-    return Pipe(NETWORK, "a", "b", 1, dialling=dialling, way_seconds=0.001)
+    return Pipe(NETWORK, "a", "b", NOISE_PORT, 1, dialling=dialling, way_seconds=0.001)
 
 
 def rules(sent: bytes, cuts: list[int], *, dialling: bool = False) -> list[str]:

@@ -1,0 +1,35 @@
+"""What the broker's actors do when the store was repaired: they read again what they know of it.
+
+Of writes that failed before, some may be there after all. Who was told that one failed has looked
+at once, perhaps, and then has seen nothing of it.
+"""
+
+from typing import Final
+
+from rillnode.actors.nextgraph.context import BrokerContext
+from rillnode.actors.storage import StoreHealth
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+
+
+class Repaired:
+    """What is known of the store may be out of date."""
+
+
+REPAIRED: Final = Repaired()
+
+
+class RepairsActor(Worker):
+    """One per broker: is told of the store's health, and tells who keeps what the store has."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def handle(self, message: object, sender: Cell | None) -> None:
+        """Take the store's health."""
+        if not (isinstance(message, StoreHealth) and message.writable):
+            return
+        context = self._context
+        for table in (context.outers, context.overlays, context.blocks, context.topics):
+            for cell in table.awake:
+                self.system.post(cell, REPAIRED)

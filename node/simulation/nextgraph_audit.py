@@ -1,0 +1,111 @@
+"""What an eavesdropper on the wires of NextGraph's clients would find in their WebSocket frames.
+
+A frame is a Noise message. The first of each side shows its ephemeral key, the second of a client
+is in clear too; all others are sealed.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.node.simulation.history import History
+from rillnode.node.simulation.node_configs import NEXTGRAPH_PORT
+from rillnode.node.simulation.pipes import Pipe
+from rillnode.node.simulation.wire import HEAD_BYTES
+
+BEGINNINGS: Final = (b"GET ", b"HTTP/1.1 101 ")
+"""How a side begins whose next bytes are frames."""
+
+LOOKED_AT_BYTES: Final = 80
+"""Of a frame's payload: what a request is about stands at its beginning."""
+
+_BINARY: Final = 2
+_MASK_BYTES: Final = 4
+_FRAME_HEAD_BYTES: Final = 2
+
+
+@dataclass(slots=True)
+class _Side:
+    """One direction of a connection."""
+
+    rest: bytes = b""
+    framed: bool | None = None
+    frames: int = 0
+    heads: dict[bytes, None] = field(default_factory=dict[bytes, None])
+
+
+class NextgraphAudit:
+    """Watches what processes send.
+
+    Attributes:
+        words: what must not be seen in clear.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._sides: dict[Pipe, _Side] = {}
+        self._ephemerals: dict[bytes, str] = {}
+        self.words: list[bytes] = []
+
+    def sent(self, pipe: Pipe, data: bytes) -> None:
+        """Look at bytes that a process has sent."""
+        if pipe.port != NEXTGRAPH_PORT:
+            return
+        side = self._sides.setdefault(pipe, _Side())
+        side.rest += data
+        if side.framed is None:
+            head, end, rest = side.rest.partition(b"\r\n\r\n")
+            if not end:
+                return
+            side.framed, side.rest = head.startswith(BEGINNINGS), rest
+        if not side.framed:
+            side.rest = b""
+            return
+        while (found := _frame(side.rest)) is not None:
+            payload, size, binary = found
+            side.rest = side.rest[size:]
+            if binary:
+                self._frame(pipe, side, payload)
+
+    def _frame(self, pipe: Pipe, side: _Side, payload: bytes) -> None:
+        side.frames += 1
+        start = _FRAME_HEAD_BYTES
+        # The length that follows has seven bits in each byte.
+        while start < len(payload) and payload[start] & 0x80:
+            start += 1
+        sealed = payload[start + 1 :]
+        if side.frames == 1:
+            ephemeral = sealed[:DH_BYTES]
+            if ephemeral in self._ephemerals:
+                other = self._ephemerals[ephemeral]
+                self._broken("nonce-reuse", f"{pipe.source} and {other} have one ephemeral key")
+            self._ephemerals[ephemeral] = pipe.source
+        elif side.frames > 1 + pipe.dialling:
+            head = sealed[:HEAD_BYTES]
+            if head in side.heads:
+                self._broken("nonce-reuse", f"{pipe.source} sealed two frames alike")
+            side.heads[head] = None
+        if any(word in payload for word in self.words):
+            self._broken("plain-data", f"{pipe.source} sent in clear what {pipe.target} is asked")
+
+    def _broken(self, rule: str, text: str) -> None:
+        self._history.broken(rule, text)
+
+
+def _frame(data: bytes) -> tuple[bytes, int, bool] | None:
+    """The first frame: its payload's beginning, its size, whether it is binary; None: not whole."""
+    if len(data) < 2:
+        return None
+    at, length = 2, data[1] & 0x7F
+    if length > 125:
+        more = 2 if length == 126 else 8
+        length, at = int.from_bytes(data[2 : 2 + more], "big"), 2 + more
+    masked = data[1] >> 7
+    start = at + _MASK_BYTES * masked
+    if len(data) < start + length:
+        return None
+    payload = data[start : start + min(length, LOOKED_AT_BYTES)]
+    if masked:
+        mask = data[at:start] * (len(payload) // _MASK_BYTES + 1)
+        payload = bytes(one ^ other for one, other in zip(payload, mask, strict=False))
+    return payload, start + length, data[0] & 0x0F == _BINARY

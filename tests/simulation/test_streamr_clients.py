@@ -1,0 +1,143 @@
+"""Streamr's clients in simulations: the same for the same seed, and no rule broken."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from rillnode.node.simulation.run import Run
+from rillnode.node.simulation.scenario import (
+    ClientsTable,
+    DiskTable,
+    FaultKind,
+    FaultTable,
+    LatencyTable,
+    NetworkTable,
+    RandomFaults,
+    Scenario,
+    load_scenario,
+)
+from rillnode.node.simulation.world import Machine, NodeMachine, World
+
+KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+EVERYBODY = load_scenario(Path(__file__).parents[2] / "configs" / "sim-clients.toml")
+
+STREAMR = Scenario(
+    nodes=2,
+    messages=40,
+    seconds=8.0,
+    partitions=2,
+    latency=LatencyTable(model="lognormal", mean_ms=10.0),
+    network=NetworkTable(jitter_ms=2.0, loss=0.01),
+    clients=ClientsTable(
+        producers=1,
+        followers=1,
+        consumers=0,
+        readers=0,
+        ockam_users=0,
+        examiners=0,
+        streamr_users=3,
+    ),
+    random_faults=RandomFaults(count=5),
+)
+
+HASH = """
+from test_streamr_clients import STREAMR
+from rillnode.node.simulation.run import Run
+print(Run(STREAMR, 5).run().trace_hash)
+"""
+
+
+def test_a_seed_gives_the_same_trace_in_every_process_and_for_every_hash_seed() -> None:
+    here = Run(STREAMR, 5).run().trace_hash
+    path = [*sys.path, str(Path(__file__).parent)]
+    for hash_seed in ("0", "4711"):
+        done = subprocess.run(
+            [sys.executable, "-c", HASH],
+            env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(path)},
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=True,
+        )
+        assert done.stdout.strip() == here
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_rule_is_broken(seed: int) -> None:
+    assert Run(STREAMR, seed).run().violations == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(0, 120, 30))
+def test_no_rule_is_broken_by_many_seeds(first: int) -> None:
+    for seed in range(first, first + 30):
+        assert Run(STREAMR, seed).run().violations == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_fault_breaks_no_rule(kind: FaultKind) -> None:
+    scenario = Scenario(
+        nodes=1,
+        messages=20,
+        seconds=8.0,
+        latency=LatencyTable(model="constant", mean_ms=10.0),
+        disk=DiskTable(store="memory"),
+        clients=STREAMR.clients,
+        fault=tuple(FaultTable(kind=kind, at_seconds=at, seconds=1.5) for at in (1.0, 3.0, 5.0)),
+    )
+    assert Run(scenario, 1).run().violations == []
+
+
+def test_what_is_published_is_stored_followed_and_read_again() -> None:
+    quiet = Scenario(
+        nodes=1,
+        messages=10,
+        seconds=8.0,
+        latency=LatencyTable(model="constant", mean_ms=10.0),
+        clients=STREAMR.clients,
+    )
+    result = Run(quiet, 0).run()
+    assert result.violations == []
+    deeds = {event.what for event in result.events if event.who.startswith("w")}
+    assert {"stored", "resent"} <= deeds
+    assert not deeds & {"failed", "unsettled", "not resent", "not done", "follows no more"}
+
+
+def test_nodes_have_every_kind_of_client_that_there_is() -> None:
+    counts = {name: getattr(EVERYBODY.clients, name) for name in ClientsTable.__struct_fields__}
+    assert all(counts.values()), counts
+    assert Run(EVERYBODY, 0).run().violations == []
+
+
+def test_a_node_that_cannot_read_its_disk_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = Scenario(
+        nodes=1,
+        messages=40,
+        seconds=12.0,
+        latency=LatencyTable(model="constant", mean_ms=10.0),
+        clients=STREAMR.clients,
+        fault=(
+            FaultTable(kind="bit_flip", at_seconds=3.9, seconds=4.0, count=3),
+            FaultTable(kind="kill", at_seconds=4.0, seconds=0.5),
+        ),
+    )
+    starts = 0
+    boot = World.boot
+
+    def counting(self: World, machine: Machine) -> None:
+        nonlocal starts
+        starts += isinstance(machine, NodeMachine)
+        boot(self, machine)
+
+    monkeypatch.setattr(World, "boot", counting)
+    for seed in range(20):
+        starts = 0
+        assert Run(scenario, seed).run().violations == []
+        # Once after the kill, and once in the end, for who looks what a node has lost.
+        if starts > 2:
+            return
+    pytest.fail("no node had to be started again")
