@@ -36,11 +36,23 @@ AGAIN_SECONDS: Final = 0.5
 SLOW_SECONDS: Final = 1.0
 """What a slow reader takes over each batch."""
 
+WORKING_PART: Final = 0.1
+"""How many runs have consumers that take time over some entries."""
+
+WORKED_PART: Final = 0.1
+"""Over how many."""
+
+WORK_SECONDS: Final = 1.5
+"""How long: positions are saved meanwhile."""
+
 CALL_SECONDS: Final = 5.0
 
-ANSWER_SECONDS: Final = MESSAGE_SECONDS_MAX + 5.0
-"""Within which a request that is open when all faults are over is answered: a link that was harmed
-last may wait for the rest of a message for so long."""
+ANSWER_SECONDS: Final = 30.0
+"""Within which a request that is open when all faults are over is answered, whatever links need."""
+
+HARM_SECONDS: Final = 2 * MESSAGE_SECONDS_MAX + 5.0
+"""For how long what was harmed on the way may show: a link waits for the rest of a message that has
+none, and who has asked over it does."""
 
 NOT_THERE: Final = ("address.unknown", "stream.unknown", "stream.removed")
 """What a node says of a stream that is not there."""
@@ -174,7 +186,10 @@ class Program(ABC):
         history, told = self.share.history, f"{self.name} is told by {self.node}: {error}"
         if error.code == "store.corrupt":
             history.broken("log-dense", told)
-        if error.code == "request.timeout" and history.now() > self._healed_at + ANSWER_SECONDS:
+        quiet_at = max(
+            self._healed_at + ANSWER_SECONDS, self.share.world.network.harmed_at + HARM_SECONDS
+        )
+        if error.code == "request.timeout" and history.now() > quiet_at:
             history.broken("no-progress", f"{self.name} is not answered by {self.node}: {error}")
         if self.only_log and error.code in NOT_THERE and self.log_name not in history.lost:
             history.broken("stream-changed", told)
@@ -258,16 +273,24 @@ class Consumer(Program):
         super().__init__(share, machine, node)
         self._saved = 0
         self._processed = 0
+        self._due = 0
+        chance = share.world.network.random
+        self._works = chance("consumers take time").random() < WORKING_PART
+        self._work = chance(f"work of {machine.name}")
 
     async def live(self, client: Client, stream: Stream) -> None:
         """Consume in short sessions."""
         history, log = self.share.history, (self.log_name, 0)
+        self._due = 0
         while True:
             saved = await client.get_index(self.name, self.stream_name) or 0
             history.note(self.name, "saved", str(saved))
             if self.log_name not in history.lost:
                 if saved < self._saved:
                     text = f"{self.name} of {log[0]}: {self._saved} was saved, then {saved}"
+                    history.broken("saved-index-lost", text)
+                if saved < self._due:
+                    text = f"{self.name} of {log[0]}: ended at {self._due}, {saved} is saved"
                     history.broken("saved-index-lost", text)
                 if saved > self._processed:
                     text = f"{self.name} of {log[0]}: {saved} after {self._processed} entries"
@@ -278,6 +301,7 @@ class Consumer(Program):
                 async with asyncio.timeout(self.random.uniform(1.0, 5.0)):
                     await self._session(stream, saved, wanted)
             except TimeoutError:
+                self._due = 0  # it may have been about to save
                 history.note(self.name, "session over")
 
     async def _session(self, stream: Stream, expected: int, wanted: int) -> None:
@@ -290,6 +314,9 @@ class Consumer(Program):
                     history.broken("consumer-seam", text)
                 expected = entry.index + 1
                 history.saw(self.name, log, [(entry.index, bytes(entry.data))])
+                self._due = entry.index
+                if self._works and self._work.random() < WORKED_PART:
+                    await asyncio.sleep(WORK_SECONDS)
                 self._processed = max(self._processed, expected)
                 wanted -= 1
                 if wanted < 0:

@@ -26,7 +26,7 @@ RULES: Mapping[str, str] = {
     "subscription-gap": "a subscription misses nothing, across every reconnection",
     "subscription-duplicate": "a subscription brings each entry once, across every reconnection",
     "consumer-seam": "a consumer goes on exactly where its saved position is",
-    "saved-index-lost": "a saved position never goes back",
+    "saved-index-lost": "a saved position never goes back, and an ending consumer saves its own",
     "saved-index-ahead": "a saved position is never past what was processed",
     "window-exceeded": "a slow subscriber costs its window and no more",
     "link-lost": "in quiet, no link is lost",

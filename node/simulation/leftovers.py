@@ -11,6 +11,8 @@ from rillnode.actors.cell import GONE
 from rillnode.actors.peers.connection import ConnectionActor
 from rillnode.node.observation import Observation
 from rillnode.node.simulation.remembered import remembered
+from rillnode.transports.groups import LinkGroup
+from rillnode.transports.tcp import TcpListener
 from rillnode.transports.web_server import WebServer
 
 FOLLOWING: Final = "NeighboursActor"
@@ -45,6 +47,7 @@ def leftovers(observed: Observation, sockets: int) -> Iterator[str]:
         if isinstance(listener, WebServer) and listener.link_count + listener.connection_count:
             links, others = listener.link_count, listener.connection_count
             yield f"{links} WebSockets and {others} other connections of {name}"
+        yield from _of_links(name, listener.group) if isinstance(listener, TcpListener) else ()
     channels = observed.parts.channels.status()
     if channels is not None and channels["open"]:
         yield f"{channels['open']} secure channels that nobody uses"
@@ -67,3 +70,12 @@ def leftovers(observed: Observation, sockets: int) -> Iterator[str]:
         yield f"{len(observed.connections) - inside} connections on {sockets} sockets"
     if observed.store.pending_bytes:
         yield f"{observed.store.pending_bytes} bytes that count as not written yet"
+
+
+def _of_links(name: str, group: LinkGroup) -> Iterator[str]:
+    """What a listener counts for links that are gone: at its limits it takes no more of them."""
+    if held := group.unfinished.held_bytes:
+        yield f"{held} bytes of messages of {name} that nobody ends"
+    counted = sum(group._per_host.values())  # pyright: ignore[reportPrivateUsage]
+    if counted != len(group):
+        yield f"{counted} links of {name} by their hosts, of which there are {len(group)}"

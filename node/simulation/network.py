@@ -5,6 +5,7 @@ its own, so that what happens on one says nothing about another.
 """
 
 import asyncio
+import math
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -91,6 +92,7 @@ class Network:
         on_sent: who sees all that processes hand to the network.
         on_delivered: who sees all that comes out of it.
         on_harmed: who is told where `harm` has struck.
+        harmed_at: when it has struck last.
         counts: segments, and what became of them.
         bytes_sent: by host.
         dials: connections that each host has asked for.
@@ -112,6 +114,7 @@ class Network:
         self.unread_bytes_max = 0
         self.processing_seconds = 0.0
         self.harms = True
+        self.harmed_at = -math.inf
         self._seed = seed
         self._latency = latency
         self._table = table
@@ -280,6 +283,7 @@ class Network:
         if not self._harm[way]:
             del self._harm[way]
         self.counts[how] += 1
+        self.harmed_at = self.scheduler.now
         for watch in self.on_harmed:
             watch(pipe)
         if how == "replayed":

@@ -1,12 +1,19 @@
 """A disk with the store of this machine's nodes on it: the real one, but for RocksDB itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from rillnode.actors.ports import Clock
-from rillnode.actors.storage import Complete, LogStore, OnHealth, ReadOperation, WriteOperation
+from rillnode.actors.storage import (
+    Complete,
+    LogStore,
+    OnHealth,
+    Operation,
+    ReadOperation,
+    WriteOperation,
+)
 from rillnode.actors.storage.reads import answer
 from rillnode.actors.storage.rocks import RocksLogStore
 from rillnode.actors.storage.tables import Cursors, Tuning
@@ -18,6 +25,12 @@ from rillnode.node.simulation.threads import SimulatedThreads
 
 _DIRECTORY: Final = Path("/simulated/store")
 """Errors name it. It is the same wherever a simulation runs: a relative one would not be."""
+
+LATE_PART: Final = 0.1
+"""How many disks have threads that are late: others run before they tell what they have done."""
+
+LATE_SECONDS: Final = 0.02
+"""How late, at most."""
 
 
 class RocksDisk(Disk):
@@ -32,6 +45,8 @@ class RocksDisk(Disk):
         self._database = Database(self.faults)
         self._threads: SimulatedThreads | None = None
         self._shown: Cursors | None = None
+        late = Random(f"{make_random().random()} late")
+        self._late = late if late.random() < LATE_PART else None
 
     def make_store(
         self, loop: ProcessLoop, clock: Clock, complete: Complete, on_health: OnHealth
@@ -43,13 +58,18 @@ class RocksDisk(Disk):
         def wait() -> None:
             threads.sleep(self.sync_seconds())
 
+        def tell(operations: Sequence[Operation]) -> None:
+            if self._late is not None:
+                threads.sleep(self._late.choice((0.0, self._late.uniform(0.0, LATE_SECONDS))))
+            complete(operations)
+
         def open_tables(_: Path, __: Tuning) -> SimulatedTables:
             database.open()
             return SimulatedTables(database, wait)
 
         store = _Store(
             _DIRECTORY,
-            complete=complete,
+            complete=tell,
             on_health=on_health,
             tuning=self._tuning(),
             open_tables=open_tables,

@@ -32,6 +32,7 @@ from rillnode.node.simulation.rest import rest, rests
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.shared_stream import STREAM, SharedStream
 from rillnode.node.simulation.starting_again import start_one_again
+from rillnode.node.simulation.strangers import see_strangers_off
 from rillnode.node.simulation.streamr_clients import messages_of
 from rillnode.node.simulation.wire import WireAudit
 from rillnode.node.simulation.world import Machine, NodeMachine, World, channel_key_of
@@ -216,6 +217,8 @@ class Run:
         for text in missing:
             self.history.broken("no-progress", text)
         await self._end_clients()
+        for program in islice(self.programs.values(), 1):
+            await see_strangers_off(world, self.history, program.machine, program.node)
         self._look_for_leftovers()
         if self._shared is not None and not missing:
             self._shared.look_for_leftovers()

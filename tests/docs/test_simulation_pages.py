@@ -10,16 +10,7 @@ import msgspec
 import pytest
 
 from doc_support import ROOT, blocks, running
-from planted_bugs import PLANTED, Planted
-from planted_channel_bugs import PLANTED_CHANNELS
-from planted_lasting_bugs import PLANTED_LASTING
-from planted_link_bugs import PLANTED_LINKS
-from planted_nextgraph_bugs import PLANTED_NEXTGRAPH
-from planted_overlay_bugs import PLANTED_OVERLAY, PlantedOverlay
-from planted_rarer_bugs import PLANTED_RARER
-from planted_service_bugs import PLANTED_SERVICES
-from planted_store_bugs import PLANTED_STORE
-from planted_streamr_bugs import PLANTED_STREAMR
+from every_planted_bug import ALL
 from rillnode.node.config.describe import toml_value
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.scenario import FaultKind, FaultTable, Scenario, load_scenario
@@ -89,20 +80,8 @@ def test_every_rule_is_described() -> None:
 
 def test_every_planted_mistake_is_described_with_a_rule_that_it_breaks() -> None:
     rows = re.findall(r"^\| (.*) \| (`.*`) \| \d+ \|$", section(REPORT, "Planted mistakes"), re.M)
-    everything: tuple[Planted | PlantedOverlay, ...] = (
-        *PLANTED,
-        *PLANTED_STORE,
-        *PLANTED_SERVICES,
-        *PLANTED_LASTING,
-        *PLANTED_RARER,
-        *PLANTED_OVERLAY,
-        *PLANTED_LINKS,
-        *PLANTED_CHANNELS,
-        *PLANTED_STREAMR,
-        *PLANTED_NEXTGRAPH,
-    )
-    assert [what for what, _ in rows] == [str(one.patch.__doc__).rstrip(".") for one in everything]
-    for planted, (_, rules) in zip(everything, rows, strict=True):
+    assert [what for what, _ in rows] == [str(one.patch.__doc__).rstrip(".") for one in ALL]
+    for planted, (_, rules) in zip(ALL, rows, strict=True):
         assert set(re.findall(r"`([\w-]+)`", rules)) <= set(planted.rules), planted.name
 
 

@@ -3,17 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from planted_bugs import PLANTED, Planted, requests_forgotten
-from planted_channel_bugs import PLANTED_CHANNELS
-from planted_further_bugs import PLANTED_FURTHER
-from planted_lasting_bugs import PLANTED_LASTING
-from planted_link_bugs import PLANTED_LINKS
-from planted_nextgraph_bugs import PLANTED_NEXTGRAPH
-from planted_overlay_bugs import PLANTED_OVERLAY, PlantedOverlay
-from planted_rarer_bugs import PLANTED_RARER
-from planted_service_bugs import PLANTED_SERVICES
-from planted_store_bugs import PLANTED_STORE
-from planted_streamr_bugs import PLANTED_STREAMR
+from every_planted_bug import ALL
+from planted_bugs import Planted, requests_forgotten
+from planted_overlay_bugs import PlantedOverlay
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.shrink import shrink
@@ -21,21 +13,6 @@ from rillnode.node.simulation.shrink import shrink
 SEEDS_MAX = 2_000
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-
-ALL: tuple[Planted | PlantedOverlay, ...] = (
-    *PLANTED,
-    *PLANTED_STORE,
-    *PLANTED_SERVICES,
-    *PLANTED_LASTING,
-    *PLANTED_RARER,
-    *PLANTED_OVERLAY,
-    *PLANTED_LINKS,
-    *PLANTED_CHANNELS,
-    *PLANTED_STREAMR,
-    *PLANTED_NEXTGRAPH,
-    *PLANTED_FURTHER,
-)
 
 
 @pytest.mark.parametrize("planted", ALL, ids=lambda planted: planted.name)
@@ -69,7 +46,7 @@ def test_faults_are_left_out_until_only_those_remain_that_matter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     requests_forgotten(monkeypatch)
-    scenario = next(one for one in PLANTED if one.patch is requests_forgotten).scenario
+    scenario = next(one for one in ALL if one.patch is requests_forgotten).scenario
     whole = next(
         result
         for result in (Run(scenario, seed).run() for seed in range(SEEDS_MAX))

@@ -1,0 +1,29 @@
+"""All mistakes that are planted, in the order of their table in docs/explanation/simulation.md."""
+
+from planted_bugs import PLANTED, Planted
+from planted_channel_bugs import PLANTED_CHANNELS
+from planted_further_bugs import PLANTED_FURTHER
+from planted_last_bugs import PLANTED_LAST
+from planted_lasting_bugs import PLANTED_LASTING
+from planted_link_bugs import PLANTED_LINKS
+from planted_nextgraph_bugs import PLANTED_NEXTGRAPH
+from planted_overlay_bugs import PLANTED_OVERLAY, PlantedOverlay
+from planted_rarer_bugs import PLANTED_RARER
+from planted_service_bugs import PLANTED_SERVICES
+from planted_store_bugs import PLANTED_STORE
+from planted_streamr_bugs import PLANTED_STREAMR
+
+ALL: tuple[Planted | PlantedOverlay, ...] = (
+    *PLANTED,
+    *PLANTED_STORE,
+    *PLANTED_SERVICES,
+    *PLANTED_LASTING,
+    *PLANTED_RARER,
+    *PLANTED_OVERLAY,
+    *PLANTED_LINKS,
+    *PLANTED_CHANNELS,
+    *PLANTED_STREAMR,
+    *PLANTED_NEXTGRAPH,
+    *PLANTED_FURTHER,
+    *PLANTED_LAST,
+)

@@ -1,0 +1,115 @@
+"""Mistakes that show where strangers come, consumers take their time, or threads are late.
+
+Each is a patch of the right code.
+"""
+
+# Mistakes are made inside of classes.
+# pyright: reportPrivateUsage=false
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from planted_bugs import Patch, Planted, always
+from planted_service_bugs import CONSUMERS
+from rillnode.actors.streams.subscription import SubscriptionActor
+from rillnode.codecs.entries import Entry
+from rillnode.codecs.errors import RillnodeError
+from rillnode.node.client import stream as client_stream
+from rillnode.transports.groups import LinkGroup
+from rillnode.transports.tcp_link import TcpLink
+from rillnode.transports.unfinished import Unfinished
+
+
+def handshakes_without_end(patch: pytest.MonkeyPatch) -> None:
+    """Who connects and does not say who he is may stay."""
+    check = TcpLink.check
+
+    def patient(self: TcpLink, now: float) -> None:
+        if self._events is not None or self._reason is not None:
+            check(self, now)
+
+    patch.setattr(TcpLink, "check", patient)
+
+
+def messages_without_end(patch: pytest.MonkeyPatch) -> None:
+    """Who never ends a message may stay."""
+    patch.setattr(TcpLink, "_unfinished", always(False))
+
+
+def unfinished_counted_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """Of a link that has ended inside of a message its bytes count still."""
+    patch.setattr(Unfinished, "release", always(None))
+
+
+def hosts_counted_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """A link that is gone counts among those from its address."""
+    release = LinkGroup.release
+
+    def counting(self: LinkGroup, link: Any) -> None:
+        self._per_host[link.host] += link in self._links
+        release(self, link)
+
+    patch.setattr(LinkGroup, "release", counting)
+
+
+def entries_given_are_processed(patch: pytest.MonkeyPatch) -> None:
+    """A consumer's position counts an entry as processed when it is given to the consumer."""
+    follow = client_stream.Stream._follow
+
+    async def hasty(
+        self: client_stream.Stream, starts: dict[int, int]
+    ) -> AsyncGenerator[list[Entry]]:
+        async for batch in follow(self, starts):
+            for entry in batch:
+                for positions in self._consumers:
+                    positions.processed[entry.partition] = entry.index + 1
+                yield [entry]
+
+    patch.setattr(client_stream.Stream, "_follow", hasty)
+
+
+def ends_are_not_saved(patch: pytest.MonkeyPatch) -> None:
+    """A consumer that ends does not save its position."""
+    save = client_stream._Positions.save
+
+    async def now_and_then(self: client_stream._Positions, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            with suppress(RillnodeError):
+                await save(self)
+
+    async def never(_: client_stream._Positions) -> None:
+        """Leave it."""
+
+    patch.setattr(client_stream._Positions, "save_every", now_and_then)
+    patch.setattr(client_stream._Positions, "save", never)
+
+
+def news_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A subscription that finds nothing more forgets what it was told of while that was read."""
+    send = SubscriptionActor._send
+
+    def deaf(self: SubscriptionActor, operation: Any) -> None:
+        self._news = False
+        send(self, operation)
+
+    patch.setattr(SubscriptionActor, "_send", deaf)
+
+
+def _planted(patch: Patch, rule: str = "left-over", **more: Any) -> Planted:
+    return Planted(patch.__name__.replace("_", "-"), patch, (rule,), **more)
+
+
+PLANTED_LAST = (
+    _planted(handshakes_without_end),
+    _planted(messages_without_end),
+    _planted(unfinished_counted_for_ever),
+    _planted(hosts_counted_for_ever),
+    _planted(entries_given_are_processed, "saved-index-ahead", clients=CONSUMERS),
+    _planted(ends_are_not_saved, "saved-index-lost", clients=CONSUMERS),
+    _planted(news_forgotten, "no-progress", store="rocks"),
+)
