@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Final
 
-from rillnode.node.simulation.callers import RouteCaller
-from rillnode.node.simulation.channel_audit import ChannelAudit
-from rillnode.node.simulation.channel_users import ChannelUser
-from rillnode.node.simulation.clients import (
+from rillnode.node.simulation.clients.callers import RouteCaller
+from rillnode.node.simulation.clients.examiner import Examiner
+from rillnode.node.simulation.clients.producers import Producer
+from rillnode.node.simulation.clients.programs import (
     Consumer,
     Follower,
     Program,
@@ -15,16 +15,16 @@ from rillnode.node.simulation.clients import (
     Share,
     SlowReader,
 )
-from rillnode.node.simulation.examiner import Examiner
-from rillnode.node.simulation.nextgraph_audit import NextgraphAudit
-from rillnode.node.simulation.nextgraph_document import Document
-from rillnode.node.simulation.nextgraph_users import NextgraphUser
-from rillnode.node.simulation.ockam_clients import OckamUser
-from rillnode.node.simulation.ockam_tcp_users import OckamTcpUser
-from rillnode.node.simulation.producers import Producer
+from rillnode.node.simulation.nextgraph.audit import NextgraphAudit
+from rillnode.node.simulation.nextgraph.document import Document
+from rillnode.node.simulation.nextgraph.users import NextgraphUser
+from rillnode.node.simulation.ockam.channel_audit import ChannelAudit
+from rillnode.node.simulation.ockam.channel_users import ChannelUser
+from rillnode.node.simulation.ockam.tcp_users import OckamTcpUser
+from rillnode.node.simulation.ockam.users import OckamUser
 from rillnode.node.simulation.scenario import Scenario
-from rillnode.node.simulation.streamr_clients import StreamrUser
-from rillnode.node.simulation.streamr_messages import StreamrMessages
+from rillnode.node.simulation.streamr.messages import StreamrMessages
+from rillnode.node.simulation.streamr.users import StreamrUser
 from rillnode.node.simulation.world import Machine
 
 Cast = Callable[[Machine, str, int], Program]

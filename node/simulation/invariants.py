@@ -1,6 +1,6 @@
 """The rules that every run is held to, checked when all faults are over.
 
-What can be seen at once is checked where it is seen: by clients (`clients.py`: subscriptions and
+What can be seen at once is checked where it is seen: by clients (`clients/`: subscriptions and
 pulls without gap or duplicate, saved positions that never go back, a slow reader's window), by the
 history (an index never means two entries) and on the wire (`wire.py`). Here is what needs the end:
 each node's whole logs, read after the last fault.

@@ -5,9 +5,9 @@ from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients import payload_of
+from rillnode.node.simulation.clients.limited_stream import check_limited
+from rillnode.node.simulation.clients.programs import payload_of
 from rillnode.node.simulation.history import History, Log, Push, log_of
-from rillnode.node.simulation.limited_stream import check_limited
 from rillnode.node.simulation.node_configs import KEPT_PREFIX
 from rillnode.node.simulation.shared_stream import STREAM
 from rillnode.node.simulation.world import Machine, World

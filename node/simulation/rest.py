@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import Final
 
-from rillnode.node.simulation.clients import Follower, Program, payload_of
+from rillnode.node.simulation.clients.programs import Follower, Program, payload_of
 from rillnode.node.simulation.history import History, Push, log_of
 from rillnode.node.simulation.leftovers import subscriptions
 from rillnode.node.simulation.remembered import remembered

@@ -11,7 +11,7 @@ from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.simulation.casting import PREFIXES, cast, clients_count
-from rillnode.node.simulation.clients import Program, Share
+from rillnode.node.simulation.clients.programs import Program, Share
 from rillnode.node.simulation.ending import end_streams
 from rillnode.node.simulation.faults import Fault, Injector, draw_faults
 from rillnode.node.simulation.history import Event, History, Violation
@@ -19,8 +19,8 @@ from rillnode.node.simulation.invariants import check_logs
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.simulation.loop import SimulationStuck
-from rillnode.node.simulation.nextgraph_reading import read_documents
-from rillnode.node.simulation.nextgraph_users import documents_of
+from rillnode.node.simulation.nextgraph.reading import read_documents
+from rillnode.node.simulation.nextgraph.users import documents_of
 from rillnode.node.simulation.node_configs import (
     examined_config,
     with_nextgraph,
@@ -33,7 +33,7 @@ from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.shared_stream import STREAM, SharedStream
 from rillnode.node.simulation.starting_again import start_one_again
 from rillnode.node.simulation.strangers import see_strangers_off
-from rillnode.node.simulation.streamr_clients import messages_of
+from rillnode.node.simulation.streamr.users import messages_of
 from rillnode.node.simulation.wire import WireAudit
 from rillnode.node.simulation.world import Machine, NodeMachine, World, channel_key_of
 

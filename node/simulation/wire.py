@@ -8,7 +8,7 @@ from typing import Final
 from rillnode.codecs.noise_cipher import TAG_BYTES
 from rillnode.codecs.noise_handshake import DH_BYTES
 from rillnode.codecs.noise_xx import PREAMBLE_BYTES
-from rillnode.node.simulation.clients import MARKER
+from rillnode.node.simulation.clients.programs import MARKER
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.node_configs import NOISE_PORT
 from rillnode.node.simulation.pipes import Pipe

@@ -15,7 +15,17 @@ SEEDS_MAX = 2_000
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-@pytest.mark.parametrize("planted", ALL, ids=lambda planted: planted.name)
+RARE = ("news-forgotten",)
+"""Those that take hundreds of seeds."""
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        pytest.param(one, marks=pytest.mark.long if one.name in RARE else (), id=one.name)
+        for one in ALL
+    ],
+)
 def test_a_planted_mistake_is_found(
     planted: Planted | PlantedOverlay, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rillnode.codecs.framing import u16_frame
 from rillnode.codecs.noise_handshake import DH_BYTES
 from rillnode.codecs.noise_xx import PREAMBLE_BYTES
-from rillnode.node.simulation.clients import MARKER
+from rillnode.node.simulation.clients.programs import MARKER
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.latency import ConstantLatency
 from rillnode.node.simulation.loop import Scheduler

@@ -11,8 +11,8 @@ from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from rillnode.codecs.errors import TransportError
-from rillnode.node.simulation.clients import Share
-from rillnode.node.simulation.nextgraph_document import Document
+from rillnode.node.simulation.clients.programs import Share
+from rillnode.node.simulation.nextgraph.document import Document
 
 T = TypeVar("T")
 

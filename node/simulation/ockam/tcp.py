@@ -18,7 +18,7 @@ from rillnode.node.client.session import Connect
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.network import Host
 from rillnode.node.simulation.node_configs import OCKAM_PORT
-from rillnode.node.simulation.ockam_cbor import decode_cbor, encode_cbor
+from rillnode.node.simulation.ockam.cbor import decode_cbor, encode_cbor
 from rillnode.transports.links import LinkEvents
 
 LENGTH_BYTES: Final[dict[Dialect, int]] = {"u16": 2, "2024": 4}

@@ -27,7 +27,7 @@ from rillnode.codecs.ockam.stream import (
 from rillnode.node.client.client import Client
 from rillnode.node.client.messages import Answer
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients import (
+from rillnode.node.simulation.clients.programs import (
     AGAIN_SECONDS,
     CALL_SECONDS,
     Program,

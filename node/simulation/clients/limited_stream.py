@@ -6,7 +6,7 @@ from typing import Final
 from rillnode.codecs.entries import Entry
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import StreamInfo
-from rillnode.node.simulation.clients import Program
+from rillnode.node.simulation.clients.programs import Program
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.node_configs import (
     KEPT_BYTES,

@@ -16,7 +16,7 @@ from rillnode.codecs.streamr.signing import sign_message
 from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, StreamMessage
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients import (
+from rillnode.node.simulation.clients.programs import (
     AGAIN_SECONDS,
     MARKER,
     Program,
@@ -25,9 +25,9 @@ from rillnode.node.simulation.clients import (
 )
 from rillnode.node.simulation.history import Log, Push
 from rillnode.node.simulation.node_configs import STREAMR_PORT
-from rillnode.node.simulation.streamr_deeds import StreamrDeeds
-from rillnode.node.simulation.streamr_following import Following, check_resent
-from rillnode.node.simulation.streamr_messages import StreamrMessages, text_of
+from rillnode.node.simulation.streamr.deeds import StreamrDeeds
+from rillnode.node.simulation.streamr.following import Following, check_resent
+from rillnode.node.simulation.streamr.messages import StreamrMessages, text_of
 from rillnode.node.simulation.world import Machine
 from rillnode.node.streamr_client import Client as Streamr
 from rillnode.node.streamr_client import From, Last, Range, Resend, connect

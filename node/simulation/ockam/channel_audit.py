@@ -16,7 +16,7 @@ from rillnode.codecs.ockam.channel_cipher import Level, unwrap
 from rillnode.codecs.ockam.routing import Route, WireMessage
 from rillnode.codecs.varint import read_data
 from rillnode.node.client.messages import Messages, OnMessage
-from rillnode.node.simulation.clients import MARKER
+from rillnode.node.simulation.clients.programs import MARKER
 from rillnode.node.simulation.history import History
 
 HEAD_BYTES: Final = 12

@@ -16,11 +16,11 @@ from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.node.nextgraph_client.client import Client
 from rillnode.node.nextgraph_client.connecting import connect
 from rillnode.node.nextgraph_client.connection import refusal
-from rillnode.node.simulation.clients import AGAIN_SECONDS, Program, Share, payload_of
-from rillnode.node.simulation.nextgraph_document import Document, Publication, encoded_blocks
-from rillnode.node.simulation.nextgraph_following import Following
-from rillnode.node.simulation.nextgraph_objects import NOT_FOUND, REFUSED, ObjectUser
-from rillnode.node.simulation.nextgraph_patience import Patience
+from rillnode.node.simulation.clients.programs import AGAIN_SECONDS, Program, Share, payload_of
+from rillnode.node.simulation.nextgraph.document import Document, Publication, encoded_blocks
+from rillnode.node.simulation.nextgraph.following import Following
+from rillnode.node.simulation.nextgraph.objects import NOT_FOUND, REFUSED, ObjectUser
+from rillnode.node.simulation.nextgraph.patience import Patience
 from rillnode.node.simulation.node_configs import NEXTGRAPH_PORT
 from rillnode.node.simulation.rest import CALM_SECONDS, REST_SECONDS
 from rillnode.node.simulation.world import Machine

@@ -10,9 +10,9 @@ from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.nextgraph.events import EVENT, Event
 from rillnode.node.nextgraph_client.client import Client
 from rillnode.node.nextgraph_client.connecting import connect
-from rillnode.node.simulation.nextgraph_document import Document
-from rillnode.node.simulation.nextgraph_following import NO_TOPIC
-from rillnode.node.simulation.nextgraph_objects import look_at
+from rillnode.node.simulation.nextgraph.document import Document
+from rillnode.node.simulation.nextgraph.following import NO_TOPIC
+from rillnode.node.simulation.nextgraph.objects import look_at
 from rillnode.node.simulation.node_configs import NEXTGRAPH_PORT
 from rillnode.node.simulation.world import Machine, World
 

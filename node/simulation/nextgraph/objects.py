@@ -9,9 +9,9 @@ from rillnode.codecs.nextgraph.blocks import Block, block_id
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.node.nextgraph_client.client import Client
 from rillnode.node.nextgraph_client.connection import refusal
-from rillnode.node.simulation.clients import payload_of
-from rillnode.node.simulation.nextgraph_document import Document, encoded_blocks
-from rillnode.node.simulation.nextgraph_things import LEAF_BYTES, Held, Thing
+from rillnode.node.simulation.clients.programs import payload_of
+from rillnode.node.simulation.nextgraph.document import Document, encoded_blocks
+from rillnode.node.simulation.nextgraph.things import LEAF_BYTES, Held, Thing
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from rillnode.codecs.nextgraph.types import ForwardedPeer
 from rillnode.node.nextgraph_client.client import Client
 from rillnode.node.nextgraph_client.connection import refusal
 from rillnode.node.nextgraph_client.subscription import Subscription
-from rillnode.node.simulation.nextgraph_document import Document, Followed, Publication
+from rillnode.node.simulation.nextgraph.document import Document, Followed, Publication
 
 Ask = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
 

@@ -18,11 +18,11 @@ from rillnode.codecs.ockam.routing import local
 from rillnode.codecs.ockam.stream import PullRequest, PushRequest, encode_request
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients import AGAIN_SECONDS, CALL_SECONDS, Program, Share
-from rillnode.node.simulation.limited_stream import LimitedStream
+from rillnode.node.simulation.clients.limited_stream import LimitedStream
+from rillnode.node.simulation.clients.own_stream import OwnStream
+from rillnode.node.simulation.clients.own_subscription import OwnSubscription
+from rillnode.node.simulation.clients.programs import AGAIN_SECONDS, CALL_SECONDS, Program, Share
 from rillnode.node.simulation.node_configs import CLOSED_STREAM, READ_ONLY_STREAM
-from rillnode.node.simulation.own_stream import OwnStream
-from rillnode.node.simulation.own_subscription import OwnSubscription
 from rillnode.node.simulation.world import Machine, NodeMachine
 
 NONSENSE_SENT: Final = 4

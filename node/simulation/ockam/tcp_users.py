@@ -13,9 +13,9 @@ from rillnode.codecs.ockam.routing import WireMessage, local, parse_route
 from rillnode.node.client.client import Client
 from rillnode.node.client.messages import Messages
 from rillnode.node.client.session import Connect
-from rillnode.node.simulation.clients import CALL_SECONDS, Share
-from rillnode.node.simulation.ockam_clients import OckamUser
-from rillnode.node.simulation.ockam_tcp import OckamTcpLink, tcp_connect
+from rillnode.node.simulation.clients.programs import CALL_SECONDS, Share
+from rillnode.node.simulation.ockam.tcp import OckamTcpLink, tcp_connect
+from rillnode.node.simulation.ockam.users import OckamUser
 from rillnode.node.simulation.world import Machine
 from rillnode.transports.links import LinkEvents
 

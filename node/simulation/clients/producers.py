@@ -8,7 +8,7 @@ from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.limits import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients import AGAIN_SECONDS, Program, Share, payloads_of
+from rillnode.node.simulation.clients.programs import AGAIN_SECONDS, Program, Share, payloads_of
 from rillnode.node.simulation.history import Push
 from rillnode.node.simulation.scenario import ClientsTable
 from rillnode.node.simulation.world import Machine

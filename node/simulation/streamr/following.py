@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from rillnode.codecs.streamr.stream_message import StreamMessage
 from rillnode.node.simulation.history import Log
-from rillnode.node.simulation.streamr_messages import (
+from rillnode.node.simulation.streamr.messages import (
     Place,
     StreamrMessages,
     place_of,

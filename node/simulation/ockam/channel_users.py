@@ -14,11 +14,11 @@ from rillnode.codecs.ockam.routing import Route, WireMessage, local, parse_route
 from rillnode.node.client.channel import ChannelLevel, SecureChannel, open_channel
 from rillnode.node.client.client import Client
 from rillnode.node.client.messages import Messages
-from rillnode.node.simulation.channel_audit import ChannelAudit, Interceptor
-from rillnode.node.simulation.clients import AGAIN_SECONDS, CALL_SECONDS, Share, payload_of
+from rillnode.node.simulation.clients.programs import AGAIN_SECONDS, CALL_SECONDS, Share, payload_of
 from rillnode.node.simulation.history import History, log_of
 from rillnode.node.simulation.node_configs import CHANNEL_IDLE_SECONDS
-from rillnode.node.simulation.ockam_tcp_users import OckamTcpUser
+from rillnode.node.simulation.ockam.channel_audit import ChannelAudit, Interceptor
+from rillnode.node.simulation.ockam.tcp_users import OckamTcpUser
 from rillnode.node.simulation.world import Machine
 
 LEVELS: Final[tuple[ChannelLevel, ...]] = get_args(ChannelLevel)

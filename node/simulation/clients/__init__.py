@@ -1,0 +1,1 @@
+"""The clients of rillnode that use simulated nodes."""

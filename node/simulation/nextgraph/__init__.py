@@ -1,0 +1,1 @@
+"""NextGraph's clients of simulated nodes."""

@@ -1,0 +1,1 @@
+"""Peers of simulated nodes that speak Ockam: stream protocols, plain TCP, secure channels."""

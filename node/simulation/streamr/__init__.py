@@ -1,0 +1,1 @@
+"""Streamr's clients of simulated nodes."""
