@@ -1,6 +1,7 @@
 """One TCP link: a connection, its codec, and what bounds it in time and memory."""
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -64,7 +65,7 @@ class TcpLink(asyncio.Protocol):
         self._events: LinkEvents | None = None  # once opened
         self._reason: str | None = None  # once closing
         self._error: RillnodeError | None = None
-        self._deadline = 0.0  # of the handshake, then of closing
+        self._deadline = 0.0  # of the handshake, then of a quiet link's next act, then of closing
         self._silence: Timer | None = None  # runs while the codec waits for its peer
         self._blocked_at: float | None = None
         self._heard = self._sent = self._paused = self._completed = False
@@ -137,12 +138,19 @@ class TcpLink(asyncio.Protocol):
         elif self._events is None:
             if now >= self._deadline:
                 self._fail(TransportError("link.handshake_timeout", "the handshake took too long"))
+        elif now < self._deadline and self._quiet:
+            self._begun_at = now
         elif self._blocked_at is not None and now - self._blocked_at >= limits.drain_seconds:
             self._fail(TransportError("link.not_drained", "the peer reads too slowly"))
         elif self._unfinished(now, limits.message_seconds):
             self._fail(TransportError("link.unfinished", "the peer did not finish a message"))
         else:
             self._check_idle(now, limits)
+
+    @property
+    def _quiet(self) -> bool:
+        """Whether nothing has come or gone since the last look, and nothing waits to."""
+        return not (self._heard or self._sent or self._paused or self._blocked_at is not None)
 
     def _unfinished(self, now: float, seconds: float) -> bool:
         """Whether the peer has been inside one message for too long."""
@@ -156,6 +164,8 @@ class TcpLink(asyncio.Protocol):
         return False
 
     def _check_idle(self, now: float, limits: LinkLimits) -> None:
+        # A quiet link is not looked at again until something can be due; most links are quiet.
+        quiet = self._quiet and self._begun_at == now
         if not (self._heard or self._sent):
             self._codec.rest()
         # Reads and writes only set a flag, which costs less than asking the clock each time.
@@ -163,16 +173,21 @@ class TcpLink(asyncio.Protocol):
             self._heard, self._heard_at = False, now
         if self._sent:
             self._sent, self._sent_at = False, now
+        heard_at, sent_at, never = self._heard_at, self._sent_at, math.inf
         close_after, ping_after = limits.idle_close_seconds, limits.idle_ping_seconds
-        if close_after is not None and now - self._heard_at >= close_after:
+        unused_after = limits.unused_close_seconds
+        close_at = never if close_after is None else heard_at + close_after
+        ping_at = never if ping_after is None else sent_at + ping_after
+        unused_at = never if unused_after is None else max(heard_at, sent_at) + unused_after
+        if now >= close_at:
             self._fail(TransportError("link.idle", "the peer was silent for too long"))
-        elif ping_after is not None and now - self._sent_at >= ping_after:
+        elif now >= ping_at:
             self._transport.write(self._codec.ping())
             self._sent_at = now
-        elif limits.unused_close_seconds is not None and (
-            now - max(self._heard_at, self._sent_at) >= limits.unused_close_seconds
-        ):
+        elif now >= unused_at:
             self.close("unused")
+        else:
+            self._deadline = min(close_at, ping_at, unused_at) if quiet else 0.0
 
     # What the event loop calls.
 

@@ -22,6 +22,8 @@ REPAIRED: Final = Repaired()
 class RepairsActor(Worker):
     """One per broker: is told of the store's health, and tells who keeps what the store has."""
 
+    on_failure = "resume"
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 

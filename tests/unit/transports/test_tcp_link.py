@@ -290,6 +290,20 @@ def test_a_message_that_never_ends_ends_the_link() -> None:
     assert bench.group.counters == {"link.unfinished": 1}
 
 
+def test_a_message_that_begins_after_a_long_quiet_has_its_whole_time() -> None:
+    bench = Bench(EitherDialect())
+    bench.link.data_received(b"\0\x01a")
+    for _ in range(3):
+        bench.clock.advance(57.0)  # and the link would be closed three seconds later
+        bench.link.data_received(b"\0\x03a")
+        bench.clock.advance(50.0)
+        assert not bench.transport.aborted
+        bench.link.data_received(b"bc")
+    bench.link.data_received(b"\0\x03a")
+    bench.clock.advance(62.0)
+    assert bench.transport.aborted
+
+
 def test_messages_that_are_never_cut_where_a_read_ends_are_no_harm() -> None:
     bench = Bench()
     bench.link.data_received(b"\0\x02a")
