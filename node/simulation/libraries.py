@@ -20,17 +20,21 @@ from typing import Any, Final
 
 import aiohttp.connector
 import aiohttp.helpers
-from aiohttp._websocket.writer import WebSocketWriter
+from aiohttp.http import WebSocketWriter
 
 from rillnode.node.simulation.loop import ProcessLoop
 from rillnode.transports import clock
 
-_MASKS: Final[Random] = signature(WebSocketWriter.__init__).parameters["random"].default
-"""Where the masks of all WebSockets come from."""
+_MASKS: Final = [
+    one.default
+    for one in signature(WebSocketWriter.__init__).parameters.values()
+    if isinstance(one.default, Random)
+]
+"""Where the masks of all WebSockets come from; else they come from `random`."""
 
 _SOURCES: Final = (
     (random.getstate, random.setstate),
-    (_MASKS.getstate, _MASKS.setstate),
+    *((masks.getstate, masks.setstate) for masks in _MASKS),
 )
 """Sources of chance that all share: how to get the state of each, and to set it."""
 
