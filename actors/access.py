@@ -6,11 +6,13 @@ A principal is a text such as `noise:<hex>`, `ockam:<hex>`, `eth:0x...`, `apikey
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
 from typing import Final, Literal
+
+from rillnode.actors.rights import Rights
 
 Verb = Literal["create", "push", "pull", "subscribe", "admin"]
 VERBS: Final[tuple[Verb, ...]] = ("create", "push", "pull", "subscribe", "admin")
@@ -57,6 +59,9 @@ class Access:
 
     Beside grants for patterns, each stream can have grants of its own, which are found by its name:
     they cost nothing where there are none, and a change of them clears no cache.
+
+    Attributes:
+        rights: is told of each loss, and tells whoever goes on by what was lost.
     """
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
@@ -67,6 +72,7 @@ class Access:
         self._answers: dict[frozenset[Verb], frozenset[Verb]] = {}
         self._cache: OrderedDict[tuple[str, str], frozenset[Verb]] = OrderedDict()
         self._unrestricted: dict[str, bool] = {}
+        self.rights = Rights()
         for grant in grants:
             self.add(grant)
 
@@ -75,25 +81,32 @@ class Access:
         self._grants.append((grant, _compiled(grant.who), _compiled(grant.streams)))
         self._changed()
 
-    def replace(self, old: Iterable[Grant], new: Iterable[Grant]) -> None:
+    def replace(self, old: Iterable[Grant], new: Collection[Grant]) -> None:
         """Let `new` stand for what was granted as `old`; other grants stay."""
         gone = set(old)
         self._grants = [held for held in self._grants if held[0] not in gone]
+        kept = set(new)
         for grant in new:
             self.add(grant)
         self._changed()
+        if gone - kept:
+            self.rights.all_changed()
 
     def revoke(self, who: str) -> None:
         """Take back every grant that names exactly `who`."""
-        self._grants = [held for held in self._grants if held[0].who != who]
-        self._changed()
+        kept = [held for held in self._grants if held[0].who != who]
+        if len(kept) < len(self._grants):
+            self._grants = kept
+            self._changed()
+            self.rights.all_changed()
 
     def set_stream(self, stream: str, grants: Mapping[str, Iterable[str]]) -> None:
         """Let these be a stream's own grants, by principal or EVERYBODY; none: as if it had none.
 
         Words that are no verbs are left out; who is named with none still knows of the stream.
         """
-        for principal in self._streams.pop(stream, ()):
+        before = self._streams.pop(stream, {})
+        for principal in before:
             held = self._held[principal]
             held.discard(stream)
             if not held:
@@ -102,6 +115,11 @@ class Access:
             self._streams[stream] = {who: self._shared(may) for who, may in grants.items()}
         for principal in grants:
             self._held.setdefault(principal, set()).add(stream)
+        after = self._streams.get(stream, {})
+        if any(may - after.get(who, _NONE) for who, may in before.items()):
+            self.rights.changed(stream)
+        if not all(who in after or who == EVERYBODY or self.known(who) for who in before):
+            self.rights.principal_gone()
 
     def granted(self, principal: str) -> Set[str]:
         """The streams whose own grants name a principal, or EVERYBODY; in no order."""

@@ -13,7 +13,7 @@ from rillnode.actors.streams.rules import StreamRules
 from rillnode.actors.streams.service import Changed
 from rillnode.actors.system import Cell
 from rillnode.codecs.keys import Identity
-from rillnode.node.config import Config
+from rillnode.node.config import ApiKeyTable, Config
 from rillnode.node.telemetry import Telemetry
 from rillnode.transports.clock import Clock
 from rillnode.transports.tcp import TcpListener
@@ -90,6 +90,11 @@ class Brokers:
         """Take over how the store is; called from any thread."""
         if self._nextgraph is not None:
             self._nextgraph.on_health(health)
+
+    def set_api_keys(self, tables: Sequence[ApiKeyTable]) -> None:
+        """Let Streamr's clients log in with these keys, and with no other."""
+        if self._streamr is not None:
+            self._streamr.set_api_keys(tables)
 
     async def listen(self, clock: Clock, bound: MutableMapping[str, Listening]) -> None:
         """Bind their listeners; each is in `bound` as soon as it is, so that it can be closed.

@@ -1,11 +1,13 @@
 """Secure channels of a node: its key for them, their listener, what there is to see of them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from rillnode.actors.peers.channel import ChannelContext
 from rillnode.actors.peers.channel_listener import ADDRESSES, ChannelListener
 from rillnode.actors.peers.connection import PeerContext
 from rillnode.actors.ports import Entropy
+from rillnode.actors.system import Cell
 from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.node.config import Config
 from rillnode.node.keyfiles import read_channel_key, read_or_make_channel_key
@@ -60,6 +62,11 @@ class Channels:
         cell = peers.system.spawn(lambda: ChannelListener(context))
         for address in ADDRESSES:
             peers.router.register(address, cell)
+
+    @property
+    def open(self) -> Iterable[Cell]:
+        """The channels that there are."""
+        return () if self._context is None else self._context.open
 
     def status(self) -> dict[str, Any] | None:
         """The node's key, how many channels are open, and what became of the others."""

@@ -1,27 +1,28 @@
-"""What of a running node's configuration can be changed: grants, quotas, streams, log levels."""
+"""What of a running node's configuration can be changed.
+
+Grants, API keys, quotas, streams, and log levels.
+"""
 
 import logging
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fnmatch import translate
 from typing import Final
 
 import msgspec
 
-from rillnode.actors.access import NODE_PRINCIPAL, Access, Grant
-from rillnode.actors.peers.connection import Recheck
+from rillnode.actors.access import Access
 from rillnode.actors.quotas import Quotas
 from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.retention import Recount
 from rillnode.actors.streams.rules import StreamRules
 from rillnode.actors.system import AsyncioSystemBase, Cell
-from rillnode.node.config import Config
+from rillnode.node.config import ApiKeyTable, Config
 
 logger = logging.getLogger("rillnode.node.reloading")
 
 _CHANGEABLE: Final = ("grants", "quotas", "streams", "log")
-"""Fields of a configuration that take effect without a restart; `log` is the command line's."""
+"""Fields of a configuration that take effect without a restart, beside the API keys in the table
+of another; `log` is the command line's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class Reloading:
     Attributes:
         streams: the stream service.
         retention: the retention actor.
-        connections: the actors of all links that are open now.
+        api_keys: takes those that Streamr's clients may log in with.
     """
 
     system: AsyncioSystemBase
@@ -40,42 +41,38 @@ class Reloading:
     rules: StreamRules
     streams: Cell
     retention: Cell
-    connections: Callable[[], Sequence[Cell]]
+    api_keys: Callable[[Sequence[ApiKeyTable]], None]
 
     def apply(self, old: Config, new: Config) -> Config:
         """Let a checked configuration take effect as far as that can be done; it does not fail.
 
-        Links of principals that lost a grant are closed, and their clients come again with what
-        they may do now. Streams whose tables are gone keep their entries and their last retention.
+        What goes on by a grant or an API key that is gone ends, as do the links of principals that
+        no grant names any more. Streams whose tables are gone keep their entries and their last
+        retention.
 
         Returns:
             The configuration in effect: `old` with what could be changed.
         """
+        effective = _effective(old, new)
         if old.grants != new.grants:
-            self._grant(old, new)
+            before = {table.grant() for table in old.grants}
+            self.access.replace(before, [table.grant() for table in new.grants])
+        if old.streamr != effective.streamr and effective.streamr is not None:
+            self.api_keys(effective.streamr.apikeys)
         if old.quotas != new.quotas:
             self.quotas.set([table.quota for table in new.quotas])
             self.system.post(self.retention, Recount())
         if old.streams != new.streams:
             self.rules.set(table.rule for table in new.streams)
             ensure_streams(self.system, self.streams, new)
-        changes = {name: getattr(new, name) for name in _CHANGEABLE}
-        waiting = needs_restart(old, new)
+        names = zip(new.__struct_fields__, new.__struct_encode_fields__, strict=True)
+        waiting = [table for name, table in names if getattr(effective, name) != getattr(new, name)]
         if waiting:
             logger.warning("restart_needed", extra={"tables": ", ".join(waiting)})
-        changed = [name for name in _CHANGEABLE if getattr(old, name) != getattr(new, name)]
+        fields = new.__struct_fields__
+        changed = [name for name in fields if getattr(old, name) != getattr(effective, name)]
         logger.info("config_reloaded", extra={"changed": ", ".join(changed) or "nothing"})
-        return msgspec.structs.replace(old, **changes)
-
-    def _grant(self, old: Config, new: Config) -> None:
-        before = {table.grant() for table in old.grants}
-        after = {table.grant() for table in new.grants}
-        self.access.replace(before, [table.grant() for table in new.grants])
-        if before <= after:
-            return
-        recheck = Recheck(_losers(before - after))
-        for cell in self.connections():
-            self.system.post(cell, recheck)
+        return effective
 
 
 def ensure_streams(system: AsyncioSystemBase, streams: Cell, config: Config) -> None:
@@ -86,20 +83,10 @@ def ensure_streams(system: AsyncioSystemBase, streams: Cell, config: Config) -> 
             system.post(streams, ensure)
 
 
-def needs_restart(old: Config, new: Config) -> list[str]:
-    """The tables that differ and take effect at the next start only, as the file names them."""
-    names = zip(old.__struct_fields__, old.__struct_encode_fields__, strict=True)
-    return [
-        encoded
-        for name, encoded in names
-        if name not in _CHANGEABLE and getattr(old, name) != getattr(new, name)
-    ]
-
-
-def _losers(grants: set[Grant]) -> Callable[[str], bool]:
-    patterns = [re.compile(translate(grant.who)) for grant in grants]
-
-    def lost(principal: str) -> bool:
-        return principal != NODE_PRINCIPAL and any(one.match(principal) for one in patterns)
-
-    return lost
+def _effective(old: Config, new: Config) -> Config:
+    """The old configuration with what of the new one takes effect without a restart."""
+    effective = msgspec.structs.replace(old, **{name: getattr(new, name) for name in _CHANGEABLE})
+    if old.streamr is None or new.streamr is None:
+        return effective
+    listener = msgspec.structs.replace(old.streamr, apikeys=new.streamr.apikeys)
+    return msgspec.structs.replace(effective, streamr=listener)

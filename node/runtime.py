@@ -246,6 +246,7 @@ class Node:
         context = self._context = self._telemetry.streams(context)
         peers = PeerContext(system, router, self._store, self._access, self._entropy)
         self._peers = self._telemetry.peers(peers)
+        self._access.rights.links = lambda: (*self._peers.open, *self._channels.open)
         self._observed.spawned(context, self._peers)
         self._holds = Holds()
         retention = system.spawn(partial(RetentionActor, context, self._holds))
@@ -279,7 +280,7 @@ class Node:
         ensure_streams(system, streams, self.config)
         self._reloading = Reloading(
             system=system, access=self._access, quotas=self._quotas, rules=rules,
-            streams=streams, retention=retention, connections=self._connections,
+            streams=streams, retention=retention, api_keys=self._brokers.set_api_keys,
         )  # fmt: skip
         session = Session(self._connect_memory, entropy=self._entropy)
         self._connect_memory_now(session)

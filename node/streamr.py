@@ -30,7 +30,7 @@ from rillnode.codecs.streamr.control_forms import CONTROL_VERSIONS
 from rillnode.codecs.streamr.ethereum import SECRET_BYTES, EthereumKey
 from rillnode.codecs.streamr.session_tokens import derive_key
 from rillnode.codecs.streamr.sort_keys import pushed_keys
-from rillnode.node.config import Config, StreamrListener
+from rillnode.node.config import ApiKeyTable, Config, StreamrListener
 from rillnode.node.keyfiles import read_secret, write_secret
 from rillnode.node.streamr_rest import PREFIX, Rest, add_routes
 from rillnode.node.streamr_rest.numbers import Numbers
@@ -97,9 +97,11 @@ class Streamr:
             token_key=self._token_key,
             token_seconds=self._table.session_seconds,
             logins_per_minute=self._table.logins_per_minute,
-            api_keys={key.hash: key.name for key in self._table.apikeys},
+            api_keys=_names_by_hash(self._table.apikeys),
         )
-        sessions = self._sessions = Sessions(settings, streams.clock, self._entropy)
+        sessions = self._sessions = Sessions(
+            settings, streams.clock, self._entropy, streams.access.rights
+        )
 
         def make_relay(stream_id: str, partition: int) -> Cell:
             return system.spawn(partial(relay, self._context, stream_id, partition))
@@ -124,6 +126,10 @@ class Streamr:
                 cell = router.lookup(stream_address(change.name, partition))
                 if cell is not None:
                     self._context.streams.system.post(cell, change)
+
+    def set_api_keys(self, tables: Sequence[ApiKeyTable]) -> None:
+        """Let these be the API keys; what goes on by another one ends."""
+        self._sessions.set_api_keys(_names_by_hash(tables))
 
     async def listen(self, clock: Clock) -> WebServer:
         """Bind the listener, once logouts and permissions are known again.
@@ -190,6 +196,10 @@ class Streamr:
         app = web.Application(middlewares=[origin_check(origins)])
         app.router.add_get(f"{PREFIX}/ws", connect)
         return app
+
+
+def _names_by_hash(tables: Sequence[ApiKeyTable]) -> dict[str, str]:
+    return {table.hash: table.name for table in tables}
 
 
 def _read_or_make_key(path: Path, secret: bytes) -> EthereumKey:

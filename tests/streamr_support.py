@@ -84,7 +84,10 @@ class StreamrCore:
         self.core = core = Core(system, clock, quotas, pushed_keys=keys)
         relays = Relays(self._make_relay)
         self.sessions = Sessions(
-            SessionSettings(token_key=b"t" * 32), clock, lambda count: b"e" * count
+            SessionSettings(token_key=b"t" * 32),
+            clock,
+            lambda count: b"e" * count,
+            core.access.rights,
         )
         self.context = StreamrContext(
             streams=core.context,

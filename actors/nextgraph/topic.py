@@ -324,6 +324,7 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         append = AppendEntries(
             self.address,
             publish.asked.session.principal,
+            self._log,
             EntryKind.NEXTGRAPH,
             [EVENT.encode(publish.event)],
             keys=[(commit_key(publish.commit, publish.parents), 0)],

@@ -215,6 +215,7 @@ class Keeper:
         append = AppendEntries(
             self._asker,
             NODE_PRINCIPAL,
+            self._log,
             kind,
             items,
             metas=metas if any(metas) else (),

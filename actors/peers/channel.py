@@ -14,12 +14,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from thespian.actors import ActorAddress
-
 from rillnode.actors.access import Access
 from rillnode.actors.delivery import Delivery, Origin
-from rillnode.actors.peers.connection import Recheck
 from rillnode.actors.ports import Entropy
+from rillnode.actors.rights import RightsChanged
 from rillnode.actors.router import Router
 from rillnode.actors.system import AsyncioSystemBase, Cell
 from rillnode.actors.worker import Worker
@@ -67,7 +65,7 @@ class ChannelContext:
     channels_max: int
     channels_per_connection_max: int
     counters: Counter[str] = field(default_factory=Counter)
-    open: dict[ActorAddress, Origin] = field(default_factory=dict[ActorAddress, Origin])
+    open: dict[Cell, Origin] = field(default_factory=dict[Cell, Origin])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +114,7 @@ class ChannelActor(Worker):
         self._inner = Origin("", 0, native=False)
         self._peer_route: Route = ()
         self._decoder = WireDecoder()
+        self._granted = False
         self._in_use = False
         self._reason = ""
 
@@ -141,11 +140,8 @@ class ChannelActor(Worker):
                 self._close("channel.handshake_time", "message 3 did not come in time")
             case _Look():
                 self._look()
-            case Recheck(lost=lost) if lost(self._inner.principal):
-                self._close("channel.revoked", "the grants of its principal were changed")
-            case Recheck():
-                for cell in self._inner.attached:
-                    self.system.post(cell, message)
+            case RightsChanged() if self._granted and not self._is_granted():
+                self._close("channel.revoked", "no grant names its principal any more")
             case _:
                 pass
 
@@ -197,6 +193,7 @@ class ChannelActor(Worker):
             connection=self.address,
             carrier=self._origin.account,
         )
+        self._granted = self._is_granted()
         self._in_use = True
         self.wake_after(context.idle_seconds, _Look())
         context.counters["opened"] += 1
@@ -208,6 +205,9 @@ class ChannelActor(Worker):
             told = encode_completed(self._plain, responder.handshake_hash)
             message = WireMessage((responder.callback,), (self._plain,), told)
             context.router.route(self._inner, [message])
+
+    def _is_granted(self) -> bool:
+        return self._context.access.known(self._inner.principal)
 
     def _look(self) -> None:
         if not self._in_use:

@@ -8,7 +8,7 @@ from collections import Counter
 from functools import partial
 from typing import Final
 
-from thespian.actors import ActorAddress, ChildActorExited
+from thespian.actors import ChildActorExited
 
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.peers.channel import Begin, ChannelActor, ChannelContext
@@ -47,8 +47,8 @@ class ChannelListener(Worker):
                     self._context.counters[error.code] += 1
                     extra = {"code": error.code, "reason": error.text}
                     logger.info("channel_refused", extra=extra)
-            case ChildActorExited():
-                self._forget(message.childAddress)
+            case ChildActorExited(childAddress=Cell() as cell):
+                self._forget(cell)
             case _:
                 pass
 
@@ -81,7 +81,7 @@ class ChannelListener(Worker):
             context.router.register(address.value, cell)
         context.router.route(origin, [WireMessage(wire.return_route, (sealed,), answer)])
 
-    def _forget(self, cell: ActorAddress) -> None:
+    def _forget(self, cell: Cell) -> None:
         account = self._context.open.pop(cell, None)
         if account is not None:
             self._per_connection[account] -= 1

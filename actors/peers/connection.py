@@ -16,6 +16,7 @@ from rillnode.actors.cells import Cells
 from rillnode.actors.delivery import HANDLED, Delivery, Handled, Origin
 from rillnode.actors.peers.link_actor import Closed, LinkActorEvents, Received
 from rillnode.actors.ports import Entropy, Link, TimerHandle
+from rillnode.actors.rights import RightsChanged
 from rillnode.actors.router import Router
 from rillnode.actors.storage import LogStore
 from rillnode.actors.system import AsyncioSystemBase, Cell
@@ -89,17 +90,6 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Recheck:
-    """Grants were taken back: a link whose principal `lost` some is closed, and may come again.
-
-    What its peer subscribed to goes on without asking, so it has to subscribe anew. The secure
-    channels of a link that stays are told as well: each has a principal of its own.
-    """
-
-    lost: Callable[[str], bool]
-
-
-@dataclass(frozen=True, slots=True)
 class _Continue:
     """Time to look again whether something can be handed on."""
 
@@ -135,6 +125,7 @@ class ConnectionActor(Worker):
             native=info.transport != "ockam",
             link=link,
         )
+        self._granted = self._is_granted()
         self._slice_frames = SLICE_FRAMES
         if not self._origin.native:  # those say how large an answer they want
             fitting = SLICE_ANSWERS_BYTES_MAX // info.message_bytes_max
@@ -184,11 +175,8 @@ class ConnectionActor(Worker):
             case Drain():
                 self._draining = True
                 self._link.pause_reading()
-            case Recheck(lost=lost) if any(map(lost, self._principals)):
-                self._link.close("the grants of its principal were changed")
-            case Recheck():
-                for cell in self._origin.attached:
-                    self.system.post(cell, message)
+            case RightsChanged() if self._granted and not self._is_granted():
+                self._link.close("no grant names its principal any more")
             case Closed(reason=reason):
                 logger.info("link_closed", extra={"reason": reason})
                 self.system.exit(self.address)
@@ -208,12 +196,10 @@ class ConnectionActor(Worker):
         """What its messages come from, for who looks how much is under way."""
         return self._origin
 
-    @property
-    def _principals(self) -> tuple[str, ...]:
-        """Whom grants for this link may name."""
-        claim = self._link.info.claim
-        proved = self._origin.principal
-        return (proved,) if claim is None else (proved, claim.principal)
+    def _is_granted(self) -> bool:
+        """Whether a grant names the peer, as it proves or claims to be."""
+        known, claim = self._context.access.known, self._link.info.claim
+        return known(self._origin.principal) or (claim is not None and known(claim.principal))
 
     # Inwards ---------------------------------------------------------------------------------
 

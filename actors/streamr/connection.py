@@ -13,9 +13,10 @@ from typing import Final
 
 from thespian.actors import ChildActorExited, PoisonMessage
 
-from rillnode.actors.peers.connection import Drain, Recheck
+from rillnode.actors.peers.connection import Drain
 from rillnode.actors.peers.link_actor import Closed, LinkActorEvents, Received
 from rillnode.actors.ports import FramedLink, Link
+from rillnode.actors.rights import Key, RightsChanged
 from rillnode.actors.streamr.admission import check_permission, may
 from rillnode.actors.streamr.context import StreamrContext
 from rillnode.actors.streamr.outlet import Outlet
@@ -27,7 +28,7 @@ from rillnode.actors.streamr.requests import (
     Publication,
     Publish,
     Published,
-    ResendQuery,
+    Revoked,
     Subscribe,
     SubscribeFailed,
     Unsubscribe,
@@ -72,6 +73,23 @@ PartitionName = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
+class _Subscription:
+    """What a client is subscribed by.
+
+    Attributes:
+        principal: who it is, and `token` of whose session.
+        request_id: of its request; `layout` likewise. An error that ends it carries both.
+        watched: what the right to it depends on.
+    """
+
+    principal: str
+    token: str | None
+    request_id: str | None
+    layout: Layout
+    watched: Sequence[Key]
+
+
+@dataclass(frozen=True, slots=True)
 class _GoOn:
     """Time to take more requests."""
 
@@ -103,7 +121,7 @@ class StreamrConnection(Worker):
         self._scheduled = False
         self._draining = False
         # In their order: what ends them must not depend on how texts are hashed.
-        self._subscribed: dict[PartitionName, None] = {}
+        self._subscribed: dict[PartitionName, _Subscription] = {}
         self._resends: set[Cell] = set()
         self._login: tuple[str, str] | None = None
         # Messages handed on that are not durable yet, and those of this turn.
@@ -130,7 +148,7 @@ class StreamrConnection(Worker):
                 refused = [(publication, error) for publication in request.publications]
                 self._published(Published(request, refused))
             case SubscribeFailed(request=request):
-                self._subscribed.pop((request.stream_id, request.partition), None)
+                self._forget((request.stream_id, request.partition))
             case ChildActorExited():
                 self._resends.discard(message.childAddress)
                 self._soon()
@@ -140,9 +158,8 @@ class StreamrConnection(Worker):
             case Drain():
                 self._draining = True
                 self._link.pause_reading()
-            case Recheck() if self._subscribed:
-                # Each request says whose it is; who lost something is not known here.
-                self._link.close("grants were changed")
+            case RightsChanged():
+                self._revoke()
             case Closed(reason=reason):
                 logger.info("client_gone", extra={"reason": reason})
                 self.system.exit(self.address)
@@ -152,9 +169,10 @@ class StreamrConnection(Worker):
     def stopped(self) -> None:
         """Unsubscribe from everything; resends end as the connection's children."""
         self._context.open.discard(self.address)
-        for stream_id, partition in self._subscribed:
-            unsubscribe = Unsubscribe(self._outlet, stream_id, partition, silent=True)
-            self.system.post(self._relay(stream_id, partition), unsubscribe)
+        for name in tuple(self._subscribed):
+            self._forget(name)
+            unsubscribe = Unsubscribe(self._outlet, *name, silent=True)
+            self.system.post(self._relay(*name), unsubscribe)
         self._link.close("connection ended")
 
     # Taking requests -------------------------------------------------------------------------
@@ -232,12 +250,16 @@ class StreamrConnection(Worker):
                 text = f"Messages of type {request.type} are no requests"
                 raise RequestError(INVALID_REQUEST, text)
 
-    def _principal(self, token: str | None, api_key: str | None = None) -> str:
-        sessions = self._context.sessions
+    def _session(self, token: str | None, api_key: str | None = None) -> tuple[str, str | None]:
+        """Who asks, and by which token: its own, or the one that its API key has got.
+
+        Raises:
+            RequestError: AUTHENTICATION_FAILED.
+        """
         try:
             if token is None and api_key is not None:
                 token = self._log_in(api_key)
-            return sessions.principal_of(token)
+            return self._context.sessions.principal_of(token), token
         except RequestError as error:
             raise RequestError(AUTHENTICATION_FAILED, error.text) from None
 
@@ -264,7 +286,7 @@ class StreamrConnection(Worker):
         principal = ""
         if message.signature_type == SignatureType.NONE:
             # The signature of a signed message says who publishes it, whatever the token.
-            principal = self._principal(request.session_token, request.api_key)
+            principal, _ = self._session(request.session_token, request.api_key)
         publication = Publication(
             message, request.message_text, principal, request.request_id, request.layout
         )
@@ -292,14 +314,20 @@ class StreamrConnection(Worker):
 
     def _subscribe(self, request: SubscribeRequest) -> None:
         stream_id, partition = request.stream_id, request.partition
-        principal = self._principal(request.session_token, request.api_key)
-        access = self._context.streams.access
-        if not is_key_stream(stream_id) and not may(access, principal, "subscribe", stream_id):
-            text = f"You are not allowed to subscribe to {stream_id}"
-            raise RequestError(PERMISSION_DENIED, text)
+        principal, token = self._session(request.session_token, request.api_key)
+        open_to_all = is_key_stream(stream_id)
+        access, sessions = self._context.streams.access, self._context.sessions
+        if not open_to_all and not may(access, principal, "subscribe", stream_id):
+            raise _not_allowed(stream_id)
         if len(self._subscribed) >= STREAMR_SUBSCRIPTIONS_PER_LINK_MAX:
             raise RequestError(INVALID_REQUEST, "This connection has too many subscriptions")
-        self._subscribed[stream_id, partition] = None
+        self._forget((stream_id, partition))
+        watched = () if open_to_all else (stream_id, *sessions.keys_of(token))
+        for key in watched:
+            access.rights.watch(key, self.address)
+        self._subscribed[stream_id, partition] = _Subscription(
+            principal, token, request.request_id, request.layout, watched
+        )
         subscribe = Subscribe(
             self._outlet, stream_id, partition, request.request_id, request.layout
         )
@@ -310,20 +338,44 @@ class StreamrConnection(Worker):
         if (stream_id, partition) not in self._subscribed:
             text = f"Not subscribed to stream {stream_id} partition {partition}!"
             raise RequestError(INVALID_REQUEST, text)
-        del self._subscribed[stream_id, partition]
+        self._forget((stream_id, partition))
         unsubscribe = Unsubscribe(
             self._outlet, stream_id, partition, request.request_id, request.layout
         )
         self.send(self._relay(stream_id, partition), unsubscribe)
 
+    def _forget(self, name: PartitionName) -> None:
+        """A subscription is over; harmless where there is none."""
+        subscription = self._subscribed.pop(name, None)
+        for key in () if subscription is None else subscription.watched:
+            self._context.streams.access.rights.unwatch(key, self.address)
+
+    def _revoke(self) -> None:
+        """End the subscriptions that rest on a right which has ended."""
+        access, sessions = self._context.streams.access, self._context.sessions
+        for name, one in tuple(self._subscribed.items()):
+            stream_id, _ = name
+            if one.watched and not (
+                may(access, one.principal, "subscribe", stream_id) and sessions.stands(one.token)
+            ):
+                self._forget(name)
+                revoked = Revoked(
+                    self._outlet, *name, one.request_id, one.layout, _not_allowed(stream_id)
+                )
+                self.send(self._relay(*name), revoked)
+
     def _resend(self, request: AnyResendRequest) -> None:
         token = None if isinstance(request, ResendRequest) else request.session_token
-        query: ResendQuery = resend_query(request, self._principal(token))
+        query = resend_query(request, *self._session(token))
         answer = ResendAnswer(self._outlet, request)
         self._resends.add(spawn_resend(self._context, query, answer, parent=self.address))
 
 
 _RESENDS: Final = (ResendLastRequest, ResendFromRequest, ResendRangeRequest, ResendRequest)
+
+
+def _not_allowed(stream_id: str) -> RequestError:
+    return RequestError(PERMISSION_DENIED, f"You are not allowed to subscribe to {stream_id}")
 
 
 def _size(publications: Sequence[Publication]) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from rillnode.actors.storage import StreamRecord
+from rillnode.actors.storage import StreamRecord, log_id
 from rillnode.actors.streamr.admission import (
     check_message,
     check_permission,
@@ -83,8 +83,9 @@ class Publishing:
             else:
                 if text is not None:
                     accepted.append((publication, text))
+        log = log_id(record.id, self._partition)
         for principal, run in groupby(accepted, key=lambda one: publisher_of(one[0])):
-            self._append(job, principal, list(run), relay)
+            self._append(job, principal, log, list(run), relay)
         if not job.parts:
             self._answer(job)
 
@@ -144,7 +145,12 @@ class Publishing:
             return False
 
     def _append(
-        self, job: _Job, principal: str, run: Sequence[tuple[Publication, bytes]], relay: Cell
+        self,
+        job: _Job,
+        principal: str,
+        log: int,
+        run: Sequence[tuple[Publication, bytes]],
+        relay: Cell,
     ) -> None:
         stream = stream_cell(self._context.streams, self._stream_id, self._partition)
         start = 0
@@ -157,6 +163,7 @@ class Publishing:
             append = AppendEntries(
                 relay,
                 principal,
+                log,
                 EntryKind.STREAMR,
                 items,
                 metas=expiries if any(expiries) else (),

@@ -15,12 +15,14 @@ from typing import Final
 from rillnode.actors.storage import FindStream, Read, StreamRecord, log_id
 from rillnode.actors.streamr.context import StreamrContext
 from rillnode.actors.streamr.fanout import Fanout
+from rillnode.actors.streamr.outlet import Outlet
 from rillnode.actors.streamr.publishing import Publishing
 from rillnode.actors.streamr.requests import (
     NOT_FOUND,
     REQUEST_FAILED,
     Publish,
     Published,
+    Revoked,
     Subscribe,
     SubscribeFailed,
     Unsubscribe,
@@ -107,6 +109,8 @@ class RelayActor(Worker):
             case Publish() | Subscribe() | Unsubscribe():
                 self._waiting.append((message, sender))
                 self._serve()
+            case Revoked():
+                self._revoke(message)
             case EntriesAppended():
                 if self._publishing.appended(message):
                     self._removed()
@@ -259,10 +263,23 @@ class RelayActor(Worker):
         subscribed(request)
 
     def _unsubscribe(self, request: Unsubscribe) -> None:
-        had_clients = bool(self._clients)
-        self._clients.remove(request.outlet)
-        self._context.streams.subscribers.set(self._log, "streamr", len(self._clients))
+        self._remove(request.outlet)
         unsubscribed(request)
+
+    def _revoke(self, revoked: Revoked) -> None:
+        """Let a client go at once, whatever waits for the store."""
+        self._waiting = deque(
+            (request, sender)
+            for request, sender in self._waiting
+            if not (isinstance(request, Subscribe) and request.outlet is revoked.outlet)
+        )
+        self._remove(revoked.outlet)
+        revoked.outlet.refuse(revoked.error, revoked.request_id, revoked.layout)
+
+    def _remove(self, outlet: Outlet) -> None:
+        had_clients = bool(self._clients)
+        self._clients.remove(outlet)
+        self._context.streams.subscribers.set(self._log, "streamr", len(self._clients))
         if had_clients and not self._clients:
             if self._record is None:
                 self._leave_later()

@@ -94,6 +94,18 @@ class Unsubscribe:
     silent: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """A client may have no more: what is written next for its subscription is `error`, the last."""
+
+    outlet: Outlet
+    stream_id: str
+    partition: int
+    request_id: str | None
+    layout: Layout
+    error: RequestError
+
+
 # Resends -------------------------------------------------------------------------------------
 
 FIRST: Final = MessageRef(0, 0)
@@ -106,6 +118,7 @@ class ResendQuery:
 
     Attributes:
         principal: who asks.
+        token: of whose session, where that was proved by one.
         last: only the newest so many; None: all.
         from_ref: lower bound, included; a missing sequence is the first of its millisecond.
         to_ref: upper bound, included; a missing sequence is the last of its millisecond.
@@ -118,6 +131,7 @@ class ResendQuery:
     stream_id: str
     partition: int
     principal: str
+    token: str | None = None
     last: int | None = None
     from_ref: MessageRef = FIRST
     to_ref: MessageRef = LAST

@@ -5,11 +5,12 @@ however fast the log grows. Entries that were trimmed or whose time is over are 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from rillnode.actors.rights import Key, RightsChanged
 from rillnode.actors.storage import FindStream, ListKeys, Read, key_after, log_id
 from rillnode.actors.streamr.admission import may_resend
 from rillnode.actors.streamr.context import StreamrContext
@@ -67,23 +68,29 @@ class ResendActor(Worker):
         self._indexes: deque[int] = deque()
         self._entries: deque[Entry] = deque()
         self._paused = False
+        self._finished = False
+        self._watched: Sequence[Key] = ()
 
     def started(self) -> None:
         """Look for the stream."""
-        query, access = self._query, self._context.streams.access
+        query = self._query
         if is_key_stream(query.stream_id) or query.last == 0:
             self._finish(None)
-        elif not may_resend(access, query.principal, query.stream_id):
-            text = f"You are not allowed to read {query.stream_id}"
-            self._finish(RequestError(PERMISSION_DENIED, text))
+        elif not self._may_read():
+            self._deny()
         else:
+            self._watch()
             operation = FindStream(reply_to=self.address, name=query.stream_id)
             if self._context.streams.store.read(operation):
                 self._found(operation)
 
     def handle(self, message: object, sender: Cell | None) -> None:
-        """Take completed operations and the time to go on."""
+        """Take completed operations and the time to go on, and look again who may read."""
+        if self._finished:
+            return
         match message:
+            case RightsChanged() if not self._may_read():
+                self._deny()
             case FindStream():
                 self._found(message)
             case ListKeys():
@@ -95,7 +102,29 @@ class ResendActor(Worker):
             case _:
                 pass
 
+    def stopped(self) -> None:
+        """Look after no rights any more."""
+        for key in self._watched:
+            self._context.streams.access.rights.unwatch(key, self.address)
+
+    def _watch(self) -> None:
+        """Hear when the right to read may have ended."""
+        self._watched = (self._query.stream_id, *self._context.sessions.keys_of(self._query.token))
+        for key in self._watched:
+            self._context.streams.access.rights.watch(key, self.address)
+
+    def _may_read(self) -> bool:
+        query, context = self._query, self._context
+        return may_resend(
+            context.streams.access, query.principal, query.stream_id
+        ) and context.sessions.stands(query.token)
+
+    def _deny(self) -> None:
+        text = f"You are not allowed to read {self._query.stream_id}"
+        self._finish(RequestError(PERMISSION_DENIED, text))
+
     def _finish(self, error: RequestError | None) -> None:
+        self._finished = True
         self._sink.finished(error)
         self.system.exit(self.address)
 

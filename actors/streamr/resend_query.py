@@ -9,12 +9,13 @@ from rillnode.codecs.streamr.control_messages import (
 )
 
 
-def resend_query(request: AnyResendRequest, principal: str) -> ResendQuery:
+def resend_query(request: AnyResendRequest, principal: str, token: str | None) -> ResendQuery:
     """The query of a request, in any version's form.
 
     Args:
         request: the request.
         principal: who asks.
+        token: of whose session, if any.
     """
     stream_id, partition = request.stream_id, request.partition
     match request:
@@ -23,6 +24,7 @@ def resend_query(request: AnyResendRequest, principal: str) -> ResendQuery:
                 stream_id=stream_id,
                 partition=partition,
                 principal=principal,
+                token=token,
                 last=request.number_last,
             )
         case ResendFromRequest():
@@ -30,6 +32,7 @@ def resend_query(request: AnyResendRequest, principal: str) -> ResendQuery:
                 stream_id=stream_id,
                 partition=partition,
                 principal=principal,
+                token=token,
                 from_ref=request.from_ref,
                 publisher_id=request.publisher_id,
                 chain_id=request.chain_id,
@@ -39,6 +42,7 @@ def resend_query(request: AnyResendRequest, principal: str) -> ResendQuery:
                 stream_id=stream_id,
                 partition=partition,
                 principal=principal,
+                token=token,
                 from_ref=request.from_ref,
                 to_ref=request.to_ref,
                 publisher_id=request.publisher_id,
@@ -49,6 +53,7 @@ def resend_query(request: AnyResendRequest, principal: str) -> ResendQuery:
                 stream_id=stream_id,
                 partition=partition,
                 principal=principal,
+                token=token,
                 last=request.resend_last,
                 first_index=None if request.resend_last is not None else request.resend_from or 0,
                 last_index=request.resend_to,

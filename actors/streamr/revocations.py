@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from rillnode.actors.rights import Rights
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import STREAMR_REVOKED_TOKENS_MAX
 from rillnode.codecs.streamr.session_tokens import Session
@@ -45,9 +46,13 @@ class Revocations:
 
     When it is full, the token that was issued first goes, and with it every token issued no later
     is void: whoever holds one of these has to log in again, and nobody's logout is undone.
+
+    Args:
+        rights: is told of each session that ends, here or at another node.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rights: Rights) -> None:
+        self._rights = rights
         self._void_until = 0
         # By id: when it was issued, and when it expires.
         self._tokens: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
@@ -121,6 +126,7 @@ class Revocations:
 
     def _add(self, token: bytes, times: tuple[int, int], now_ms: int) -> None:
         self._tokens[token] = times
+        self._rights.changed(token)
         if len(self._tokens) <= STREAMR_REVOKED_TOKENS_MAX:
             return
         for one in [one for one, (_, ends) in self._tokens.items() if ends <= now_ms]:
@@ -144,6 +150,8 @@ class Revocations:
         earlier, self._void_until = sorted((until, self._void_until))
         if 0 < earlier < self._void_until:
             self._remove(_until_name(earlier))
+        if earlier < self._void_until:
+            self._rights.all_changed()
 
     def _remove(self, name: str) -> None:
         """A stored value is needed no more; one that was never stored need not be."""

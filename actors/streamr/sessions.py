@@ -10,12 +10,13 @@ Nothing here waits or stores: what is revoked is kept by the directory.
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from rillnode.actors.access import ANONYMOUS
 from rillnode.actors.ports import Clock, Entropy
+from rillnode.actors.rights import Key, Rights
 from rillnode.actors.streamr.login_rate import LoginRate
 from rillnode.actors.streamr.revocations import Revocations
 from rillnode.codecs.errors import CodecError, RequestError
@@ -28,6 +29,7 @@ from rillnode.codecs.streamr.session_tokens import (
     challenge_text,
     decode_challenge,
     decode_token,
+    derive_key,
     encode_challenge,
     encode_token,
 )
@@ -46,7 +48,7 @@ class SessionSettings:
         token_key: 32 bytes that sign tokens; the same after a restart.
         token_seconds: how long a token is good for.
         logins_per_minute: for each remote address.
-        api_keys: names of API keys, by the SHA-256 of the key in hex.
+        api_keys: names of API keys, by the SHA-256 of the key in hex, at the start.
     """
 
     token_key: bytes
@@ -71,18 +73,42 @@ class Token(NamedTuple):
 
 
 class Sessions:
-    """The sessions of one node. All calls on the loop's thread."""
+    """The sessions of one node. All calls on the loop's thread.
 
-    def __init__(self, settings: SessionSettings, clock: Clock, entropy: Entropy) -> None:
+    Args:
+        settings: what is configured.
+        clock: tells when a session is over.
+        entropy: of challenges and of the ids of sessions.
+        rights: is told when sessions end before their time.
+    """
+
+    def __init__(
+        self, settings: SessionSettings, clock: Clock, entropy: Entropy, rights: Rights
+    ) -> None:
         self._settings = settings
         self._clock = clock
         self._entropy = entropy
-        self._names = frozenset(settings.api_keys.values())
+        self._rights = rights
+        self._api_keys: Mapping[str, str] = {}
+        # By principal: what signs the tokens of each of its API keys.
+        self._signers: dict[str, dict[str, bytes]] = {}
+        self.set_api_keys(settings.api_keys)
         self._challenge_key = entropy(_KEY_BYTES)
         self._rate = LoginRate(settings.logins_per_minute)
         # By nonce: when it expires. In the order of answering, not quite that of expiry.
         self._answered: OrderedDict[bytes, int] = OrderedDict()
-        self.revocations = Revocations()
+        self.revocations = Revocations(rights)
+
+    def set_api_keys(self, api_keys: Mapping[str, str]) -> None:
+        """Let these be the API keys, names by hash; tokens of a key that is gone are void."""
+        gone = self._api_keys.keys() - api_keys.keys()
+        self._api_keys = api_keys
+        self._signers = {}
+        for key_hash, name in api_keys.items():
+            signer = derive_key(self._settings.token_key, bytes.fromhex(key_hash))
+            self._signers.setdefault(API_KEY + name, {})[key_hash] = signer
+        if gone:
+            self._rights.all_changed()
 
     def challenge(self, address: str, remote: str) -> OpenChallenge:
         """Have an address prove itself.
@@ -117,7 +143,7 @@ class Sessions:
         if signer != address or used or challenge.expires_at <= now_ms:
             raise _refused()
         self._use(challenge, now_ms)
-        return self._token(ETHEREUM + address, now_ms)
+        return self._token(ETHEREUM + address, self._settings.token_key)
 
     def log_in_with_key(self, api_key: str, remote: str) -> Token:
         """Log in who has an API key.
@@ -126,19 +152,42 @@ class Sessions:
             RequestError: `session.api_key`, it is none; `session.too_many`.
         """
         self._admit(remote)
-        name = self._settings.api_keys.get(hash_of(api_key))
+        key_hash = hash_of(api_key)
+        name = self._api_keys.get(key_hash)
         if name is None:
             raise RequestError("session.api_key", "The API key is not valid")
-        return self._token(API_KEY + name, self._clock.now_ms())
+        principal = API_KEY + name
+        return self._token(principal, self._signers[principal][key_hash])
 
     def principal_of(self, token: str | None) -> str:
         """The principal of a token; `anonymous` of none.
 
         Raises:
             RequestError: `session.invalid`: not one of this node's, or its time is over, or it
-                was logged out.
+                was logged out, or its API key was taken back.
         """
         return ANONYMOUS if token is None else self._session(token).principal
+
+    def keys_of(self, token: str | None) -> Sequence[Key]:
+        """By what `rights` tells of the end of a token's session; nothing for no token.
+
+        Raises:
+            RequestError: as `principal_of`.
+        """
+        return () if token is None else (self._session(token).id,)
+
+    def stands(self, token: str | None) -> bool:
+        """Whether what was begun with a token, which was good then, may go on.
+
+        A session's time says until when something can be begun with it, and not how long that may
+        last; a logout and an API key that is taken back end what goes on, too.
+        """
+        if token is None:
+            return True
+        try:
+            return self._read(token) not in self.revocations
+        except RequestError:
+            return False
 
     def revoke(self, token: str) -> None:
         """Let a token be good for nothing from now on.
@@ -149,19 +198,22 @@ class Sessions:
         self.revocations.revoke(self._session(token), self._clock.now_ms())
 
     def _session(self, token: str) -> Session:
-        try:
-            session = decode_token(token, self._settings.token_key)
-        except CodecError:
-            raise _invalid() from None
-        principal = session.principal
-        known = not principal.startswith(API_KEY) or principal[len(API_KEY) :] in self._names
-        if (
-            not known
-            or session.expires_at <= self._clock.now_ms()
-            or session in self.revocations
-        ):  # fmt: skip
+        session = self._read(token)
+        if session.expires_at <= self._clock.now_ms() or session in self.revocations:
             raise _invalid()
         return session
+
+    def _read(self, token: str) -> Session:
+        try:
+            return decode_token(token, self._signers_of)
+        except CodecError:
+            raise _invalid() from None
+
+    def _signers_of(self, principal: str) -> Iterable[bytes]:
+        if principal.startswith(API_KEY):
+            # Each API key has its own, so that a key's sessions end with it.
+            return self._signers.get(principal, {}).values()
+        return (self._settings.token_key,)
 
     def _admit(self, remote: str) -> None:
         if not self._rate.admit(remote, self._clock.monotonic()):
@@ -175,10 +227,11 @@ class Sessions:
             raise _too_many()
         answered[challenge.nonce] = challenge.expires_at
 
-    def _token(self, principal: str, now_ms: int) -> Token:
+    def _token(self, principal: str, key: bytes) -> Token:
+        now_ms = self._clock.now_ms()
         expires_at = now_ms + round(self._settings.token_seconds * 1_000)
         session = Session(self._entropy(ID_BYTES), now_ms, expires_at, principal)
-        return Token(encode_token(session, self._settings.token_key), expires_at)
+        return Token(encode_token(session, key), expires_at)
 
 
 def hash_of(api_key: str) -> str:

@@ -23,6 +23,7 @@ from thespian.actors import ChildActorExited
 from rillnode.actors.access import ANONYMOUS, NODE_PRINCIPAL
 from rillnode.actors.delivery import Delivery, Handled, Origin
 from rillnode.actors.ports import TimerHandle
+from rillnode.actors.rights import RightsChanged
 from rillnode.actors.storage import SavedIndexKey
 from rillnode.actors.streams.bidirectional_items import ItemRouting, Subscription
 from rillnode.actors.streams.bidirectional_publisher import LOOK_SECONDS, RETRY_SECONDS
@@ -143,6 +144,7 @@ class ConsumerActor(Worker):
         """Take an address for the answers of the stream, and open it."""
         self._context.router.register(self._own_address, self.address)
         self._items.connection = self.address
+        self._context.access.rights.watch(self._subscription.stream, self.address)
         self.wake_after(LOOK_SECONDS, _Look())
         self._open()
 
@@ -163,6 +165,8 @@ class ConsumerActor(Worker):
                 pass  # late, from a worker that was not waited for any longer
             case Handled() | _GoOn():
                 self._go_on()
+            case RightsChanged() if self._stream and not self._may_pull():
+                self._end("refused")
             case Renewed() | _More():
                 self._deliver()
             case _Open():
@@ -177,6 +181,7 @@ class ConsumerActor(Worker):
     def stopped(self) -> None:
         """Give the address back; end what lives no longer than this instance."""
         self._context.router.unregister(self._own_address)
+        self._context.access.rights.unwatch(self._subscription.stream, self.address)
         self._following.end()
         self._items.end()
 
@@ -250,6 +255,8 @@ class ConsumerActor(Worker):
         logger.info(
             "subscription_ended", extra={"stream": self._subscription.stream, "reason": reason}
         )
+        self._blocks.clear()
+        self._entries.clear()
         self.system.exit(self.address)
 
     def _look(self) -> None:

@@ -21,6 +21,8 @@ class AppendEntries(Struct, frozen=True):
 
     Attributes:
         principal: to whom they are charged.
+        log: where they belong: another stream of the same name, made since the asker looked, does
+            not get them.
         items: at most what makes one block, see `codecs.entries.split_items`.
         metas: what is kept beside each item; empty: nothing.
         keys: secondary keys, as an Append has them; those of arrival come to entries of kind BYTES
@@ -32,6 +34,7 @@ class AppendEntries(Struct, frozen=True):
 
     sender: Cell
     principal: str
+    log: int
     kind: EntryKind
     items: Sequence[bytes]
     metas: Sequence[bytes] = ()

@@ -15,7 +15,14 @@ from functools import partial
 from typing import Final
 
 from rillnode.actors.delivery import Delivery, Origin
-from rillnode.actors.storage import Append, FindStream, Read, StreamRecord, log_id
+from rillnode.actors.storage import (
+    Append,
+    FindStream,
+    Read,
+    StreamRecord,
+    log_id,
+    removed_error,
+)
 from rillnode.actors.storage.watch import SharedStore, Watch
 from rillnode.actors.streams.answers import failed, invalid_request, is_error
 from rillnode.actors.streams.appending import Appends, settle
@@ -233,6 +240,10 @@ class StreamActor(Worker):
         match message:
             case Delivery():
                 self._requests(message)
+            case AppendEntries(log=log) if log != self._log:
+                self.system.post(
+                    message.sender, EntriesAppended(message, -1, removed_error(log >> 32))
+                )
             case AppendEntries():
                 self._appends.inserted(message)
             case Follow(follower=follower):
@@ -375,9 +386,17 @@ class StreamActor(Worker):
             answer = (return_route, failed(request.request_id, limit))
             self._context.router.reply(origin, self._own_address, [answer])
             return
-        context, log, own = self._context, self._log, self.address
-        actor = partial(self.subscription_actor, context, log, own, origin, return_route, request)
-        cell = self.system.spawn(actor, parent=own)
+        actor = partial(
+            self.subscription_actor,
+            self._context,
+            self._name,
+            self._log,
+            self.address,
+            origin,
+            return_route,
+            request,
+        )
+        cell = self.system.spawn(actor, parent=self.address)
         self._subscriptions += (cell,)
         self._asked = self._asked or {}
         self._asked[origin, request.request_id] = cell

@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.rights import RightsChanged
 from rillnode.actors.storage import Read
 from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.system import Cell
@@ -66,6 +67,7 @@ class SubscriptionActor(Worker):
     def __init__(
         self,
         context: StreamContext,
+        name: str,
         log: int,
         stream: Cell,
         origin: Origin,
@@ -73,6 +75,7 @@ class SubscriptionActor(Worker):
         request: native.SubscribeRequest,
     ) -> None:
         self._context = context
+        self._name = name
         self._log = log
         self._stream = stream
         self._origin = origin
@@ -83,16 +86,20 @@ class SubscriptionActor(Worker):
         self._grown_to = request.index + 1
         self._news = False
         self._reading = False
+        self._ended = False
         self._own_address = b"SUB_" + context.entropy(8).hex().encode()
 
     def started(self) -> None:
         """Take an address and read what is there."""
         self._context.router.register(self._own_address, self.address)
         self._context.subscribers.add(self._log, "rillnode", 1)
+        self._context.access.rights.watch(self._name, self.address)
         self._advance()
 
     def handle(self, message: object, sender: Cell | None) -> None:
-        """Take credit, news of growth and read blocks."""
+        """Take credit, news of growth and read blocks, and what ends it."""
+        if self._ended:
+            return
         match message:
             case Grown(next_index=index):
                 self._grown_to = max(self._grown_to, index)
@@ -108,19 +115,30 @@ class SubscriptionActor(Worker):
                 self._reading = False
                 self._advance()
             case Removed():
-                failure = native.Failure(self._id, "stream.removed", "The stream was removed")
-                answer = (self._return_route, native.encode(failure))
-                self._context.router.reply(self._origin, self._own_address, [answer])
-                self.system.exit(self.address)
+                self._end("stream.removed", "The stream was removed")
+            case RightsChanged() if not self._may_go_on():
+                text = "The right to follow this stream has ended: ask for a grant, and follow anew"
+                self._end("subscription.revoked", text)
             case _:
                 pass
 
     def stopped(self) -> None:
         """Give the address back and tell the stream."""
         self._context.router.unregister(self._own_address)
+        self._context.access.rights.unwatch(self._name, self.address)
         self._context.subscribers.add(self._log, "rillnode", -1)
         self._origin.detach(self.address)
         self.system.post(self._stream, Unsubscribed(self.address, (self._origin, self._id)))
+
+    def _may_go_on(self) -> bool:
+        return self._context.access.allows(self._origin.principal, "subscribe", self._name)
+
+    def _end(self, code: str, text: str) -> None:
+        """Tell the subscriber why nothing follows, and exit; what still comes is passed over."""
+        self._ended = True
+        answer = (self._return_route, native.encode(native.Failure(self._id, code, text)))
+        self._context.router.reply(self._origin, self._own_address, [answer])
+        self.system.exit(self.address)
 
     def _requests(self, delivery: Delivery) -> None:
         if delivery.origin is not self._origin:

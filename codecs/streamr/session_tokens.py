@@ -12,6 +12,7 @@ lower case as well, and cut. A key made by `derive_key` serves for one purpose o
 import hmac
 from base64 import urlsafe_b64encode
 from binascii import a2b_base64
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -57,21 +58,27 @@ def encode_token(session: Session, key: bytes) -> str:
     return _base64(head + hmac.digest(key, head, "sha256"))
 
 
-def decode_token(text: str, key: bytes) -> Session:
+def decode_token(text: str, keys_of: Callable[[str], Iterable[bytes]]) -> Session:
     """Read a token. Whether its time is over is for the caller to see.
 
+    Args:
+        text: the token.
+        keys_of: the keys that tokens of a principal are made with; nothing has proved that
+            principal when it is asked.
+
     Raises:
-        CodecError: `session.token`, not made with this key.
+        CodecError: `session.token`, made with none of these keys.
     """
     raw = _unbase64(text)
     head, mac = raw[:-_TOKEN_MAC_BYTES], raw[-_TOKEN_MAC_BYTES:]
-    if not hmac.compare_digest(mac, hmac.digest(key, head, "sha256")):
-        raise CodecError("session.token", "no session token of this node")
-    # Its maker has laid it out: from here on nothing can be wrong but its version.
-    version, session_id, issued_at, expires_at = _TOKEN.unpack_from(head)
-    if version != _TOKEN_VERSION:
+    if len(head) < _TOKEN.size or head[0] != _TOKEN_VERSION:
         raise CodecError("session.token", "no session token of this version")
-    return Session(session_id, issued_at, expires_at, head[_TOKEN.size :].decode())
+    principal = head[_TOKEN.size :].decode(errors="replace")
+    for key in keys_of(principal):
+        if hmac.compare_digest(mac, hmac.digest(key, head, "sha256")):
+            _, session_id, issued_at, expires_at = _TOKEN.unpack_from(head)
+            return Session(session_id, issued_at, expires_at, principal)
+    raise CodecError("session.token", "no session token of this node")
 
 
 def encode_challenge(challenge: Challenge, address: str, key: bytes) -> str:

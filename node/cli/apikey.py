@@ -22,7 +22,8 @@ def add(commands: Commands) -> None:
         summary="make an API key and show it, this once",
         usage="NAME [options]",
         text="Put name and hash into a [[streamr.apikey]] table of node.toml, and name the "
-        "principal in a [[grant]]. To take a key back, remove its table and start the node anew.",
+        "principal in a [[grant]]. To take a key back, remove its table and have the node "
+        "read its configuration again (SIGHUP): its sessions end, too.",
         examples=["rillnode apikey new dashboard"],
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="who is to hold the key")

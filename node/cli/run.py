@@ -45,8 +45,8 @@ def add(commands: Commands) -> None:
         commands, "run", run,
         summary="run a node in the foreground",
         text="SIGTERM or Ctrl-C drains the node: what was confirmed is kept, and the exit code is\n"
-        "0. A second signal ends it at once. SIGHUP reads the configuration again: grants,\n"
-        "quotas, streams and log levels change at once, the log names what needs a restart.",
+        "0. A second signal ends it at once. SIGHUP reads the configuration again: grants, API\n"
+        "keys, quotas, streams and log levels change at once, the log names what needs a restart.",
         examples=[
             "rillnode run",
             "rillnode run -c edge/node.toml --set noise.listen=127.0.0.1:0",

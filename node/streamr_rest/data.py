@@ -28,7 +28,7 @@ from rillnode.codecs.streamr.message_objects import encode_object
 from rillnode.codecs.streamr.stream_message import MessageRef, StreamMessage
 from rillnode.node.streamr_rest.answers import HEADERS
 from rillnode.node.streamr_rest.query import needed_number, number, whole_number
-from rillnode.node.streamr_rest.rest import Rest, cors_headers, principal_of
+from rillnode.node.streamr_rest.rest import Rest, cors_headers, principal_of, token_of
 
 _Encode = Callable[[StreamMessage], str]
 
@@ -61,6 +61,7 @@ def _all(rest: Rest, request: web.Request) -> ResendQuery:
         stream_id=request.match_info["id"],
         partition=whole_number(partition, 'Path parameter "partition"', PARTITIONS_MAX),
         principal=principal_of(rest, request),
+        token=token_of(request),
         publisher_id=request.query.get("publisherId"),
         chain_id=request.query.get("msgChainId"),
     )

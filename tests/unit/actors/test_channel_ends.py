@@ -14,7 +14,7 @@ from channel_support import (
     frame,
     with_house,
 )
-from rillnode.actors.peers.connection import Recheck
+from rillnode.actors.access import Grant
 from rillnode.codecs.limits import ROUTE_HOPS_MAX, U16_MESSAGE_BYTES_MAX
 from rillnode.codecs.ockam.channel_cipher import Level
 from rillnode.codecs.ockam.routing import (
@@ -124,23 +124,29 @@ def test_channels_end_with_the_connection_that_carries_them() -> None:
     with_house(test)
 
 
-def test_a_channel_ends_when_its_principal_loses_a_grant() -> None:
+def test_a_channel_ends_when_no_grant_names_its_principal_any_more() -> None:
     async def test(house: House) -> None:
         link = FakeLink()
         events = connection(house, link)
-        ends = [ChannelPeer("2022"), ChannelPeer("2022")]
+        ends = [ChannelPeer("2022"), ChannelPeer("2022"), ChannelPeer("2022")]
+        access, channels = house.core.access, house.context.open
+        access.rights.links = lambda: tuple(channels)
+        granted = [
+            Grant(who=f"ockam:{end.key}", streams="s", may=frozenset(["pull"])) for end in ends[:2]
+        ]
+        for grant in granted:
+            access.add(grant)
         for end in ends:
             events.messages_received([frame("SC_listener", end.message_1())])
             await house.core.settle()
             answer = link.sent()
             events.messages_received([frame(answer.return_route, end.message_3(answer.payload))])
             await house.core.settle()
-        carrier = next(iter(house.context.open.values())).connection
-        assert carrier is not None
-        house.core.system.post(carrier, Recheck(lambda who: who == f"ockam:{ends[0].key}"))
+        access.replace(granted[:1], [])
         await house.core.settle()
-        assert len(house.context.open) == 1
-        assert house.counters == {"opened": 2, "channel.revoked": 1}
+        # Who never had any keeps its channel: what it may do was not taken away.
+        assert len(channels) == 2
+        assert house.counters == {"opened": 3, "channel.revoked": 1}
 
     with_house(test)
 

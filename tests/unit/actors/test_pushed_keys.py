@@ -41,7 +41,12 @@ def test_they_tell_the_time_that_the_entry_tells_whatever_the_clock_says(
         clock.now -= 600.0  # set back
         cell = stream_cell(core.context, "s", 0)
         inserted = AppendEntries(
-            cell, "node", EntryKind.BYTES, [b"from there", b"too"], keys=[(b"c", 1)]
+            cell,
+            "node",
+            appended[0].log,
+            EntryKind.BYTES,
+            [b"from there", b"too"],
+            keys=[(b"c", 1)],
         )
         system.post(cell, inserted)
         await core.settle()

@@ -31,7 +31,7 @@ class Parts:
     def __init__(self, core: Core) -> None:
         self.core = core
         settings = SessionSettings(token_key=b"k" * 32, api_keys={hash_of("k"): "name"})
-        self.sessions = Sessions(settings, core.clock, core.context.entropy)
+        self.sessions = Sessions(settings, core.clock, core.context.entropy, core.access.rights)
         self.catalogue = Catalogue(core.access)
         factory = partial(Directory, core.store, self.sessions, self.catalogue, core.clock)
         self.cell: Cell = core.system.spawn(factory)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
+from rillnode.actors.rights import Rights
 from rillnode.actors.streamr.revocations import (
     REVOKED_PREFIX,
     WHOLE_LIST,
@@ -43,7 +44,7 @@ class Store:
 
     def loaded(self, now_ms: int = 0) -> Revocations:
         """What a node that starts now knows."""
-        found = Revocations()
+        found = Revocations(Rights())
         learn(found, self.values.items(), now_ms)
         return found
 
@@ -56,7 +57,7 @@ def learn(
 
 
 def test_two_that_store_their_own_lose_nothing_of_each_other() -> None:
-    store, one, other = Store(), Revocations(), Revocations()
+    store, one, other = Store(), Revocations(Rights()), Revocations(Rights())
     mine, theirs = session(1, issued_at=1), session(2, issued_at=2)
     one.revoke(mine, now_ms=0)
     other.revoke(theirs, now_ms=0)
@@ -74,7 +75,7 @@ def test_two_that_store_their_own_lose_nothing_of_each_other() -> None:
 
 
 def test_a_full_list_never_undoes_a_logout() -> None:
-    store, revocations = Store(), Revocations()
+    store, revocations = Store(), Revocations(Rights())
     gone = [session(n, issued_at=1_000 + n) for n in range(FULL + 10)]
     for one in gone:
         revocations.revoke(one, now_ms=0)
@@ -88,7 +89,7 @@ def test_a_full_list_never_undoes_a_logout() -> None:
 
 
 def test_two_full_lists_are_one_that_is_bounded() -> None:
-    store, one, other = Store(), Revocations(), Revocations()
+    store, one, other = Store(), Revocations(Rights()), Revocations(Rights())
     gone: list[Session] = []
     for n in range(FULL):
         gone += [session(2 * n, issued_at=2 * n), session(2 * n + 1, issued_at=2 * n + 1)]
@@ -112,7 +113,7 @@ def test_two_full_lists_are_one_that_is_bounded() -> None:
 
 
 def test_tokens_whose_time_is_over_make_room() -> None:
-    store, revocations = Store(), Revocations()
+    store, revocations = Store(), Revocations(Rights())
     for n in range(FULL):
         revocations.revoke(session(n, issued_at=n, expires_at=500), now_ms=0)
     store.save(revocations)
@@ -123,7 +124,7 @@ def test_tokens_whose_time_is_over_make_room() -> None:
 
 
 def test_tokens_whose_time_is_over_are_not_loaded_but_removed() -> None:
-    store, revocations = Store(), Revocations()
+    store, revocations = Store(), Revocations(Rights())
     revocations.revoke(session(1, issued_at=1, expires_at=500), now_ms=0)
     store.save(revocations)
     again = store.loaded(now_ms=500)
@@ -133,7 +134,7 @@ def test_tokens_whose_time_is_over_are_not_loaded_but_removed() -> None:
 
 
 def test_the_list_of_earlier_versions_becomes_values() -> None:
-    store, revocations = Store(), Revocations()
+    store, revocations = Store(), Revocations(Rights())
     tokens = [(n.to_bytes(8, "big"), 100 + n, 10**9 if n else 400) for n in range(3)]
     store.values[WHOLE_LIST] = stored = msgspec.msgpack.encode((50, tokens))
     revocations.learn_whole_list(stored, now_ms=500)
@@ -149,7 +150,7 @@ def test_the_list_of_earlier_versions_becomes_values() -> None:
 
 def test_a_damaged_list_is_told() -> None:
     with pytest.raises(StoreError, match="logouts"):
-        Revocations().learn_whole_list(b"?", now_ms=0)
+        Revocations(Rights()).learn_whole_list(b"?", now_ms=0)
 
 
 @pytest.mark.parametrize(
@@ -164,21 +165,21 @@ def test_a_damaged_list_is_told() -> None:
     ],
 )
 def test_what_is_no_revocation_is_passed_over(name: str, value: bytes | None) -> None:
-    revocations = Revocations()
+    revocations = Revocations(Rights())
     revocations.learn(REVOKED_PREFIX + name, value, now_ms=0)
     assert len(revocations) == 0
     assert session(0, issued_at=1) not in revocations
 
 
 def test_what_was_never_stored_need_not_be_removed() -> None:
-    revocations = Revocations()
+    revocations = Revocations(Rights())
     for n in range(FULL + 1_000):
         revocations.revoke(session(n, issued_at=n), now_ms=0)
     assert len(revocations.unsaved(ALL)) == FULL + 1
 
 
 def test_what_changes_while_it_is_stored_is_stored_again() -> None:
-    revocations = Revocations()
+    revocations = Revocations(Rights())
     revocations.revoke(session(1, issued_at=1, expires_at=5), now_ms=0)
     ((name, value),) = values = revocations.unsaved(ALL)
     revocations.revoke(session(1, issued_at=1, expires_at=6), now_ms=0)

@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 
 from link_support import ManualClock
+from rillnode.actors.rights import Rights
 from rillnode.actors.streamr.sessions import OpenChallenge, Sessions, SessionSettings, hash_of
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.limits import (
@@ -36,6 +37,7 @@ class Logins:
             SessionSettings(TOKEN_KEY, token_seconds, logins_per_minute, api_keys or {}),
             self.clock,
             lambda size: next(numbers).to_bytes(size, "big"),
+            Rights(),
         )
 
     def open(self, key: EthereumKey = KEY) -> OpenChallenge:

@@ -1,0 +1,188 @@
+"""Who is told that rights have ended, and that what goes on by them ends."""
+
+from collections.abc import Callable
+
+import pytest
+
+from core_support import Core, Peer, with_core
+from hub_support import HubPeer, with_hub
+from rillnode.actors.access import EVERYBODY, Access, Grant
+from rillnode.actors.rights import SLICE_CELLS, RightsChanged
+from rillnode.actors.system import Cell
+from rillnode.actors.worker import Worker
+from rillnode.codecs import native
+from rillnode.codecs.ockam.routing import WireMessage, local
+from rillnode.codecs.ockam.stream import BidirectionalRequest, PushRequest, encode_request
+from rillnode.codecs.ockam.stream_item import encode_entry
+
+WHO = "noise:" + "ab" * 32
+PATTERN = Grant(who=WHO, streams="s*", may=frozenset(("pull", "subscribe")))
+
+
+class Watcher(Worker):
+    """Notes what it is told."""
+
+    def __init__(self, told: list[RightsChanged]) -> None:
+        self._told = told
+
+    def handle(self, message: object, sender: object) -> None:
+        if isinstance(message, RightsChanged):
+            self._told.append(message)
+
+
+def watcher(core: Core, *keys: str) -> tuple[Cell, list[RightsChanged]]:
+    told: list[RightsChanged] = []
+    cell = core.system.spawn(lambda: Watcher(told))
+    for key in keys:
+        core.access.rights.watch(key, cell)
+    return cell, told
+
+
+LOSSES: dict[str, Callable[[Access], None]] = {
+    "a verb": lambda access: access.set_stream("s", {WHO: ["pull"], EVERYBODY: ["get"]}),
+    "a principal": lambda access: access.set_stream("s", {EVERYBODY: ["get"]}),
+    "everybody's": lambda access: access.set_stream("s", {WHO: ["pull", "subscribe"]}),
+    "the stream": lambda access: access.set_stream("s", {}),
+    "admin": lambda access: access.set_stream("s", {WHO: ["admin"]}),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_who_watches_a_stream_hears_of_each_loss_there(loss: str) -> None:
+    async def test(core: Core) -> None:
+        grants = {WHO: ["pull", "subscribe"], EVERYBODY: ["subscribe"]}
+        core.access.set_stream("s", grants)
+        core.access.set_stream("t", grants)
+        _, told = watcher(core, "s")
+        _, told_of_another = watcher(core, "t")
+        core.access.set_stream("s", {**grants, "noise:cd": ["pull"]})
+        core.access.set_stream("new", grants)
+        await core.settle()
+        assert told == []  # nobody has lost anything
+        LOSSES[loss](core.access)
+        await core.settle()
+        assert told == [RightsChanged("s")]
+        assert told_of_another == []
+
+    with_core(test)
+
+
+def test_a_grant_for_a_pattern_concerns_everybody_and_an_added_one_nobody() -> None:
+    async def test(core: Core) -> None:
+        link, told_link = watcher(core)
+        core.access.rights.links = lambda: [link]
+        _, told = watcher(core, "s", "t")
+        core.access.add(PATTERN)
+        core.access.replace([], [PATTERN])
+        await core.settle()
+        assert told == told_link == []
+        core.access.replace([PATTERN], [])
+        await core.settle()
+        assert told == told_link == [RightsChanged()]
+        core.access.revoke(WHO)  # there is nothing left to lose
+        core.access.add(PATTERN)
+        core.access.revoke(WHO)
+        await core.settle()
+        assert told == told_link == [RightsChanged()] * 2
+
+    with_core(test)
+
+
+def test_links_hear_of_a_principal_that_no_grant_names_any_more() -> None:
+    async def test(core: Core) -> None:
+        link, told = watcher(core)
+        core.access.rights.links = lambda: [link]
+        core.access.set_stream("s", {WHO: ["pull"]})
+        core.access.set_stream("t", {WHO: ["pull"]})
+        core.access.set_stream("s", {})
+        await core.settle()
+        assert told == []
+        core.access.set_stream("t", {})
+        await core.settle()
+        assert told == [RightsChanged()]
+
+    with_core(test)
+
+
+def test_who_watches_twice_is_told_once_until_it_has_stopped_twice() -> None:
+    async def test(core: Core) -> None:
+        rights = core.access.rights
+        cell, told = watcher(core, "s", "s")
+        other, _ = watcher(core)
+        for expected in (1, 2, 2):
+            rights.changed("s")
+            await core.settle()
+            assert len(told) == expected
+            rights.unwatch("s", cell)
+            rights.unwatch("s", other)
+
+    with_core(test)
+
+
+def test_many_are_told_a_slice_in_each_turn() -> None:
+    async def test(core: Core) -> None:
+        told: list[RightsChanged] = []
+        for _ in range(3 * SLICE_CELLS + 1):
+            core.access.rights.watch("s", core.system.spawn(lambda: Watcher(told)))
+        core.access.rights.changed("s")
+        await core.settle()
+        assert len(told) == SLICE_CELLS  # the others when the loop has had its turn
+        core.clock.advance(0.0)
+        await core.settle()
+        assert len(told) == 3 * SLICE_CELLS + 1
+
+    with_core(test)
+
+
+# Who goes on by rights ---------------------------------------------------------------------------
+
+
+async def following(core: Core, name: str, request_id: int) -> Peer:
+    """A native peer that has subscribed to a stream."""
+    peer = core.peer(WHO)
+    subscribed = await peer.ask(f"ST_S_0_{name}", native.SubscribeRequest(request_id, 0, 1_000_000))
+    assert isinstance(subscribed[0], native.BlocksResponse)
+    return peer
+
+
+def test_a_native_subscription_ends_alone_and_says_so() -> None:
+    async def test(core: Core) -> None:
+        owner = core.peer()
+        core.access.add(PATTERN)
+        for name in ("s", "s2"):
+            await owner.ask("stream", native.OpenRequest(1, name, 1))
+            await owner.ask(f"ST_S_0_{name}", PushRequest(1, b"before"))
+        ending, staying = await following(core, "s", 7), await following(core, "s2", 8)
+        kept = Grant(who=WHO, streams="s2", may=frozenset(("subscribe",)))
+        ending.answers.clear()
+        core.access.replace([PATTERN], [kept])
+        await owner.ask("ST_S_0_s", PushRequest(2, b"after"))
+        (failure,) = [native.decode_response(one.payload) for one in ending.answers]
+        assert isinstance(failure, native.Failure)
+        assert (failure.request_id, failure.code) == (7, "subscription.revoked")
+        staying.answers.clear()
+        await owner.ask("ST_S_0_s2", PushRequest(2, b"after"))
+        assert len(staying.answers) == 1
+
+    with_core(test)
+
+
+def test_a_consumer_of_a_bidirectional_stream_delivers_nothing_more() -> None:
+    async def test(core: Core) -> None:
+        core.access.set_stream("s", {WHO: ["push", "pull"]})
+        core.access.add(Grant(who=WHO, streams="*", may=frozenset(("create",))))
+        peer = HubPeer(core, WHO)
+        await peer.ask("stream_subscribe", encode_request(BidirectionalRequest("s", "sub")))
+
+        async def push(text: bytes) -> list[bytes]:
+            item = encode_entry("", WireMessage((peer.link, local("me")), (), text))
+            node = core.peer()
+            await node.ask("ST_S_0_s", PushRequest(1, item))
+            return [one.payload for one in peer.received]
+
+        assert (await push(b"before"))[-1:] == [b"before"]
+        core.access.set_stream("s", {})
+        await core.settle()
+        assert (await push(b"after"))[-1:] == [b"before"]
+
+    with_hub(test)
