@@ -112,8 +112,10 @@ class Overlay:
             trackers=self._trackers(),
             released=self._released is not None,
         )
-        self._context = OverlayContext(streams, settings, self._links)
-        router.register_guard(MEMBER_ADDRESS, partial(self._admits, streams))
+        self._context = OverlayContext(
+            streams, settings, self._links, partial(self._admits, streams)
+        )
+        router.register_guard(MEMBER_ADDRESS, self._context.admits)
         self._member = streams.system.spawn(partial(MemberActor, self._context))
 
     async def listen(self, bound: MutableMapping[str, Any]) -> None:

@@ -23,14 +23,14 @@ class Push:
     """Brings a neighbour up to date unasked: what it knows is a duplicate to it."""
 
     def __init__(self, origin: Origin, dialect: Dialect, send: Send) -> None:
-        self._origin = origin
+        self.origin = origin
         self._dialect = dialect
         self._send = send
 
     @property
     def congested(self) -> bool:
         """Whether it has much to take still."""
-        return self._origin.congested
+        return self.origin.congested
 
     def resent(self, messages: Sequence[StreamMessage]) -> None:
         """Send messages as broadcasts."""
@@ -52,7 +52,7 @@ class Answer:
         send: Send,
     ) -> None:
         self._request = request
-        self._origin = origin
+        self.origin = origin
         self._dialect = dialect
         self._send = send
         self._begun = False
@@ -60,7 +60,7 @@ class Answer:
     @property
     def congested(self) -> bool:
         """Whether the asker has much to take still."""
-        return self._origin.congested
+        return self.origin.congested
 
     def resent(self, messages: Sequence[StreamMessage]) -> None:
         """Send messages as unicasts."""

@@ -61,11 +61,14 @@ class OverlayContext:
         origin: of what the node itself sends.
         counters: what was sent, taken and refused.
         neighbours: identities of who is linked, by stream partition.
+        admits: whether a node may have what is at an address: what is sent to it is refused where
+            not, and nothing more is sent to the node.
     """
 
     streams: StreamContext
     settings: OverlaySettings
     links: NodeLinks
+    admits: Callable[[bytes, Origin], bool]
     admitted: Counter[str] = field(default_factory=Counter)
     counters: Counter[str] = field(default_factory=Counter)
     neighbours: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])

@@ -32,6 +32,7 @@ from rillnode.actors.overlay.rendering import Renderer, is_carried, is_own
 from rillnode.actors.overlay.settling import MARGIN_MS, Settling
 from rillnode.actors.overlay.sharing import Sharing
 from rillnode.actors.overlay.stream_keys import overlay_address
+from rillnode.actors.rights import RightsChanged
 from rillnode.actors.storage import FindStream, GetRecord, ListRecords, Read, StreamRecord
 from rillnode.actors.streams.inside import EntriesAppended, Following
 from rillnode.actors.streams.subscription import Grown
@@ -114,6 +115,7 @@ class NeighboursActor(Worker):
         """Take the address; load what was kept beside the log."""
         context, me = self._context, self.address
         context.streams.router.register(self._own_address, me)
+        context.streams.access.rights.watch(self._record.name, me)
         own: Route = (local(self._own_address),)
         self._intake = Intake()
         self._links = Neighbourhood(context, own, me)
@@ -139,6 +141,7 @@ class NeighboursActor(Worker):
         for one in self._links.close():
             self._links.tell(one, self._about(UnsubscribeRequest))
         self._context.streams.router.unregister(self._own_address)
+        self._context.streams.access.rights.unwatch(self._record.name, self.address)
 
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take what comes from nodes, the member, the log and the store."""
@@ -188,6 +191,8 @@ class NeighboursActor(Worker):
             case StreamRecord():
                 self._record = message
                 self._sharing.update(message)
+            case RightsChanged():
+                self._revoke()
             case _Tick():
                 self._tick()
             case GetRecord():
@@ -344,6 +349,14 @@ class NeighboursActor(Worker):
             self._links.tell(one, self._missing.everything_since(since_ms))
             self._missing.push(one, since_ms)
         self._announce()
+
+    def _revoke(self) -> None:
+        """Let go of neighbours that may not have the stream any more."""
+        for one in list(self._links.linked.values()):
+            if not self._context.admits(self._own_address, one.origin):
+                self._links.tell(one, self._about(UnsubscribeRequest))
+                self._links.unlink(one.identity)
+        self._tell()
 
     def _since_ms(self) -> int | None:
         assert self._settling is not None

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
+from rillnode.actors.delivery import Origin
 from rillnode.actors.overlay.announcing import READ_BYTES, LogReader
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.rendering import CARRIED_KEYS, CHAIN, Renderer, is_own
+from rillnode.actors.overlay.stream_keys import overlay_address
+from rillnode.actors.rights import RightsChanged
 from rillnode.actors.storage import ListKeys, Read, StreamRecord, key_after, log_id
 from rillnode.actors.worker import Worker
 from rillnode.codecs.entries import Entry, entries_of
@@ -49,6 +52,11 @@ class Receiver(Protocol):
     """Whoever the messages are for; all calls on the loop's thread."""
 
     @property
+    def origin(self) -> Origin:
+        """Whoever that is."""
+        ...
+
+    @property
     def congested(self) -> bool:
         """Whether it has much to take still."""
         ...
@@ -82,7 +90,9 @@ class ResendingActor(Worker):
         receiver: Receiver,
     ) -> None:
         self._context = context
+        self._record = record
         self._partition = partition
+        self._stream = overlay_address(record.name, partition)
         self._log = log_id(record.id, partition)
         identity = context.settings.identity
         self._renderer = Renderer(record, partition, identity)
@@ -101,11 +111,16 @@ class ResendingActor(Worker):
 
     def started(self) -> None:
         """Find out where the log begins and ends."""
+        self._context.streams.access.rights.watch(self._record.name, self.address)
         self._submit(Read(log=self._log, index=0, entries_max=1, bytes_max=1, token=self._found))
 
     def handle(self, message: object, sender: object) -> None:
-        """Take completed operations and the time to go on."""
+        """Take completed operations and the time to go on, and look again who may have it."""
+        if self._finished:
+            return
         match message:
+            case RightsChanged() if not self._context.admits(self._stream, self._receiver.origin):
+                self._finish(False)
             case Read() | ListKeys() if message.error is not None:
                 self._finish(False)
             case Read() | ListKeys():
@@ -117,6 +132,7 @@ class ResendingActor(Worker):
 
     def stopped(self) -> None:
         """Whoever the messages are for hears of every end, a failure's too."""
+        self._context.streams.access.rights.unwatch(self._record.name, self.address)
         if not self._finished:
             self._receiver.finished(False)
 

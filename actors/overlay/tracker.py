@@ -24,6 +24,7 @@ from rillnode.actors.overlay.generations import GENERATIONS
 from rillnode.actors.overlay.graphs import OWN, Graphs
 from rillnode.actors.overlay.stream_keys import parse_stream_key, stream_key
 from rillnode.actors.overlay.topology import Topology
+from rillnode.actors.rights import Key, RightsChanged
 from rillnode.actors.router import Router
 from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
@@ -125,6 +126,8 @@ class TrackerActor(Worker):
             case Delivery(origin=origin, messages=messages):
                 for wire in messages:
                     self._take(origin, wire)
+            case RightsChanged(key=stream_id):
+                self._revoke(stream_id)
             case LinkLost(origin=origin):
                 for name, node in list(self._nodes.items()):
                     if node.origin is origin:
@@ -196,6 +199,7 @@ class TrackerActor(Worker):
             if len(self._overlays) >= OVERLAY_STREAMS_MAX:
                 raise CodecError("network.full", "too many stream partitions for one tracker")
             overlay = self._overlays[key] = Graphs(partial(Topology, self._degree, self._random))
+            self._access.rights.watch(parse_stream_key(key)[0], self.address)
             for other, its in list(self._nodes.items()):
                 if its.address.storage and other != name and self._may(its.origin, key):
                     self._put(other, its, key, overlay)
@@ -262,17 +266,21 @@ class TrackerActor(Worker):
     def _instruct(self, key: str, name: str) -> None:
         """Tell a node of its neighbours."""
         node, overlay = self._nodes[name], self._overlays[key]
-        stream_id, partition = parse_stream_key(key)
         overlay.known[name] = overlay.names(name)
         counter = overlay.counters[name] = overlay.counters.get(name, 0) + 1
+        addresses = tuple(
+            self._nodes[other].reached(kind)
+            for kind, other in overlay.neighbours(name)
+            if other in self._nodes
+        )
+        self._tell(node, key, counter, addresses)
+
+    def _tell(self, node: _Node, key: str, counter: int, addresses: tuple[str, ...]) -> None:
+        stream_id, partition = parse_stream_key(key)
         instruction = Instruction(
             stream_id=stream_id,
             stream_partition=partition,
-            node_addresses=tuple(
-                self._nodes[other].reached(kind)
-                for kind, other in overlay.neighbours(name)
-                if other in self._nodes
-            ),
+            node_addresses=addresses,
             counter=counter,
         )
         self._send(node.origin, node.route, node.dialect, instruction)
@@ -304,6 +312,25 @@ class TrackerActor(Worker):
         overlay.leave(name)
         if not len(overlay):
             del self._overlays[key]
+            self._access.rights.unwatch(parse_stream_key(key)[0], self.address)
+
+    def _revoke(self, stream_id: Key | None) -> None:
+        """Take nodes out of overlays that they may be in no longer, and tell all concerned at once.
+
+        They hear of an instruction without neighbours, and their neighbours of one without them.
+        """
+        for key in list(self._overlays):
+            if stream_id not in (None, parse_stream_key(key)[0]):
+                continue
+            for name, node in list(self._nodes.items()):
+                if key not in node.streams or self._may(node.origin, key):
+                    continue
+                overlay = self._overlays[key]
+                counter, neighbours = overlay.counters.get(name, 0), overlay.names(name)
+                self._leave_stream(name, node, key)
+                self._tell(node, key, counter + 1, ())
+                for other in sorted(neighbours & self._nodes.keys()):
+                    self._instruct(key, other)
 
     # Storage ---------------------------------------------------------------------------------
 

@@ -1,6 +1,8 @@
 """The neighbours actor towards one node: links, floods, resends, and nonsense."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -11,6 +13,7 @@ from rillnode.actors.overlay.dialect import Dialect, decode, decode_wrapped
 from rillnode.actors.overlay.member import RETRY_SECONDS
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.peers.connection import PeerContext
+from rillnode.actors.ports import Link
 from rillnode.actors.storage import ListStreams, Read, ReadOperation
 from rillnode.codecs import native
 from rillnode.codecs.errors import StoreError
@@ -301,5 +304,46 @@ def test_streams_that_could_not_be_listed_are_shared_a_little_later() -> None:
         core.clock.advance(RETRY_SECONDS)
         await core.settle()
         assert core.router.lookup(overlay_address("s", 0)) is not None
+
+    with_core(test)
+
+
+def revoke(core: Core) -> None:
+    core.access.revoke(f"noise:{FRIEND}")
+
+
+def test_a_neighbour_that_loses_its_right_is_let_go_and_hears_nothing_more() -> None:
+    async def test(core: Core) -> None:
+        node, client = await started(core)
+        await node.say(subscribe())
+        core.access.set_stream("other", {"x": ["pull"]})
+        core.access.set_stream("other", {})
+        assert await node.heard() == []
+        revoke(core)
+        (told,) = await node.heard()
+        assert isinstance(told, UnsubscribeRequest)
+        await client.ask("ST_S_0_s", PushRequest(1, b"hello"))
+        assert await node.heard() == []
+        node.peer.send(ADDRESS, node.dialect.encode_control(broadcast(1)))
+        assert await log_length(core, client) == 1
+        check_no_failures(core)
+
+    with_core(test)
+
+
+def test_a_resend_to_a_node_that_loses_its_right_ends() -> None:
+    async def test(core: Core) -> None:
+        node, _ = await started(core)
+        await flood(node, 1, 500)
+        # It takes nothing, so that the resend waits for it.
+        info = SimpleNamespace(claim=None)
+        node.peer.origin.link = cast(Link, SimpleNamespace(info=info, buffered_bytes=10**9))
+        assert await resent_since(node, 0) == []
+        revoke(core)
+        (told,) = await node.heard()
+        assert isinstance(told, ErrorResponse)
+        core.clock.advance(60.0)
+        assert await node.heard() == []
+        check_no_failures(core)
 
     with_core(test)

@@ -1,6 +1,7 @@
 """The tracker: who is told what, and whom it does not listen to."""
 
 from core_support import Core, with_core
+from rillnode.actors.access import Grant
 from rillnode.actors.overlay.dialect import Dialect, decode
 from rillnode.actors.overlay.tracker import GATHERED_SECONDS_MAX, QUIET_SECONDS
 from rillnode.codecs.streamr.network import (
@@ -199,5 +200,32 @@ def test_gathering_ends_although_nodes_keep_joining() -> None:
             waited += QUIET_SECONDS / 2
         assert GATHERED_SECONDS_MAX / 2 < waited <= GATHERED_SECONDS_MAX + QUIET_SECONDS
         assert first.neighbours
+
+    with_core(test)
+
+
+def test_a_node_that_loses_its_right_is_taken_out_and_all_its_neighbours_are_told() -> None:
+    async def test(core: Core) -> None:
+        spawn_tracker(core)
+        nodes = [TrackedNode(core, number) for number in range(1, 4)]
+        for node in nodes:
+            await node.say("s::0", "t::0")
+        for node in nodes:
+            node.hear()
+        loser, *others = nodes
+        kept = Grant(who=f"noise:{loser.identity}", streams="t", may=frozenset(("push",)))
+        core.access.add(kept)
+        before = Grant(who=f"noise:{loser.identity}", streams="*", may=frozenset(("push",)))
+        core.access.replace([before], [])
+        await core.settle()  # without any time
+        (told,) = loser.hear()
+        assert (told.stream_id, told.node_addresses) == ("s", ())
+        for node in others:
+            told_of_s = [one for one in node.hear() if one.stream_id == "s"]
+            assert told_of_s
+            assert all(loser.identity not in one for one in told_of_s[-1].node_addresses)
+        loser.send_status("s::0", "t::0")
+        await gathered(core)
+        assert all(one.stream_id == "t" for one in loser.hear())
 
     with_core(test)
