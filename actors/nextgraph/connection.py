@@ -120,6 +120,7 @@ class ConnectionActor(ErrandActor):
             ephemeral=entropy(KEY_BYTES),
         )
         self._frames: deque[bytes] = deque()
+        self._user: bytes | None = None
         self._session: Session | None = None
         self._checks: RequestChecks
         self._last_id = 0
@@ -159,7 +160,7 @@ class ConnectionActor(ErrandActor):
                 self._go_on()
             case _Close(code=code):
                 self._close(code)
-            case Expelled():
+            case Expelled(user=user) if user == self._user:
                 self._close(ProtocolCode.ACCESS_DENIED)
             case Closed(reason=reason):
                 logger.info("link_closed", extra={"reason": reason})
@@ -302,10 +303,12 @@ class ConnectionActor(ErrandActor):
     # Coming in -------------------------------------------------------------------------------
 
     def _admit(self, auth: ClientAuth) -> Steps:
-        user = auth.content.user
+        user = self._user = auth.content.user
         registration = auth.content.registration
         ask = Admission(actor=self._context.users, user=user, registration=registration)
         yield (ask,)
+        if self._ended:
+            return
         if ask.code is not ProtocolCode.NO_ERROR:
             self._refuse(ask.code)
             return

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
+from rillnode.actors.cells import Cells
 from rillnode.actors.nextgraph.errands import ErrandActor
 from rillnode.actors.nextgraph.session import Session
 from rillnode.actors.storage import StreamRecord
@@ -141,7 +142,7 @@ class BrokerContext:
     repairs: Cell = field(init=False)
     inboxes: Cell = field(init=False)
     wallets: Cell = field(init=False)
-    connections: set[Cell] = field(default_factory=set[Cell])
+    connections: Cells = field(default_factory=Cells)
     sessions: set[Session] = field(default_factory=set[Session])
     counters: Counter[str] = field(default_factory=Counter)
     shared: bool = field(init=False)

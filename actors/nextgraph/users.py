@@ -78,7 +78,9 @@ class Invite(Errand):
 
 @dataclass(frozen=True, slots=True)
 class Expelled:
-    """To a connection: its user is registered no longer."""
+    """To connections: this user is registered no longer."""
+
+    user: bytes
 
 
 class UsersActor(NewsActor):
@@ -212,9 +214,9 @@ class UsersActor(NewsActor):
         return AdminEmpty()
 
     def _disconnect(self, user: bytes) -> None:
-        for session in self._context.sessions:
-            if session.user == user:
-                self.system.post(session.connection, Expelled())
+        # All are told: one may have been let in that has not heard of it yet.
+        for connection in self._context.connections:
+            self.system.post(connection, Expelled(user))
 
     def _list_invitations(self, content: ListInvitations) -> Found[Invitations]:
         wanted: set[InvitationKind] = set()
