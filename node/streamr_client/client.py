@@ -190,6 +190,15 @@ class Client:
         """
         return await self._streams.grant(stream_id, operations, user)
 
+    async def revoke(
+        self, stream_id: str, *operations: Operation, user: str | None
+    ) -> list[Permission]:
+        """Take back what `grant` has allowed; arguments and errors as of `grant`.
+
+        Returns the permissions that there were; subscriptions that rest on one of them end.
+        """
+        return await self._streams.revoke(stream_id, operations, user)
+
     async def permissions(self, stream_id: str) -> list[Permission]:
         """All permissions on a stream; raises as `grant`."""
         return await self._streams.permissions(stream_id)

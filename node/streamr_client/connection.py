@@ -73,6 +73,10 @@ class ConnectionEvents(Protocol):
         """A subscription has brought a message."""
         ...
 
+    def subscription_ended(self, stream_id: str, partition: int, error: RequestError) -> None:
+        """The server sends no more of a partition: the right to it has ended, say."""
+        ...
+
     def message_refused(self, message: StreamMessage, error: RequestError) -> None:
         """A published message is not accepted."""
         ...
@@ -113,6 +117,8 @@ class Connection:
         self._filled = asyncio.Event()
         self._emptier = asyncio.Event()
         self._asked: dict[str, tuple[Asked, asyncio.Future[Answer]]] = {}
+        # The ids of the requests that have made them: the server ends one by an error with its id.
+        self._subscriptions: dict[tuple[str, int], str] = {}
         self._recent: OrderedDict[str, PublishRequest] = OrderedDict()
         self._again: set[str] = set()
         self._error: RillnodeError | None = None
@@ -254,6 +260,7 @@ class Connection:
     async def _use(self, wire: Wire) -> None:
         """Use one WebSocket after the other, until there is none any more."""
         while True:
+            self._subscriptions.clear()
             self._events.connection_opened()
             reason = await self._talk(wire)
             if not (self._reconnect and reason.retryable):
@@ -358,12 +365,30 @@ class Connection:
                 | ErrorResponse(request_id=request_id)
             ):
                 asked = self._asked.get(request_id or "")
+                match message:
+                    case SubscribeResponse(stream_id=stream_id, partition=partition):
+                        self._subscriptions[stream_id, partition] = request_id or ""
+                    case UnsubscribeResponse(stream_id=stream_id, partition=partition):
+                        self._subscriptions.pop((stream_id, partition), None)
+                    case ErrorResponse() if asked is None and self._ended(message):
+                        return
+                    case _:
+                        pass
                 if asked is None:
                     logger.warning("unasked_answer", extra={"answer": type(message).__name__})
                 elif not asked[1].done():
                     asked[1].set_result(message)
             case _:
                 pass  # what a short resend brings
+
+    def _ended(self, response: ErrorResponse) -> bool:
+        """Tell of a subscription that the server ends by an error; False: it ends none."""
+        for partition, request_id in self._subscriptions.items():
+            if request_id == response.request_id:
+                del self._subscriptions[partition]
+                self._events.subscription_ended(*partition, refusal_of(response))
+                return True
+        return False
 
     def _refused(self, request_id: str, response: ErrorResponse) -> None:
         """Tell of a message that was not accepted, or send it again with another token."""

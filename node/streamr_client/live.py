@@ -111,6 +111,12 @@ class Live:
             for inbox in followed.inboxes:
                 inbox.message_received(message)
 
+    def subscription_ended(self, stream_id: str, partition: int, error: RequestError) -> None:
+        """Tell those who follow the partition; whoever follows it next asks the server anew."""
+        followed = self._followed.pop((stream_id, partition), None)
+        for inbox in () if followed is None else followed.inboxes:
+            inbox.failed(error)
+
     def message_refused(self, message: StreamMessage, error: RequestError) -> None:
         """Tell whoever publishes."""
         assert self._on_refused is not None

@@ -62,6 +62,10 @@ class Rest:
         """Hand in a document; raises as `get`."""
         return await self._call("POST", path, body=body)
 
+    async def delete(self, path: str) -> None:
+        """Have something removed; raises as `get`."""
+        await self._call("DELETE", path)
+
     async def _call(
         self, method: str, path: str, *, query: dict[str, str] | None = None, body: object = None
     ) -> Any:

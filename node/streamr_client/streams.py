@@ -122,6 +122,22 @@ class Streams:
         self._members.clear()
         return granted
 
+    async def revoke(
+        self, stream_id: str, operations: Sequence[Operation], user: str | None
+    ) -> list[Permission]:
+        """Take permissions back; see `Client.revoke`."""
+        wanted = {f"stream_{operation}" for operation in operations}
+        whose = None if user is None else user.lower()
+        revoked = [
+            one
+            for one in await self.permissions(stream_id)
+            if one.operation in wanted and (None if one.user is None else one.user.lower()) == whose
+        ]
+        for permission in revoked:
+            await self._rest.delete(f"{_path(stream_id)}/permissions/{permission.id}")
+        self._members.clear()
+        return revoked
+
     async def permissions(self, stream_id: str) -> list[Permission]:
         """All permissions on a stream."""
         return convert(await self._rest.get(_path(stream_id) + "/permissions"), list[Permission])

@@ -95,6 +95,26 @@ def test_messages_are_delivered_stored_and_resent(tmp_path: Path) -> None:
     with_node(tmp_path, talk)
 
 
+def test_a_right_that_ends_ends_the_subscription_with_its_error(tmp_path: Path) -> None:
+    async def talk(node: Node) -> None:
+        async with await connect(node, ALICE) as alice, await connect(node, BOB) as bob:
+            await shared_stream(alice)
+            messages, also = await bob.subscribe("s"), await bob.subscribe("s")
+            await alice.publish("s", 1)
+            assert await take(messages, 1) == await take(also, 1) == [1]
+            await alice.revoke("s", "subscribe", user=BOB.address)
+            for subscription in (messages, also):
+                with pytest.raises(RequestError, match="not allowed to subscribe"):
+                    await anext(subscription)
+                await subscription.close()
+            await alice.grant("s", "subscribe", user=BOB.address)
+            async with await bob.subscribe("s") as messages:
+                await alice.publish("s", 2)
+                assert await take(messages, 1) == [2]
+
+    with_node(tmp_path, talk)
+
+
 def test_what_was_just_published_is_resent_to_its_publisher(tmp_path: Path) -> None:
     async def talk(node: Node) -> None:
         async with await connect(node, ALICE) as alice:
