@@ -1,6 +1,7 @@
 """The retention actor: trims what streams need no longer keep, never what a sink holds."""
 
 import logging
+from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,10 +15,26 @@ logger = logging.getLogger("rillnode.actors.streams.retention")
 
 SWEEP_SECONDS: Final = 5.0
 
+SLICE_TRIMS: Final = 500
+"""Trims submitted in one turn, and up to one stream's more: all would keep everybody waiting."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Sweep:
     """Time to trim."""
+
+
+@dataclass(slots=True, eq=False)
+class _Round:
+    """A sweep under way; what an earlier instance of the actor has submitted is of no round.
+
+    Attributes:
+        streams: ids of those that are still to be looked at.
+        in_flight: trims that the store has not completed.
+    """
+
+    streams: deque[int]
+    in_flight: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +61,7 @@ class RetentionActor(Worker):
         self._context = context
         self._holds = holds
         self._limited: dict[int, StreamRecord] = {}
-        self._trims_in_flight = 0
+        self._round: _Round | None = None
         self._waiting = False  # for the time to sweep
 
     def started(self) -> None:
@@ -61,7 +78,6 @@ class RetentionActor(Worker):
             case ListStreams():
                 self._listed(message)
             case Trim():
-                self._trims_in_flight -= 1
                 self._trimmed(message)
             case Recount():
                 self._list(after="")
@@ -107,26 +123,39 @@ class RetentionActor(Worker):
 
     def _sweep(self) -> None:
         # A sweep that the store has not finished is not overtaken by the next.
-        if self._trims_in_flight:
-            return
+        if self._round is None:
+            self._round = _Round(deque(self._limited))
+            self._go_on(self._round)
+
+    def _go_on(self, sweep: _Round) -> None:
+        """Trim the next streams, now that those before them are done."""
         now_ms = self._context.clock.now_ms()
-        for record in self._limited.values():
+        while sweep.streams and sweep.in_flight < SLICE_TRIMS:
+            record = self._limited.get(sweep.streams.popleft())
+            if record is None:
+                continue  # removed, or without limits by now
             for partition in range(record.partitions):
                 log = log_id(record.id, partition)
-                self._trims_in_flight += 1
+                sweep.in_flight += 1
                 self._context.store.submit(
                     Trim(
                         reply_to=self.address,
-                        token=(record, partition),
+                        token=(sweep, record, partition),
                         log=log,
                         retention=record.retention,
                         now_ms=now_ms,
                         hold=self._holds.lowest(log),
                     )
                 )
+        if not sweep.in_flight:
+            self._round = None
 
     def _trimmed(self, operation: Trim) -> None:
-        record, partition = operation.token
+        sweep: _Round
+        sweep, record, partition = operation.token
+        sweep.in_flight -= 1
+        if not sweep.in_flight and sweep is self._round:
+            self._go_on(sweep)
         if operation.error is None and operation.trimmed:
             if self._context.quotas.enabled:
                 self._context.quotas.keeps(record.owner, operation.log, operation.extent)

@@ -10,7 +10,8 @@ from core_support import Core, Peer, with_core
 from link_support import ManualClock
 from rillnode.actors.access import NODE_PRINCIPAL, VERBS, Grant
 from rillnode.actors.quotas import PRINCIPALS_MAX, Quota, Quotas
-from rillnode.actors.storage import LogExtent, Retention, StreamRecord
+from rillnode.actors.storage import LogExtent, Retention, StreamRecord, Trim
+from rillnode.actors.streams import retention
 from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.retention import SWEEP_SECONDS, RetentionActor
 from rillnode.codecs import native
@@ -246,3 +247,76 @@ def test_other_quotas_hold_at_once_and_keep_what_is_counted() -> None:
     quotas.set([])
     assert not quotas.enabled
     assert quotas.usage(A) is None
+
+
+def test_retention_goes_on_after_a_failure_in_the_middle_of_a_sweep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trimmed, failures = RetentionActor._trimmed, [RuntimeError("once")]  # pyright: ignore[reportPrivateUsage]
+
+    def failing(self: RetentionActor, operation: Trim) -> None:
+        if failures:
+            raise failures.pop()
+        trimmed(self, operation)
+
+    monkeypatch.setattr(RetentionActor, "_trimmed", failing)
+
+    async def test(core: Core) -> None:
+        owner = core.peer()
+        await owner.ask("stream", CreateRequest("a"))
+        core.system.post(core.streams, EnsureStream("a", 4, Retention(entries_max=1)))
+        await core.settle()
+        for round_trip in range(2):
+            for partition in range(4):
+                for _ in range(3):
+                    await owner.ask(f"ST_S_{partition}_a", PushRequest(1, b"x"))
+            core.clock.advance(SWEEP_SECONDS + 0.1)
+            await core.settle()
+            core.clock.advance(SWEEP_SECONDS + 0.1)
+            await core.settle()
+            for partition in range(4):
+                (read,) = await owner.ask(f"ST_S_{partition}_a", native.ReadRequest(1, 0, 10, 100))
+                assert read.first_index == 3 * round_trip + 2
+        assert failures == []
+
+    with_core(test)
+
+
+def test_a_sweep_over_many_streams_has_a_slice_under_way_at_one_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retention, "SLICE_TRIMS", 3)
+    trimmed = RetentionActor._trimmed  # pyright: ignore[reportPrivateUsage]
+    under_way, most = 0, 0
+
+    def ended(self: RetentionActor, operation: Trim) -> None:
+        nonlocal under_way
+        under_way -= 1
+        trimmed(self, operation)
+
+    monkeypatch.setattr(RetentionActor, "_trimmed", ended)
+
+    async def test(core: Core) -> None:
+        submit = core.store.submit
+
+        def begun(operation: object) -> None:
+            nonlocal under_way, most
+            under_way += isinstance(operation, Trim)
+            most = max(most, under_way)
+            submit(operation)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(core.store, "submit", begun)
+        owner = core.peer()
+        for number in range(10):
+            core.system.post(core.streams, EnsureStream(f"s{number}", 1, Retention(entries_max=1)))
+            await core.settle()
+            for _ in range(2):
+                await owner.ask(f"ST_S_0_s{number}", PushRequest(1, b"x"))
+        core.clock.advance(SWEEP_SECONDS + 0.1)
+        await core.settle()
+        for number in range(10):
+            (read,) = await owner.ask(f"ST_S_0_s{number}", native.ReadRequest(1, 0, 10, 100))
+            assert read.first_index == 1
+        assert most == 3
+
+    with_core(test)
