@@ -9,7 +9,7 @@ from typing import Final
 from rillnode.actors.storage import Complete, Read, ReadOperation
 from rillnode.actors.storage.completion import deliver
 from rillnode.actors.storage.reads import answer
-from rillnode.actors.storage.threads import Queue, Running, Threads
+from rillnode.actors.storage.threads import ENDS, Queue, Running, Threads
 from rillnode.actors.storage.view import DurableView
 from rillnode.codecs.errors import StoreError
 
@@ -96,7 +96,9 @@ class ReaderPool:
         except StoreError as error:
             # Without its traceback, whose frames hold cursors: they keep the database open.
             operation.error = error.with_traceback(None)
-        except Exception as error:
+        except ENDS:
+            raise
+        except BaseException as error:  # a panic of native code is none of Exception's kind
             logger.error("read_failed", extra={"reason": repr(error)})
             operation.error = StoreError(
                 "store.read", f"the store could not be read ({error}): check the disk"

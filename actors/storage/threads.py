@@ -8,6 +8,10 @@ from typing import Any, Final, Protocol, TypeVar
 T = TypeVar("T")
 
 
+ENDS: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What asks a thread to end, and is no failure of what it does."""
+
+
 class Running(Protocol):
     """A thread that runs."""
 

@@ -20,7 +20,7 @@ from rillnode.actors.storage.commit import GroupCommit
 from rillnode.actors.storage.completion import closed_error, deliver
 from rillnode.actors.storage.tables import Tables, Tuning, full_error, is_full
 from rillnode.actors.storage.tail import TailCache
-from rillnode.actors.storage.threads import Queue, Running, Threads
+from rillnode.actors.storage.threads import ENDS, Queue, Running, Threads
 from rillnode.actors.storage.view import DurableView
 from rillnode.codecs.errors import StoreError
 
@@ -116,8 +116,20 @@ class Writer:
     # The thread ------------------------------------------------------------------------------
 
     def _run(self, tables: Tables | None) -> None:
-        while tables is not None:
-            tables = self._write(tables)
+        try:
+            while tables is not None:
+                tables = self._write(tables)
+        except ENDS:
+            raise
+        except BaseException as error:
+            # Not even its repair could go on: nothing is confirmed that nobody writes.
+            logger.critical("store_thread_ended", exc_info=error)
+            self._refusal = StoreError(
+                "store.failed", f"the thread that writes has ended ({error!r}): start the node anew"
+            )
+            self._set_health(StoreHealth(writable=False, reason=self._refusal.text))
+            self._refuse_waiting(self._refusal)
+            return
         # What was submitted while the refusal was being set.
         self._refuse_waiting(closed_error())
 
@@ -128,7 +140,10 @@ class Writer:
             try:
                 commit = commit or GroupCommit(tables, self._view, self._tail, self._tuning)
                 commit.run(group)
-            except Exception as error:
+            except ENDS:
+                raise
+            except BaseException as error:
+                # A panic of the store's native code is none of Exception's kind.
                 commit = None
                 return self._repair(tables, group, error)
             self._failures = 0
@@ -163,7 +178,9 @@ class Writer:
 
     # Failure and repair ----------------------------------------------------------------------
 
-    def _repair(self, tables: Tables, group: Sequence[_Write], error: Exception) -> Tables | None:
+    def _repair(
+        self, tables: Tables, group: Sequence[_Write], error: BaseException
+    ) -> Tables | None:
         """Refuse writes until the tables could be opened again; None when told to stop."""
         refusal = self._failure(error)
         where = "".join(traceback.format_exception(error))
@@ -187,7 +204,7 @@ class Writer:
                 continue
             with self._view.replaced():
                 if broken is not None:
-                    broken.close()
+                    _close(broken)
                     broken = None
                 if stopping:
                     return None
@@ -200,15 +217,18 @@ class Writer:
     def _reopen(self) -> Tables | None:
         try:
             tables = self._open_tables()
-        except StoreError as error:
-            logger.warning("store_not_reopened", extra={"code": error.code, "reason": error.text})
+        except ENDS:
+            raise
+        except BaseException as error:
+            code = error.code if isinstance(error, StoreError) else type(error).__name__
+            logger.warning("store_not_reopened", extra={"code": code, "reason": str(error)})
             return None
         # Of the failed group some writes may be there after all; what the tail has ends before.
         self._tail.clear()
         self._view.show(tables)
         return tables
 
-    def _failure(self, error: Exception) -> StoreError:
+    def _failure(self, error: BaseException) -> StoreError:
         if is_full(str(error)):
             return full_error(self._path)
         return StoreError(
@@ -239,6 +259,16 @@ class Writer:
             group.append(operation)
         if group:
             self._finish(group)
+
+
+def _close(broken: Tables) -> None:
+    """Close what has failed, whatever becomes of that: the next attempt to open it tells."""
+    try:
+        broken.close()
+    except ENDS:
+        raise
+    except BaseException as error:
+        logger.warning("store_not_closed", extra={"reason": repr(error)})
 
 
 def _bytes_of(operation: _Write) -> int:

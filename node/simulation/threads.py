@@ -22,7 +22,7 @@ _SIGNAL_SECONDS: Final = 1.0
 """How soon a signal is noticed while a thread has its turn."""
 
 
-class _Killed(BaseException):
+class _Killed(SystemExit):
     """Ends a thread whose process was killed."""
 
 

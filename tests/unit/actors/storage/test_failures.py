@@ -24,6 +24,10 @@ FULL = "IO error: No space left on device: While appending to file: 000012.log"
 BROKEN = "IO error: While fdatasync: 000012.log: Input/output error"
 
 
+class Panic(BaseException):
+    """As a panic of the store's native code reaches Python."""
+
+
 class Disk:
     """Makes tables whose writes, syncs and openings fail when told to."""
 
@@ -31,10 +35,13 @@ class Disk:
         self.failing_writes: list[str] = []
         self.failing_syncs: list[str] = []
         self.failing_openings: list[str] = []
+        self.error: type[BaseException] = RuntimeError
         self.opened = 0
 
     def open(self, path: Path, tuning: Tuning) -> Tables:
         if self.failing_openings:
+            if self.error is Panic:
+                raise Panic(self.failing_openings.pop())
             raise StoreError("store.unreadable", self.failing_openings.pop())
         self.opened += 1
         disk = self
@@ -42,12 +49,12 @@ class Disk:
         class Failing(Tables):
             def write(self, changes: Changes) -> None:
                 if disk.failing_writes:
-                    raise RuntimeError(disk.failing_writes.pop())
+                    raise disk.error(disk.failing_writes.pop())
                 super().write(changes)
 
             def sync(self) -> None:
                 if disk.failing_syncs:
-                    raise RuntimeError(disk.failing_syncs.pop())
+                    raise disk.error(disk.failing_syncs.pop())
                 super().sync()
 
         return Failing(path, tuning)
@@ -102,6 +109,21 @@ def test_a_failed_group_is_answered_and_the_store_repairs_itself(
     kept = [b"refused"] if len(found) == 12 else []
     assert found == [*(b"%d" % number for number in range(10)), *kept, b"after"]
     assert after.first_index == len(found) - 1
+
+
+@pytest.mark.parametrize("fails", ["failing_writes", "failing_syncs"])
+def test_a_panic_is_a_failure_like_any_other_and_ends_no_thread(
+    failing: FailingDriver, disk: Disk, fails: str
+) -> None:
+    disk.error = Panic
+    disk.failing_openings = ["again"]
+    setattr(disk, fails, ["a panic"])
+    refused = failing.write(append(b"refused"))
+    assert refused.error is not None
+    assert refused.error.code == "store.failed"
+    failing.wait_writable()
+    assert failing.write(append(b"after")).error is None
+    assert failing.entries()[-1].data == b"after"
 
 
 def test_a_sync_that_fails_before_a_checkpoint_is_repaired_as_any_other(
