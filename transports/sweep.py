@@ -64,7 +64,9 @@ class Sweep:
             member.check(now)
         self._steps_left -= 1
         self._running = bool(self._members)
-        if self._running:
+        if not self._running:
+            self._round.clear()  # they are gone; the next member begins a round of its own
+        else:
             # A round of few members is over early; the next one begins in its time.
             steps = 1 if self._round else self._steps_left + 1
             self._clock.call_later(steps * self._step_seconds, self._step)

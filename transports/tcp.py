@@ -6,7 +6,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 
-from rillnode.codecs.errors import TransportError
+from rillnode.codecs.errors import ConfigError, TransportError
 from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.limits import CONNECT_SECONDS_MAX
 from rillnode.transports.clock import Clock
@@ -127,6 +127,10 @@ async def open_link(
     except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
         settled.cancel()
         raise _dial_error(host, port, error) from error
+    except (ValueError, OverflowError) as error:
+        settled.cancel()
+        text = f"{host[:300]!a}, port {port}, is no address ({error}): check host and port"
+        raise ConfigError("dial.address", text) from error
     except asyncio.CancelledError:
         settled.cancel()
         raise

@@ -50,6 +50,16 @@ async def failure_of(dialling: TcpDialer, host: str, port: int) -> str:
     return errors[0].code
 
 
+def test_what_is_no_address_is_told_as_such_and_ends_nothing() -> None:
+    async def run() -> None:
+        dialling = dialer()
+        for host, port in (("a\0b", 1), ("127.0.0.1", 65_536), ("127.0.0.1", -1)):
+            assert await failure_of(dialling, host, port) == "dial.address"
+        await dialling.close("the end")
+
+    asyncio.run(run())
+
+
 def test_a_link_opens_later_and_closes_with_its_dialer() -> None:
     async def run() -> None:
         listener, accepted = await listening()

@@ -54,6 +54,24 @@ def test_a_new_member_is_checked_within_two_rounds() -> None:
     assert late.checks
 
 
+def test_members_that_go_in_the_middle_of_a_round_are_forgotten() -> None:
+    clock = ManualClock()
+    gone = [Member() for _ in range(300)]
+    members = dict.fromkeys(gone)
+    sweep = Sweep(clock, members.keys(), 1.0)
+    sweep.start()
+    clock.advance(0.13)  # not all were looked at
+    members.clear()
+    clock.advance(2.0)
+    checked = sum(len(member.checks) for member in gone)
+    late = Member()
+    members[late] = None
+    sweep.start()
+    clock.advance(2.0)
+    assert late.checks
+    assert sum(len(member.checks) for member in gone) == checked < 300
+
+
 def test_one_timer_serves_all_and_none_runs_without_members() -> None:
     clock, members = ManualClock(), dict[Member, None]()
     sweep = Sweep(clock, members.keys(), 1.0)
