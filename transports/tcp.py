@@ -130,7 +130,7 @@ async def open_link(
     except (ValueError, OverflowError) as error:
         settled.cancel()
         text = f"{host[:300]!a}, port {port}, is no address ({error}): check host and port"
-        raise ConfigError("dial.address", text) from error
+        raise ConfigError("link.address", text) from error
     except asyncio.CancelledError:
         settled.cancel()
         raise

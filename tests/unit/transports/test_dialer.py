@@ -54,7 +54,7 @@ def test_what_is_no_address_is_told_as_such_and_ends_nothing() -> None:
     async def run() -> None:
         dialling = dialer()
         for host, port in (("a\0b", 1), ("127.0.0.1", 65_536), ("127.0.0.1", -1)):
-            assert await failure_of(dialling, host, port) == "dial.address"
+            assert await failure_of(dialling, host, port) == "link.address"
         await dialling.close("the end")
 
     asyncio.run(run())
