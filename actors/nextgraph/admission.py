@@ -1,10 +1,12 @@
 """What is checked of a request before any actor sees it: signatures, adverts, who publishes.
 
-What is wrong with these ends the connection, as clients expect; what is only too large is refused.
+What is wrong with these ends the connection, as clients expect; what is only too large, or what an
+access forbids, is refused.
 """
 
 from typing import Final
 
+from rillnode.actors.nextgraph.repos import check_access
 from rillnode.actors.nextgraph.session import Refusal
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keys import x25519_form
@@ -12,7 +14,6 @@ from rillnode.codecs.limits import (
     ENTRY_BYTES_MAX,
     NEXTGRAPH_BLOCKS_MAX,
     NEXTGRAPH_IDS_MAX,
-    NEXTGRAPH_TOPICS_MAX,
 )
 from rillnode.codecs.nextgraph.adverts import check_publisher_advert
 from rillnode.codecs.nextgraph.events import EVENT, Event, check_event
@@ -26,6 +27,7 @@ from rillnode.codecs.nextgraph.requests import (
     TopicSub,
 )
 from rillnode.codecs.nextgraph.results import NextGraphError, ProtocolCode, ResultCode
+from rillnode.codecs.nextgraph.types import OuterOverlay, OverlayId
 
 _NOT_THE_CLIENT: Final = "the event's publisher is not the client of this connection"
 
@@ -45,19 +47,18 @@ class RequestChecks:
         # long as checking a signature.
         self._publisher: bytes | None = None
 
-    def check(self, content: RequestContent) -> None:
-        """Check what a request claims.
+    def check(self, overlay: OverlayId, content: RequestContent) -> None:
+        """Check what a request about an overlay claims.
 
         Raises:
             NextGraphError: a signature does not hold, or is for or by somebody else.
-            Refusal: INVALID_REQUEST, it is larger than can be kept.
+            Refusal: INVALID_REQUEST, it is larger than can be kept, or its access forbids it.
         """
         match content:
             case Event():
                 self._check_event(content)
             case PinRepo() | OpenRepo():
-                if len(content.ro_topics) + len(content.rw_topics) > NEXTGRAPH_TOPICS_MAX:
-                    raise Refusal(ResultCode.INVALID_REQUEST)
+                check_access(overlay, content)
                 for advert in content.rw_topics:
                     check_publisher_advert(advert, self._broker)
             case BlocksPut(blocks=blocks) if len(blocks) > NEXTGRAPH_BLOCKS_MAX:
@@ -65,6 +66,8 @@ class RequestChecks:
             case BlocksExist(blocks=ids) | BlocksGet(ids=ids) if len(ids) > NEXTGRAPH_IDS_MAX:
                 raise Refusal(ResultCode.INVALID_REQUEST)
             case TopicSub(publisher=advert, topic=topic) if advert is not None:
+                if isinstance(overlay, OuterOverlay):
+                    raise Refusal(ResultCode.INVALID_REQUEST)
                 if advert.content.topic != topic:
                     text = "the publisher's advert is for another topic"
                     raise NextGraphError(ProtocolCode.INVALID_PUBLISHER_ADVERT, text)

@@ -272,14 +272,14 @@ class ConnectionActor(ErrandActor):
             return
         self._last_id = request.id
         try:
-            self._checks.check(content)
+            self._checks.check(overlay, content)
         except Refusal as refusal:
             asked.refuse(refusal.result)
             return
         match content:
             case InboxRegister() | InboxPost():
                 target = self._context.inboxes
-            case WalletPutExport():
+            case WalletPutExport() if overlay == NIL_OVERLAY or isinstance(overlay, InnerOverlay):
                 target = self._context.wallets
             case _ if isinstance(overlay, InnerOverlay):
                 target = self._context.overlays.cell(overlay.id)

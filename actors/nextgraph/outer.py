@@ -17,10 +17,16 @@ from rillnode.actors.nextgraph.repos import refuse_unknown
 from rillnode.actors.nextgraph.session import Asked, Refusal
 from rillnode.actors.storage import GetRecord, Operation, PutRecords
 from rillnode.codecs.nextgraph.events import Event
-from rillnode.codecs.nextgraph.requests import BlocksPut, ObjectDel, ObjectPin, ObjectUnpin
+from rillnode.codecs.nextgraph.requests import (
+    BlocksPut,
+    ObjectDel,
+    ObjectPin,
+    ObjectUnpin,
+    WalletPutExport,
+)
 from rillnode.codecs.nextgraph.results import ResultCode
 
-INNER_ONLY: Final = (Event, BlocksPut, ObjectPin, ObjectUnpin, ObjectDel)
+INNER_ONLY: Final = (Event, BlocksPut, ObjectPin, ObjectUnpin, ObjectDel, WalletPutExport)
 """Requests that only writers may make."""
 
 
@@ -75,9 +81,8 @@ class OuterActor(LodgerActor[bytes]):
             raise Refusal(ResultCode.OVERLAY_MISMATCH)
         if self._inner is None:
             refuse_unknown(asked)
-        else:
-            overlay = self._context.overlays.cell(self._inner)
-            self.system.post(overlay, asked, asked.session.connection)
+        overlay = self._context.overlays.cell(self._inner)
+        self.system.post(overlay, asked, asked.session.connection)
 
     def _expose(self, expose: Expose) -> Steps:
         yield from self._look()

@@ -6,7 +6,7 @@ Where other nodes serve it, too, each request reads anew what is kept, and is se
 them changes that before it.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from functools import partial
 from typing import assert_never
 
@@ -27,7 +27,8 @@ from rillnode.actors.nextgraph.records import (
 from rillnode.actors.nextgraph.repairs import Repaired
 from rillnode.actors.nextgraph.repos import (
     NOTHING,
-    check_access,
+    OncePinned,
+    check_reader,
     overlay_after,
     publishes,
     refuse_unknown,
@@ -147,12 +148,22 @@ class OverlayActor(LodgerActor[bytes]):
             expose_outer=pinned.expose_outer, topics=with_topics(pinned.topics, opened.topics)
         )
 
+    def _kept_on(self, session: Session, *sides: Side) -> Iterator[Pin]:
+        """All that a connection has of repos on these sides, pinned or opened."""
+        for pins in (self._pins[session.user], self._opened.get(session, {})):
+            for (side, _), pin in pins.items():
+                if side in sides:
+                    yield pin
+
     def _serve(self, asked: Asked) -> Steps:
         yield from self._look(asked.session.user)
         content = asked.content
         if self._overlay is None and not isinstance(content, PinRepo | OpenRepo):
             refuse_unknown(asked)
-            return
+        if isinstance(content, OncePinned):
+            # Who may write may read on the outer overlay as well.
+            kept = self._kept_on(asked.session, "inner", side_of(asked.overlay))
+            check_reader(asked, content, kept)
         match content:
             case PinRepo() | OpenRepo():
                 yield from self._keep(asked, content)
@@ -170,10 +181,8 @@ class OverlayActor(LodgerActor[bytes]):
                 self._sync(asked, content)
             case CommitGet():
                 yield from self._get_commit(asked, content)
-            case BlocksGet(ids=ids, include_children=children):
-                items = [OneBlock(one, children) for one in ids]
-                plan = Plan(asked, self._key, items, empty=ResultCode.NOT_FOUND)
-                spawn_reader(self._context, plan)
+            case BlocksGet():
+                yield from self._get_blocks(asked, content)
             case BlocksExist() | BlocksPut():
                 self._to_blocks(asked)
             case ObjectPin() | ObjectUnpin() | ObjectDel():
@@ -192,7 +201,6 @@ class OverlayActor(LodgerActor[bytes]):
     # Repos -----------------------------------------------------------------------------------
 
     def _keep(self, asked: Asked, request: PinRepo | OpenRepo) -> Steps:
-        check_access(asked.overlay, request)
         overlay = overlay_after(self._overlay, request)
         if overlay is None:
             raise Refusal(ResultCode.NOT_FOUND)
@@ -279,8 +287,6 @@ class OverlayActor(LodgerActor[bytes]):
         kept = self._kept(session, key)
         if kept is None:
             raise Refusal(ResultCode.NOT_FOUND)
-        if request.publisher is not None and key[0] == "outer":
-            raise Refusal(ResultCode.INVALID_REQUEST)
         more = {request.topic: request.publisher is not None}
         topics = with_topics(kept.topics, more)
         (join,) = self._joins(asked, more, follow=True)
@@ -335,27 +341,38 @@ class OverlayActor(LodgerActor[bytes]):
             raise Refusal(ResultCode.INVALID_REQUEST) from None
         self._to_topic(request.topic, Sync(asked, request, known))
 
+    def _look_at(self, asked: Asked, topic: bytes | None) -> Steps:
+        """Know the topic that a request names as its log is now, with what others have written."""
+        if topic is not None:
+            (join,) = self._joins(asked, {topic: False}, follow=False)
+            yield (join,)
+            if not join.found:
+                raise Refusal(ResultCode.TOPIC_NOT_FOUND)
+
+    def _get_blocks(self, asked: Asked, request: BlocksGet) -> Steps:
+        yield from self._look_at(asked, request.topic)
+        items = [OneBlock(one, request.include_children) for one in request.ids]
+        spawn_reader(self._context, Plan(asked, self._key, items, empty=ResultCode.NOT_FOUND))
+
     def _get_commit(self, asked: Asked, request: CommitGet) -> Steps:
-        """Find out which topic's event brought the commit, and let its blocks be sent."""
+        """Find out which topics' events may have brought the commit; its blocks are sent there."""
+        yield from self._look_at(asked, request.topic)
         get = GetRecords(keys=[name_of("published", self._key, request.id)])
         yield (get,)
         (value,) = get.values
-        if value is not None:
-            self._to_topic(value[:DIGEST_BYTES], SendCommit(asked, request.id))
+        last = None if value is None else value[:DIGEST_BYTES]
+        topics = [one for one in dict.fromkeys((request.topic, last)) if one is not None]
+        if topics:
+            first, *others = topics
+            self._to_topic(first, SendCommit(asked, request.id, others))
             return
         items = [OneBlock(request.id, children=True)]
         spawn_reader(self._context, Plan(asked, self._key, items, empty=ResultCode.NOT_FOUND))
 
     def _publish(self, asked: Asked, event: Event) -> None:
-        session, content = asked.session, event.content
-        kept = [
-            pin
-            for pins in (self._pins[session.user], self._opened.get(session, {}))
-            for (side, _), pin in pins.items()
-            if side == "inner"
-        ]
-        allowed = publishes(kept, content.topic)
-        self._to_topic(content.topic, publication(asked, self._key, event, allowed=allowed))
+        topic = event.content.topic
+        allowed = publishes(self._kept_on(asked.session, "inner"), topic)
+        self._to_topic(topic, publication(asked, self._key, event, allowed=allowed))
 
 
 def _repo(asked: Asked, repo: bytes) -> RepoKey:

@@ -1,7 +1,7 @@
 """What users keep of repos: the rules of pinning, opening and subscribing, without any actor."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NoReturn
 
 from rillnode.actors.nextgraph.records import Overlay, Pin
 from rillnode.actors.nextgraph.session import Asked, Refusal
@@ -9,12 +9,13 @@ from rillnode.codecs.limits import NEXTGRAPH_TOPICS_MAX
 from rillnode.codecs.nextgraph.requests import (
     BlocksExist,
     BlocksGet,
+    BlocksPut,
     CommitGet,
     OpenRepo,
     PinRepo,
     RepoPinStatusReq,
+    TopicSyncReq,
 )
-from rillnode.codecs.nextgraph.responses import BlocksFound
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import (
     InnerOverlay,
@@ -26,6 +27,9 @@ from rillnode.codecs.nextgraph.types import (
 )
 
 NOTHING: Final = Pin()
+
+OncePinned = BlocksExist | BlocksGet | BlocksPut | CommitGet | TopicSyncReq
+"""Requests for who has a repo of the overlay pinned or open; they do not say which one."""
 
 
 def check_access(overlay: OverlayId, request: PinRepo | OpenRepo) -> None:
@@ -94,15 +98,38 @@ def publishes(kept: Iterable[Pin], topic: bytes) -> bool:
     return any(pin.topics.get(topic, False) for pin in kept)
 
 
-def refuse_unknown(asked: Asked) -> None:
-    """Answer a request about an overlay that there is not.
+def check_reader(asked: Asked, request: OncePinned, kept: Iterable[Pin]) -> None:
+    """Check that somebody has a repo pinned or open that a request may be about.
+
+    A request may name a topic, which must be of such a repo. A repo that was pinned without any
+    stands for all of its overlay: clients learn the topics from a repo's first commits.
+
+    Args:
+        asked: the request as it came.
+        request: its content.
+        kept: all that its sender has of the overlay's repos.
+
+    Raises:
+        Refusal: there is none: what who asks about an unknown overlay is told; TOPIC_NOT_FOUND,
+            none has the topic.
+    """
+    topic = None if isinstance(request, BlocksExist | BlocksPut) else request.topic
+    pin = None
+    for pin in kept:
+        if topic is None or not pin.topics or topic in pin.topics:
+            return
+    if pin is None:
+        refuse_unknown(asked)
+    raise Refusal(ResultCode.TOPIC_NOT_FOUND)
+
+
+def refuse_unknown(asked: Asked) -> NoReturn:
+    """Refuse a request about an overlay that there is not, or not for its sender.
 
     Raises:
         Refusal: what such a request is told.
     """
     match asked.content:
-        case BlocksExist(blocks=blocks):
-            asked.answer(BlocksFound([], blocks))
         case BlocksGet() | CommitGet() | PinRepo() | OpenRepo():
             raise Refusal(ResultCode.NOT_FOUND)
         case RepoPinStatusReq():

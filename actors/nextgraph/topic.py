@@ -386,13 +386,18 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         spawn_reader(self._context, plan)
 
     def _send_commit(self, message: SendCommit) -> None:
+        overlay, _ = self._key
         items: list[OneEvent | OneBlock] = [OneBlock(message.commit, children=True)]
         if self._topic is not None and message.commit in self._topic.history:
             log = log_id(self._topic.record.id, 0)
             items = [self._item(self._topic.history, log, message.commit)]
-        spawn_reader(
-            self._context, Plan(message.asked, self._key[0], items, empty=ResultCode.NOT_FOUND)
-        )
+        elif message.others:
+            first, *others = message.others
+            there = self._context.topics.cell((overlay, first))
+            self.system.post(there, replace(message, others=others), self.address)
+            return
+        plan = Plan(message.asked, overlay, items, empty=ResultCode.NOT_FOUND)
+        spawn_reader(self._context, plan)
 
     def _item(self, history: History, log: int, commit: bytes) -> OneEvent | OneBlock:
         index = history.index(commit)

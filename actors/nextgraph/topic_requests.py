@@ -1,6 +1,6 @@
 """What overlays and connections ask of a topic, beside publishing, and it of itself."""
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 from rillnode.actors.nextgraph.errands import Errand
@@ -60,7 +60,12 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class SendCommit:
-    """Send the blocks of a commit as its event has them, or else as they are stored."""
+    """Send the blocks of a commit as its event has them, or else as they are stored.
+
+    Attributes:
+        others: topics to look in next, where this one has no such event.
+    """
 
     asked: Asked
     commit: bytes
+    others: Sequence[bytes] = ()

@@ -26,7 +26,7 @@ from rillnode.codecs.nextgraph.noise_xk import NOISE_NAME
 from rillnode.codecs.nextgraph.requests import ClientRequest, PinRepo
 from rillnode.codecs.nextgraph.responses import ClientResponse, TopicSyncRes
 from rillnode.codecs.nextgraph.results import ResultCode
-from rillnode.codecs.nextgraph.start import ClientHello, Noise, Start
+from rillnode.codecs.nextgraph.start import ClientAuth, ClientHello, Noise, Start
 from rillnode.codecs.nextgraph.types import ForwardedPeer, InnerOverlay, OverlayId, WriteOnlyAccess
 from rillnode.codecs.noise_cipher import CipherState, Suite
 from rillnode.codecs.noise_handshake import NoiseHandshake
@@ -110,14 +110,21 @@ def published(messages: list[Any]) -> tuple[OverlayId, list[Event]]:
     return overlay, events
 
 
-async def fill(broker: Broker, overlay: InnerOverlay, events: list[Event]) -> None:
-    """Have the topics hold the events of the wallet's first device, which is not recorded."""
+def user_of(messages: list[Any]) -> bytes:
+    """Whose device was recorded."""
+    (auth,) = (message for message in messages if isinstance(message, ClientAuth))
+    return auth.content.user
+
+
+async def fill(broker: Broker, user: bytes, overlay: InnerOverlay, events: list[Event]) -> None:
+    """Have the topics hold what the user's first device pinned and wrote, which is not recorded."""
     owner: Client = await broker.client("owner")
+    (session,) = broker.context.sessions
+    session.user = user  # whose secret key the record does not hold
     topics = list(dict.fromkeys(event.content.topic for event in events))
     pin = PinRepo(b"h" * 32, WriteOnlyAccess(overlay), None, False, [], 0, topics, [])
     ((result, _),) = await owner.ask(overlay, pin)
     assert result == ResultCode.OK
-    (session,) = broker.context.sessions
     for event in events:
         asked = Asked(session, 2, overlay, event)
         publish = publication(asked, overlay.id, event, allowed=True)
@@ -131,13 +138,14 @@ async def fill(broker: Broker, overlay: InnerOverlay, events: list[Event]) -> No
 @pytest.mark.parametrize("name", ["file", "fileget"])
 def test_a_recorded_second_device_gets_every_recorded_answer(name: str) -> None:
     recorded = frames(name)
-    overlay, events = published(opened(recorded))
+    messages = opened(recorded)
+    overlay, events = published(messages)
     assert isinstance(overlay, InnerOverlay)
     assert len(events) >= 9
 
     async def main(core: Core) -> None:
         broker = Broker(core, peer=BROKER)
-        await fill(broker, overlay, events)
+        await fill(broker, user_of(messages), overlay, events)
         fixed = [KEYS["broker_hello_nonce"], EPHEMERAL]
 
         def entropy(_: int) -> bytes:

@@ -308,6 +308,7 @@ def test_a_file_of_megabytes_goes_in_and_comes_out_again(directory: Path) -> Non
                     ((result, _),) = await writer.ask(BlocksPut([block]))
                     assert result == ResultCode.OK
             async with client(node, "bob") as reader:
+                await reader.ask(pin(reads=[TOPIC_A]))
                 answers = await reader.ask(BlocksGet([made.reference.id], True, None))
                 assert [block for _, block in answers[:-1]] == made.blocks
 

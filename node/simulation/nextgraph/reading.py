@@ -60,6 +60,7 @@ class _Reading:
             client=Identity.from_seed(entropy(SEED_BYTES)),
             entropy=entropy,
         )
+        await client.pin(document.repo, document.access)
         native = await world.client(self._reader, document.node)
         for topic in document.topics:
             events = await self._events(client, topic.public_key)

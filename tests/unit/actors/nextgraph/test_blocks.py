@@ -129,7 +129,7 @@ def test_a_client_that_goes_in_the_midst_of_putting_leaves_whole_blocks() -> Non
             client.post(INNER, BlocksPut([block]))
         client.leave()
         await broker.core.settle()
-        other = await broker.client("bob")
+        other = await writer(broker, "bob")
         ((_, content),) = await other.ask(INNER, BlocksExist(ids(made.blocks)))
         assert len(content.found) + len(content.missing) == len(made.blocks)
         found = await get(other, *content.found) if content.found else []

@@ -1,5 +1,7 @@
 """Repos: pinning, opening, subscribing, and the two sides of an overlay."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,19 +17,29 @@ from nextgraph_broker import (
     TOPIC_B,
     WRITE_ONLY,
     Broker,
+    Client,
     identity,
     pin,
     subscribe,
     with_broker,
 )
+from nextgraph_support import CONVERGENCE_KEY
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import NEXTGRAPH_TOPICS_MAX
+from rillnode.codecs.nextgraph.adverts import sign_publisher_advert
+from rillnode.codecs.nextgraph.blocks import block_id
+from rillnode.codecs.nextgraph.events import Event, sign_event
+from rillnode.codecs.nextgraph.objects import split_object
 from rillnode.codecs.nextgraph.requests import (
+    BlocksExist,
     BlocksGet,
+    BlocksPut,
     CommitGet,
     OpenRepo,
     PinRepo,
     RepoPinStatusReq,
+    RequestContent,
+    TopicSyncReq,
     TopicUnsub,
     UnpinRepo,
 )
@@ -197,7 +209,132 @@ def test_a_topic_is_subscribed_to_in_a_repo_that_is_pinned_or_open() -> None:
     with_broker(test)
 
 
+# Once a repo is opened or pinned -----------------------------------------------------------------
+
+
+async def once_open(client: Client, event: Event, overlay: OverlayId = INNER) -> list[list[int]]:
+    """The results of all requests that ask for a repo that is open."""
+    commit = block_id(event.content.blocks[0])
+    requests: list[RequestContent] = [
+        BlocksExist([commit]),
+        BlocksGet([commit], False, None),
+        CommitGet(commit, None),
+        TopicSyncReq(event.content.topic, [], [], None),
+        BlocksPut([event.content.blocks[1]]),
+    ]
+    return [
+        [int(result) for result, _ in await client.ask(overlay, request)] for request in requests
+    ]
+
+
+UNKNOWN = [[14], [7], [7], [14], [14]]
+SERVED = [[0], [1, 2], [1, 1, 2], [1, 2], [0]]
+READ_OUTSIDE = [*SERVED[:-1], [13]]
+
+
+def test_who_has_no_repo_of_an_overlay_open_sees_no_difference_to_one_that_there_is_not() -> None:
+    async def test(broker: Broker) -> None:
+        writer, reader = await broker.client("alice"), await broker.client("bob")
+        await writer.pin(TOPIC_A)
+        event, _ = writer.event()
+        await writer.ask(INNER, event)
+        assert await once_open(writer, event) == SERVED
+        assert await once_open(writer, event, OTHER) == UNKNOWN
+        assert await once_open(reader, event) == UNKNOWN
+        # A repo of another overlay is none of this one.
+        await reader.pin(TOPIC_A, access=WRITE_ONLY)
+        assert await once_open(reader, event) == UNKNOWN
+        await reader.pin(reads=[TOPIC_A])
+        assert await once_open(reader, event) == SERVED
+        await reader.ask(INNER, UnpinRepo(REPO_HASH))
+        assert await once_open(reader, event) == UNKNOWN
+
+    with_broker(test)
+
+
+def test_a_pin_is_its_users_on_all_devices_and_what_is_open_is_one_connections() -> None:
+    async def test(broker: Broker) -> None:
+        writer, reader = await broker.client("alice"), await broker.client("bob")
+        await writer.pin(TOPIC_A)
+        event, _ = writer.event()
+        await writer.ask(INNER, event)
+        assert await once_open(await broker.client("alice", "phone"), event) == SERVED
+        await reader.ask(INNER, open_repo())
+        assert await once_open(reader, event) == SERVED
+        assert await once_open(await broker.client("bob", "phone"), event) == UNKNOWN
+        await reader.ask(INNER, UnpinRepo(REPO_HASH))
+        assert await once_open(reader, event) == UNKNOWN
+
+    with_broker(test)
+
+
+def test_a_pin_on_the_inner_overlay_reads_on_the_outer_one_and_not_the_other_way() -> None:
+    async def test(broker: Broker) -> None:
+        writer, reader = await broker.client("alice"), await broker.client("bob")
+        await writer.pin(TOPIC_A)
+        event, _ = writer.event()
+        await writer.ask(INNER, event)
+        hidden = [*UNKNOWN[:-1], [ResultCode.OVERLAY_MISMATCH]]
+        assert await once_open(writer, event, OUTER) == hidden
+        await writer.pin(TOPIC_A, expose=True)
+        assert await once_open(writer, event, OUTER) == READ_OUTSIDE
+        assert await once_open(reader, event, OUTER) == hidden
+        await reader.pin(access=READ_ONLY, reads=[TOPIC_A])
+        assert await once_open(reader, event, OUTER) == READ_OUTSIDE
+        assert await once_open(reader, event) == UNKNOWN
+
+    with_broker(test)
+
+
+def test_a_topic_that_is_named_is_one_of_a_repo_that_is_open() -> None:
+    async def test(broker: Broker) -> None:
+        writer, reader = await broker.client("alice"), await broker.client("bob")
+        await writer.pin(TOPIC_A)
+        event, commit = writer.event()
+        await writer.ask(INNER, event)
+        requests: list[Callable[[bytes], RequestContent]] = [
+            lambda topic: TopicSyncReq(topic, [], [], None),
+            lambda topic: CommitGet(commit, topic),
+            lambda topic: BlocksGet([commit], False, topic),
+        ]
+        for make in requests:
+            await reader.pin(reads=[TOPIC_B], repo=b"2" * 32)
+            assert await reader.result(INNER, make(A)) == ResultCode.TOPIC_NOT_FOUND
+            # A repo that was pinned without topics may have any of those that there are.
+            await reader.pin()
+            assert (await reader.ask(INNER, make(A)))[-1][0] == ResultCode.END_OF_STREAM
+            assert await reader.result(INNER, make(b"?" * 32)) == ResultCode.TOPIC_NOT_FOUND
+            await reader.ask(INNER, UnpinRepo(REPO_HASH))
+
+    with_broker(test)
+
+
+def test_a_commit_that_stands_in_two_topics_is_read_from_the_one_that_is_named() -> None:
+    async def test(broker: Broker) -> None:
+        client = await broker.client()
+        await client.pin(TOPIC_A, TOPIC_B)
+        brief, commit = client.event()
+        more = split_object(b"more", CONVERGENCE_KEY).blocks
+        content = replace(brief.content, topic=B, blocks=[*brief.content.blocks, *more])
+        for event in (brief, sign_event(content, TOPIC_B, client.key)):
+            assert await client.result(INNER, event) == ResultCode.OK
+        last, _ = client.event(b"last", topic=TOPIC_B)
+        await client.ask(INNER, last)
+        for topic, blocks in ((A, brief.content.blocks), (B, content.blocks)):
+            *answers, _ = await client.ask(INNER, CommitGet(commit, topic))
+            assert [block for _, block in answers] == blocks
+        # The topic says where to look first: what is not there is looked for as without one.
+        for request in (CommitGet, lambda one, topic: BlocksGet([one], False, topic)):
+            (_, block), *_ = await client.ask(INNER, request(block_id(last.content.blocks[0]), A))
+            assert block == last.content.blocks[0]
+
+    with_broker(test)
+
+
 GLOBAL = GlobalOverlay()
+STRANGE_ADVERT = replace(
+    pin(access=READ_ONLY), rw_topics=[sign_publisher_advert(TOPIC_A, identity("x").public_key)]
+)
 WRONG_PINS: list[tuple[OverlayId, PinRepo]] = [
     (OUTER, pin(TOPIC_A, access=READ_ONLY)),
     (OUTER, pin(access=READ_ONLY, expose=True)),
@@ -211,19 +348,31 @@ WRONG_PINS: list[tuple[OverlayId, PinRepo]] = [
     (PRIVATE, pin(TOPIC_A, access=WRITE_ONLY, expose=True)),
     (OUTER, pin(TOPIC_A, access=WriteOnlyAccess(OUTER))),
     (INNER, pin(TOPIC_A, access=WRITE_ONLY)),
+    (OUTER, pin(access=WRITE_ONLY)),
+    (OUTER, STRANGE_ADVERT),
+    (GLOBAL, pin(access=READ_ONLY)),
+    (GLOBAL, pin(access=ReadOnlyAccess(GLOBAL))),
+    (GLOBAL, pin(TOPIC_A, access=WriteOnlyAccess(GLOBAL))),
     (INNER, pin(reads=[identity(str(n)) for n in range(NEXTGRAPH_TOPICS_MAX + 1)])),
 ]
 
 
+@pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("case", range(len(WRONG_PINS)))
-def test_a_pin_that_its_access_does_not_allow_is_refused(case: int) -> None:
-    overlay, request = WRONG_PINS[case]
+def test_a_pin_that_its_access_does_not_allow_is_refused(case: int, known: bool) -> None:
+    overlay, asked = WRONG_PINS[case]
+    opened = OpenRepo(asked.hash, asked.overlay, [], 0, asked.ro_topics, asked.rw_topics)
 
     async def test(broker: Broker) -> None:
         client = await broker.client()
-        await client.pin(TOPIC_A, expose=True)
-        await client.pin(TOPIC_A, access=WRITE_ONLY)
-        assert await client.result(overlay, request) == ResultCode.INVALID_REQUEST
+        if known:
+            await client.pin(TOPIC_A, expose=True)
+            await client.pin(TOPIC_A, access=WRITE_ONLY)
+        for request in [asked] if asked.expose_outer else [asked, opened]:
+            assert await client.result(overlay, request) == ResultCode.INVALID_REQUEST
+        # Nobody publishes outside, be anything there or not.
+        request = subscribe(TOPIC_A, publisher=True)
+        assert await client.result(OUTER, request) == ResultCode.INVALID_REQUEST
 
     with_broker(test)
 
@@ -287,6 +436,7 @@ def test_commits_are_read_outside_without_the_keys_of_their_headers() -> None:
         await writer.pin(TOPIC_A, expose=True)
         event, commit = writer.event(after=[b"1" * 32])
         await writer.ask(INNER, event)
+        await reader.pin(access=READ_ONLY)
         assert event.content.blocks[0].commit_header_key is not None
         for request in (CommitGet(commit, None), BlocksGet([commit], False, None)):
             for overlay, shown in ((INNER, True), (OUTER, False)):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nextgraph_broker import INNER, REPO_HASH, TOPIC_A, TOPIC_B, Broker, Client, subscribe
+from nextgraph_broker import INNER, REPO_HASH, TOPIC_A, Broker, Client, subscribe
 from nextgraph_nodes import STREAM, OtherNode, with_nodes
 from rillnode.actors.nextgraph.errands import FENCED_MAX
 from rillnode.actors.nextgraph.topic import RETRY_SECONDS
@@ -277,7 +277,7 @@ def test_a_topic_that_another_node_makes_at_the_same_time_is_the_same(
 def test_a_topic_that_was_not_there_is_looked_for_again() -> None:
     async def test(broker: Broker, other: OtherNode) -> None:
         client = await broker.client()
-        await client.pin(TOPIC_B)
+        await client.pin()
         request = TopicSyncReq(TOPIC_A.public_key, [], [], None)
         assert await client.result(INNER, request) == ResultCode.TOPIC_NOT_FOUND
         made = PutStream(record=StreamRecord(name=STREAM), reply_to=broker.core.streams)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nextgraph_broker import Broker, with_broker
+from nextgraph_broker import INNER, OUTER, PRIVATE, TOPIC_A, Broker, with_broker
 from rillnode.actors.nextgraph import wallets
 from rillnode.actors.nextgraph.records import name_of
 from rillnode.actors.storage import ListRecords
@@ -16,7 +16,7 @@ from rillnode.codecs.nextgraph.external import (
 )
 from rillnode.codecs.nextgraph.requests import WalletPutExport
 from rillnode.codecs.nextgraph.results import ResultCode
-from rillnode.codecs.nextgraph.types import NIL_OVERLAY
+from rillnode.codecs.nextgraph.types import NIL_OVERLAY, GlobalOverlay, OuterOverlay
 
 ID = b"?" * 32
 
@@ -37,6 +37,23 @@ def test_a_wallet_is_left_and_fetched_once() -> None:
         assert (first.result, first.content) == (ResultCode.OK, ExportedWallet(b"wallet"))
         second = await external(broker, WalletGetExport(ID, False))
         assert (second.result, second.content) == (ResultCode.NOT_FOUND, ExtEmpty())
+
+    with_broker(test)
+
+
+def test_a_wallet_is_left_on_an_inner_overlay_or_on_the_empty_one_of_released_clients() -> None:
+    async def test(broker: Broker) -> None:
+        client = await broker.client()
+        await client.pin(TOPIC_A, expose=True)
+        for overlay in (NIL_OVERLAY, INNER, PRIVATE):  # of the last, nothing is known
+            assert await client.result(overlay, WalletPutExport(b"wallet", ID, False)) == 0
+            left = await external(broker, WalletGetExport(ID, False))
+            assert left.content == ExportedWallet(b"wallet")
+        for outside in (OUTER, OuterOverlay(ID), GlobalOverlay()):
+            result = await client.result(outside, WalletPutExport(b"wallet", ID, False))
+            assert result == ResultCode.OVERLAY_MISMATCH
+        left = await external(broker, WalletGetExport(ID, False))
+        assert left.result == ResultCode.NOT_FOUND
 
     with_broker(test)
 
