@@ -6,7 +6,9 @@ Who reads them is an HTTP library, which says nothing of a message before it is 
 from typing import Final
 
 _FINAL: Final = 0x80
+_OPCODE: Final = 0x0F
 _CONTROL: Final = 0x08
+_CLOSE: Final = 0x08
 _MASKED: Final = 0x80
 _MASK_BYTES: Final = 4
 _LENGTH_BYTES: Final = {126: 2, 127: 8}
@@ -20,16 +22,33 @@ class MessageScanner:
     Attributes:
         held_bytes: what has come of the message under way, its frames' heads included; 0 between
             messages. Control frames, which may stand inside a message, do not count.
+        longest_bytes: payload of the longest message so far; of the one under way, as much as its
+            frames have announced.
+        closed: whether a whole close frame has come.
     """
 
-    __slots__ = ("_control", "_final", "_head", "_left", "held_bytes")
+    __slots__ = (
+        "_closes",
+        "_control",
+        "_final",
+        "_head",
+        "_left",
+        "_message_bytes",
+        "closed",
+        "held_bytes",
+        "longest_bytes",
+    )
 
     def __init__(self) -> None:
         self.held_bytes = 0
+        self.longest_bytes = 0
+        self.closed = False
         self._head = b""  # the begin of a frame's head
         self._left = 0  # bytes of the present frame still to come
         self._control = False
+        self._closes = False
         self._final = True
+        self._message_bytes = 0
 
     def feed(self, data: bytes) -> bool:
         """Follow some bytes; returns whether a message ended in them."""
@@ -48,6 +67,7 @@ class MessageScanner:
             self._left -= taken
             at += taken
             if self._control:
+                self.closed = self.closed or (self._closes and not self._left)
                 continue
             if self._left or not self._final:
                 self.held_bytes += at - start
@@ -66,6 +86,11 @@ class MessageScanner:
         if end > len(data):
             return 0
         self._left = int.from_bytes(data[at + 2 : at + 2 + more]) if more else length
-        self._control = bool(first & _CONTROL)
+        opcode = first & _OPCODE
+        self._control, self._closes = bool(first & _CONTROL), opcode == _CLOSE
         self._final = bool(first & _FINAL)
+        if not self._control:
+            before = 0 if opcode else self._message_bytes
+            self._message_bytes = before + self._left
+            self.longest_bytes = max(self.longest_bytes, self._message_bytes)
         return end

@@ -226,6 +226,12 @@ class WebSocketLink:
             else:
                 return "closed by the peer"
 
+    def message_too_long(self, error: TransportError) -> None:
+        """Count why, and close; what the peer is still sending is thrown away meanwhile."""
+        if self._reason is None:
+            self._group.count(self, error)
+            self.close(str(error), WSCloseCode.MESSAGE_TOO_BIG)
+
     def crowded_out(self, error: TransportError) -> None:
         """Close: the messages that all links are inside of hold too much."""
         self.fail_with(error, WSCloseCode.TRY_AGAIN_LATER)
@@ -273,13 +279,16 @@ async def accept_websocket(
         group: its limits bound the link; where it admits no more the answer is HTTP 503.
         text: the link carries text messages, else binary ones.
         either: it takes both.
-        message_bytes_max: a longer message closes the link with code 1009.
+        message_bytes_max: a longer message closes the link with code 1009, which the peer hears
+            even while it is sending.
         ping_seconds: time between pings; a peer that does not answer within half of it is closed.
         headers: added to those of the answer.
     """
     socket = web.WebSocketResponse(
         compress=False,
-        max_msg_size=message_bytes_max,
+        # The connection sees to the length, and to it that the peer hears of it; the library does
+        # neither, and refuses what is exactly as long as it is told.
+        max_msg_size=message_bytes_max + 1,
         heartbeat=ping_seconds,
         timeout=group.limits.close_seconds,
         decode_text=False,
@@ -287,6 +296,9 @@ async def accept_websocket(
     transport = request.transport
     if transport is None:
         return web.Response(status=400, text="The connection is gone\n")
+    connection = transport.get_protocol()
+    if isinstance(connection, HttpConnection):
+        transport = connection.transport
     socket.headers.update(headers or {})
     link = WebSocketLink(
         group, socket, transport, text=text, either=either, message_bytes_max=message_bytes_max
@@ -300,10 +312,9 @@ async def accept_websocket(
     except BaseException:
         group.release(link)
         raise
-    connection = transport.get_protocol()
     if isinstance(connection, HttpConnection):
         try:
-            connection.upgraded(link)
+            connection.upgraded(link, message_bytes_max)
         except TransportError as error:
             link.fail_with(error, WSCloseCode.PROTOCOL_ERROR)
     await link.run(events)

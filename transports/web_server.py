@@ -82,6 +82,7 @@ class WebServer:
         if self._group is not None:
             await self._group.close(reason)
         await self._runner.cleanup()
+        self._connections.end()
 
 
 async def listen_web(

@@ -6,7 +6,7 @@ import pytest
 
 from rillnode.codecs.websocket import MessageScanner
 
-TEXT, BINARY, MORE, PING = 0x1, 0x2, 0x0, 0x9
+TEXT, BINARY, MORE, CLOSE, PING = 0x1, 0x2, 0x0, 0x8, 0x9
 
 
 def frame(opcode: int, payload: bytes, *, final: bool = True, masked: bool = True) -> bytes:
@@ -62,6 +62,31 @@ def test_a_length_of_any_size_costs_nothing() -> None:
     assert scanner.held_bytes == 1_014
 
 
+def test_the_longest_message_counts_as_long_as_it_has_announced_itself() -> None:
+    scanner = MessageScanner()
+    scanner.feed(frame(TEXT, b"x" * 100) + frame(BINARY, b"x" * 60, final=False))
+    assert scanner.longest_bytes == 100
+    scanner.feed(frame(PING, b"x" * 120) + frame(MORE, b"x" * 50, final=False))
+    assert scanner.longest_bytes == 110
+    scanner.feed(frame(MORE, b"x" * 7_000)[:8])
+    assert scanner.longest_bytes == 7_110
+    again = MessageScanner()
+    again.feed(frame(TEXT, b"x" * 60) * 100)
+    assert again.longest_bytes == 60
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x03\xe8bye"])
+def test_a_close_frame_is_seen_once_it_is_whole(payload: bytes) -> None:
+    scanner = MessageScanner()
+    close = frame(CLOSE, payload)
+    scanner.feed(frame(TEXT, b"x") + frame(PING, b"x") + close[:-1])
+    assert not scanner.closed
+    scanner.feed(close[-1:])
+    assert scanner.closed
+    scanner.feed(frame(TEXT, b"x"))
+    assert scanner.closed
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_where_reads_end_makes_no_difference(seed: int) -> None:
     chance = random.Random(seed)
@@ -83,3 +108,4 @@ def test_where_reads_end_makes_no_difference(seed: int) -> None:
         assert in_pieces.held_bytes <= at
     assert at_once.feed(data) == ended
     assert at_once.held_bytes == in_pieces.held_bytes
+    assert at_once.longest_bytes == in_pieces.longest_bytes

@@ -180,6 +180,9 @@ class Upgrade:
         self.socket = socket
         self.ended: list[str] = []
 
+    def message_too_long(self, error: TransportError) -> None:
+        self.ended.append(error.code)
+
     def crowded_out(self, error: TransportError) -> None:
         self.ended.append(error.code)
         self.socket.open = False
@@ -189,7 +192,7 @@ def test_a_link_is_bounded_as_a_link() -> None:
     bench = Bench(replace(HTTP_LIMITS, connections_max=1))
     link = bench.connect()
     link.connection.data_received(HEAD)
-    link.connection.upgraded(Upgrade(link))
+    link.connection.upgraded(Upgrade(link), 1_000)
     link.unread = 1
     assert bench.connect().open
     bench.clock.advance(1_000.0)
@@ -256,7 +259,7 @@ def test_messages_and_bodies_are_counted_together() -> None:
     upgrade = Upgrade(link)
     link.connection.data_received(HEAD)
     link.connection.asked()
-    link.connection.upgraded(upgrade)
+    link.connection.upgraded(upgrade, 1_000)
     link.connection.answered(whole=True)  # of no meaning for a link
     for _ in range(3):
         link.connection.data_received(FRAME + bytes(256) + FRAME)
@@ -278,7 +281,7 @@ def test_frames_before_the_answer_are_refused(early: bytes) -> None:
     socket = Bench().connect()
     socket.connection.data_received(early)
     with pytest.raises(TransportError, match="before the upgrade") as caught:
-        socket.connection.upgraded(Upgrade(socket))
+        socket.connection.upgraded(Upgrade(socket), 1_000)
     assert caught.value.code == "link.early"
 
 

@@ -8,14 +8,15 @@ from functools import partial
 
 import aiohttp
 import pytest
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 from aiohttp.abc import AbstractStreamWriter
 
 from link_support import Recorder, until
 from rillnode.codecs.errors import TransportError
+from rillnode.transports import http_connections
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.groups import LinkGroup
-from rillnode.transports.links import NOISE_LIMITS, LinkLimits
+from rillnode.transports.links import HTTP_LIMITS, NOISE_LIMITS, LinkLimits
 from rillnode.transports.web import accept_websocket, server_frame
 from rillnode.transports.web_server import WebServer, listen_web
 
@@ -62,7 +63,8 @@ async def serving(
 
     app = web.Application()
     app.router.add_get("/", connect)
-    server = await listen_web(app, "127.0.0.1", 0, group=group)
+    bounds = replace(HTTP_LIMITS, close_seconds=limits.close_seconds)
+    server = await listen_web(app, "127.0.0.1", 0, group=group, limits=bounds)
     async with aiohttp.ClientSession() as session:
         served = Served(server, group, session)
         try:
@@ -221,7 +223,7 @@ async def begin_message(served: Served, size: int, early: bytes = b"") -> Stream
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n" + early
     )
     assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
-    writer.write(b"\x82\xff" + (999_999).to_bytes(8) + b"mask" + bytes(size))
+    writer.write(b"\x82\xff" + (999_999).to_bytes(8) + bytes(4) + bytes(size))
     return reader, writer
 
 
@@ -232,6 +234,95 @@ async def closed_with(streams: Streams) -> int:
     assert frame[0] == 0x88
     assert len(frame) == 2 + frame[1]
     return int.from_bytes(frame[2:4])
+
+
+CLOSE = b"\x88\x80mask"
+FRAMES = {
+    "one frame": [b"\x82\xff" + (size := 8_000_000).to_bytes(8) + bytes(4) + bytes(size)],
+    "fragments": [
+        bytes([0x02 * (not number), 0xFF]) + (100_000).to_bytes(8) + bytes(4) + bytes(100_000)
+        for number in range(80)
+    ],
+    "a message on the next": [
+        b"\x82\xff" + (1_000_001).to_bytes(8) + bytes(4) + bytes(1_000_001) for _ in range(8)
+    ],
+}
+
+
+@pytest.mark.parametrize("frames", FRAMES)
+def test_who_is_still_sending_what_is_too_long_hears_of_it(frames: str) -> None:
+    async def test(served: Served) -> None:
+        reader, writer = await begin_message(served, 999_999)
+        await until(lambda: served.links[0].messages, seconds=SECONDS)
+        for frame in FRAMES[frames]:
+            writer.write(frame)
+            await writer.drain()  # all of it is taken, or this raises
+        await until(lambda: served.links[0].calls[-1:] == ["closed"], seconds=SECONDS)
+        head = await reader.readexactly(2)
+        close = await reader.readexactly(head[1])
+        assert (head[0], close[:2]) == (0x88, (1_009).to_bytes(2))
+        assert close[2:].startswith(b"messages of at most 1,000,000 bytes")
+        writer.write(CLOSE)
+        assert await reader.read() == b""
+        assert served.links[0].messages == [bytes(999_999)]
+        assert served.server.counters == {"link.message_too_long": 1}
+        await until(lambda: not served.group.unfinished.held_bytes, seconds=SECONDS)
+        writer.close()
+
+    run(test, replace(LIMITS, close_seconds=SECONDS), text=False)
+
+
+def test_whatever_a_link_is_closed_for_who_is_still_sending_hears_of_it() -> None:
+    async def test(served: Served) -> None:
+        for code, frame in ((1_003, b"\x81\x80mask"), (1_002, b"\xf1\x80mask")):
+            reader, writer = await begin_message(served, 999_999)
+            writer.write(frame)
+            for _ in range(12):
+                writer.write(b"\x82\xff" + (900_000).to_bytes(8) + bytes(4) + bytes(900_000))
+                await writer.drain()
+            head = await reader.readexactly(2)
+            close = await reader.readexactly(head[1])
+            assert (head[0], close[:2]) == (0x88, code.to_bytes(2))
+            writer.close()
+            await until(lambda: not served.server.link_count, seconds=SECONDS)
+
+    run(test, replace(LIMITS, close_seconds=SECONDS), text=False)
+
+
+def test_a_message_may_be_as_long_as_is_said() -> None:
+    async def test(served: Served) -> None:
+        socket = await served.connect()
+        await socket.send_bytes(bytes(1_000_000))
+        await until(lambda: served.links[0].messages, seconds=SECONDS)
+        assert served.links[0].messages == [bytes(1_000_000)]
+        await socket.send_bytes(bytes(1_000_001))
+        assert (await socket.receive()).data == WSCloseCode.MESSAGE_TOO_BIG
+
+    run(test, text=False)
+
+
+@pytest.mark.parametrize("limit", ["time", "bytes"])
+def test_who_never_stops_sending_is_ended(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = LIMITS
+    if limit == "time":
+        limits = replace(LIMITS, close_seconds=0.1)
+    else:
+        monkeypatch.setattr(http_connections, "_THROWN_BYTES_MAX", 20_000_000)
+
+    async def test(served: Served) -> None:
+        _, writer = await begin_message(served, 0)
+        writer.write(FRAMES["one frame"][0])
+
+        async def send_on() -> None:
+            while True:
+                writer.write(b"\x89\x80mask" * 10_000)
+                await writer.drain()
+
+        with pytest.raises(ConnectionError):
+            await send_on()
+        await until(lambda: not served.server.link_count, seconds=SECONDS)
+
+    run(test, limits, text=False)
 
 
 def is_crowded(served: Served, held_bytes: int, ended: int) -> bool:
