@@ -32,6 +32,7 @@ from rillnode.codecs.nextgraph.text_ids import format_id
 from rillnode.codecs.nextgraph.types import BindAddress, IPv4, IPv6
 from rillnode.node.config import Config
 from rillnode.node.config.tables import NextgraphListener
+from rillnode.node.http.proxies import proxied_hosts
 from rillnode.node.keyfiles import read_or_make_key
 from rillnode.node.nextgraph_access import Caller, admits, may_bootstrap
 from rillnode.node.tls import tls_context
@@ -170,7 +171,7 @@ class Nextgraph:
                 remote=request.remote or "",
                 host=request.headers.get("Host", ""),
                 origin=request.headers.get("Origin"),
-                forwarded="X-Forwarded-For" in request.headers,
+                proxied_hosts=proxied_hosts(request.headers.items()),
             )
             if request.method != "GET":
                 return _refusal(405, "only GET")

@@ -5,6 +5,7 @@ runs in a browser there can reach loopback too, and is told by its origin, or, w
 made to lead here, by the name that it believes to speak to.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
@@ -23,13 +24,14 @@ class Caller:
         remote: the address that it comes from.
         host: its `Host`.
         origin: its `Origin`, if it has one.
-        forwarded: whether a proxy has passed it on.
+        proxied_hosts: the hosts that it was for as the proxies tell that have passed it on; None:
+            there was no proxy.
     """
 
     remote: str
     host: str
     origin: str | None
-    forwarded: bool
+    proxied_hosts: Sequence[str] | None = None
 
 
 def admits(table: NextgraphListener, caller: Caller) -> bool:
@@ -39,9 +41,14 @@ def admits(table: NextgraphListener, caller: Caller) -> bool:
     if table.address.loopback:
         if not _is_loopback(caller.remote):
             return False
-        if public is None and caller.forwarded:
+        if public is None and caller.proxied_hosts is not None:
             return False
         if name not in _LOCAL and (public is None or name != public):
+            return False
+    if public is not None and caller.proxied_hosts is not None:
+        # A proxy may call the broker what it likes as long as it tells what it was called itself.
+        hosts = caller.proxied_hosts or (caller.host,)
+        if any(_host_of(f"//{host}") != public for host in hosts):
             return False
     origin = caller.origin
     if origin is None or origin in table.origins:

@@ -16,10 +16,10 @@ from aiohttp import web
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import HttpListener
 from rillnode.node.http.answers import Refusal
+from rillnode.node.http.proxies import proxied_hosts
 from rillnode.node.keyfiles import read_secret
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{32,128}")
-_FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
 
 
 class Gate:
@@ -56,7 +56,7 @@ class Gate:
         elif not self._loopback:
             text = "On an address other than loopback, data needs [http] token_file"
             raise Refusal(403, "http.no_token", text)
-        elif any(name in request.headers for name in _FORWARDED):
+        elif proxied_hosts(request.headers.items()) is not None:
             text = "Through a proxy, data needs [http] token_file"
             raise Refusal(403, "http.no_token", text)
         elif not _names_loopback(request.host):

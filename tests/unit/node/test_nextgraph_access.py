@@ -3,6 +3,7 @@
 import pytest
 
 from rillnode.node.config.tables import NextgraphListener
+from rillnode.node.http.proxies import proxied_hosts
 from rillnode.node.nextgraph_access import Caller, admits, may_bootstrap
 
 LOCAL = NextgraphListener()
@@ -15,9 +16,14 @@ def caller(
     origin: str | None = None,
     *,
     remote: str = "127.0.0.1",
-    forwarded: bool = False,
+    through: tuple[str, str] | None = None,
 ) -> Caller:
-    return Caller(remote=remote, host=host, origin=origin, forwarded=forwarded)
+    hosts = None if through is None else proxied_hosts([through])
+    return Caller(remote=remote, host=host, origin=origin, proxied_hosts=hosts)
+
+
+PROXY = ("X-Forwarded-For", "8.8.8.8")
+PUBLIC = "broker.example.org"
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:1440", "127.0.0.1:1440", "[::1]:1440"])
@@ -43,7 +49,14 @@ def test_programs_and_pages_of_this_machine_are_admitted(host: str, origin: str 
         caller(remote="192.168.1.5"),
         caller(remote="8.8.8.8"),
         caller(remote=""),
-        caller(forwarded=True),
+        caller(through=PROXY),
+        caller(through=("x-forwarded-proto", "https")),
+        caller(through=("X-Forwarded-Host", "localhost")),
+        caller(through=("X-Real-IP", "127.0.0.1")),
+        caller(through=("Via", "1.1 proxy")),
+        caller(through=("Forwarded", "for=127.0.0.1;host=localhost")),
+        caller(through=("Forwarded", "")),
+        caller(through=("CF-Connecting-IP", "8.8.8.8")),
     ],
 )
 def test_others_are_not(one: Caller) -> None:
@@ -51,12 +64,36 @@ def test_others_are_not(one: Caller) -> None:
 
 
 def test_behind_a_proxy_its_name_and_configured_pages_are_admitted() -> None:
-    assert admits(PROXIED, caller("broker.example.org", forwarded=True))
-    assert admits(PROXIED, caller("broker.example.org", "https://broker.example.org"))
-    assert admits(PROXIED, caller("broker.example.org", "https://app.example.org", forwarded=True))
-    assert not admits(PROXIED, caller("broker.example.org", "https://evil.example"))
+    assert admits(PROXIED, caller(PUBLIC, through=PROXY))
+    assert admits(PROXIED, caller(PUBLIC, "https://broker.example.org"))
+    assert admits(PROXIED, caller(PUBLIC, "https://app.example.org", through=PROXY))
+    assert not admits(PROXIED, caller(PUBLIC, "https://evil.example"))
     assert not admits(PROXIED, caller("evil.example"))
-    assert not admits(PROXIED, caller("broker.example.org", remote="8.8.8.8"))
+    assert not admits(PROXIED, caller(PUBLIC, remote="8.8.8.8"))
+
+
+TLS = NextgraphListener(listen="0.0.0.0:443", public_name=PUBLIC)
+HOSTS = [
+    ("X-Forwarded-Host", "{}"),
+    ("X-Forwarded-Host", "broker.example.org, {}"),
+    ("X-Original-Host", "{}:443"),
+    ("Forwarded", "for=8.8.8.8;host={}"),
+    ("forwarded", 'for="[::1]:80";by="a;host=x" ; Host="{}:443";proto=https'),
+    ("Forwarded", "for=8.8.8.8;host=broker.example.org, for=127.0.0.1;host={}"),
+]
+
+
+@pytest.mark.parametrize("table", [PROXIED, TLS])
+def test_a_proxy_passes_on_what_is_for_the_public_name_only(table: NextgraphListener) -> None:
+    for host in (PUBLIC, f"{PUBLIC}:443", "127.0.0.1:1440"):
+        for name, value in HOSTS:
+            assert admits(table, caller(host, through=(name, value.format(PUBLIC)))), name
+            for other in ("evil.example", "127.0.0.1", "localhost", "[", ""):
+                through = (name, value.format(other))
+                assert not admits(table, caller(host, through=through)), through
+    # Where it does not tell what it was called, the host is what it calls the broker.
+    for other in ("localhost:1440", "127.0.0.1", "evil.example", ""):
+        assert not admits(table, caller(other, through=PROXY))
 
 
 def test_an_open_listener_takes_pages_of_its_own_name_only() -> None:

@@ -52,8 +52,12 @@ def test_other_sites_pages_see_nothing(tmp_path: Path, site: str) -> None:
         assert refusal(gate(tmp_path, token=token), **asked) == (403, "http.cross_site")
 
 
-def test_what_comes_through_a_proxy_is_not_of_this_machine(tmp_path: Path) -> None:
-    assert refusal(gate(tmp_path), X_Forwarded_For="10.0.0.1") == (403, "http.no_token")
+@pytest.mark.parametrize(
+    "name",
+    ["Forwarded", "Via", "X_Real_IP", "X_Forwarded_For", "x_forwarded_host", "X_Forwarded_Proto"],
+)
+def test_what_comes_through_a_proxy_is_not_of_this_machine(tmp_path: Path, name: str) -> None:
+    assert refusal(gate(tmp_path), **{name: "127.0.0.1"}) == (403, "http.no_token")
 
 
 def test_elsewhere_a_token_is_needed(tmp_path: Path) -> None:
