@@ -1,6 +1,6 @@
 """A client of NextGraph brokers, for asyncio: pin, publish, subscribe, sync, blocks, inboxes."""
 
-from rillnode.node.nextgraph_client.client import Client
+from rillnode.node.nextgraph_client.client import Client, Published
 from rillnode.node.nextgraph_client.connecting import connect, fetch_objects, fetch_wallet
 from rillnode.node.nextgraph_client.inboxes import Inbox, Inboxes
 from rillnode.node.nextgraph_client.objects import Objects
@@ -14,6 +14,7 @@ __all__ = [
     "Inboxes",
     "Objects",
     "OpenedEvent",
+    "Published",
     "Subscription",
     "connect",
     "fetch_objects",

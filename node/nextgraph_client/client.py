@@ -1,9 +1,11 @@
 """A client of NextGraph brokers: of a rillnode's `nextgraph` listener, or of any other."""
 
+import asyncio
 import logging
 import ssl
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Self
 
 import aiohttp
@@ -60,6 +62,19 @@ from rillnode.node.nextgraph_client.subscription import Subscription, TopicKey
 from rillnode.node.nextgraph_client.wire import open_wire
 
 logger = logging.getLogger("rillnode.node.nextgraph_client")
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A commit that the broker has.
+
+    Attributes:
+        event: as it was sent.
+        new: it was not there before, so others get it now.
+    """
+
+    event: Event
+    new: bool
 
 
 class Client:
@@ -216,8 +231,12 @@ class Client:
         commit: Object,
         *,
         files: Sequence[bytes] = (),
-    ) -> Event:
+    ) -> Published:
         """Publish a commit; returns when it is durable and forwarded.
+
+        A commit that the broker has already is confirmed again, and not forwarded again: a client
+        whose answer was lost may send it once more. A commit has the same id if it says the same
+        after the same commits within the same minute.
 
         Args:
             overlay: the inner one.
@@ -227,7 +246,7 @@ class Client:
             files: ids of objects that are put apart.
 
         Returns:
-            The event as it was sent.
+            The event as it was sent, and whether it brought the commit.
         """
         self._seq += 1
         key = crypt_event_key(
@@ -247,8 +266,17 @@ class Client:
             key=key,
         )
         event = sign_event(content, topic, self.peer)
-        await self._link.ask(overlay, event)
-        return event
+        # Answered in this order, and asked without waiting in between.
+        found, answer = await asyncio.gather(
+            self.find_blocks(overlay, [commit.reference.id]),
+            self._link.ask(overlay, event),
+            return_exceptions=True,
+        )
+        if isinstance(answer, BaseException):
+            raise answer
+        if isinstance(found, BaseException):
+            raise found
+        return Published(event, new=not found.found)
 
     async def sync(
         self,

@@ -170,7 +170,8 @@ def test_what_is_published_at_one_node_is_followed_at_the_other_once_and_in_orde
             sent: list[Event] = []
             for number in range(20):
                 writer = (laptop, phone)[number % 2]
-                sent.append(await writer.publish(INNER, TOPIC, BRANCH, commit(b"%d" % number)))
+                made = commit(b"%d" % number)
+                sent.append((await writer.publish(INNER, TOPIC, BRANCH, made)).event)
             by = {laptop: sent[1::2], tablet: sent, phone: sent[0::2]}
             for one, events in zip(by, ours, strict=True):
                 assert [await anext(events) for _ in by[one]] == by[one]
@@ -190,8 +191,8 @@ def test_both_publish_at_once_and_all_have_the_order_of_the_log(
             await pinned(phone)
 
             async def publish(writer: Client, name: bytes) -> list[Event]:
-                bodies = [name + b"%d" % number for number in range(40)]
-                return [await writer.publish(INNER, TOPIC, BRANCH, commit(body)) for body in bodies]
+                made = [commit(name + b"%d" % number) for number in range(40)]
+                return [(await writer.publish(INNER, TOPIC, BRANCH, one)).event for one in made]
 
             theirs = await asyncio.gather(publish(laptop, b"laptop"), publish(phone, b"phone"))
             count = sum(map(len, theirs))
@@ -224,7 +225,7 @@ def test_who_was_away_syncs_at_another_node_what_the_first_one_took(
             for number in range(5):
                 made = commit(b"%d" % number, heads)
                 heads = [made.reference.id]
-                sent.append(await laptop.publish(INNER, TOPIC, BRANCH, made))
+                sent.append((await laptop.publish(INNER, TOPIC, BRANCH, made)).event)
             async with client(b) as phone:
 
                 async def whole() -> bool:
@@ -262,9 +263,10 @@ def test_a_device_goes_on_at_another_node_when_its_own_is_lost(
                 assert topic.commits_nbr == 1
                 second = await laptop.publish(INNER, TOPIC, BRANCH, commit(b"2", topic.known_heads))
                 # What was not answered is sent again; it is no news to anybody.
-                await laptop.publish(INNER, TOPIC, BRANCH, commit(b"1"))
-                assert await synced(laptop) == [first, second]
-            assert [await anext(events), await anext(events)] == [first, second]
+                again = await laptop.publish(INNER, TOPIC, BRANCH, commit(b"1"))
+                assert (second.new, again.new) == (True, False)
+                assert await synced(laptop) == [first.event, second.event]
+            assert [await anext(events), await anext(events)] == [first.event, second.event]
             assert await silent(events)
 
     run(test, tmp_path, nats)

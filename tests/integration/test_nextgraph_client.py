@@ -92,7 +92,7 @@ def test_what_one_device_publishes_another_follows_syncs_and_reads(tmp_path: Pat
                 for number in range(3):
                     made = commit(b"%d" % number, heads)
                     heads = [made.reference.id]
-                    sent.append(await laptop.publish(INNER, TOPIC, BRANCH, made))
+                    sent.append((await laptop.publish(INNER, TOPIC, BRANCH, made)).event)
                     event = await anext(events)
                     assert event == sent[-1]
                     opened = nextgraph.open_event(event, BRANCH, author=ALICE.public_key)
@@ -156,6 +156,39 @@ def test_requests_at_one_time_and_streams_left_early_keep_their_answers_apart(
     run(test, tmp_path)
 
 
+def test_who_publishes_what_is_there_already_is_told_so_and_nobody_gets_it_again(
+    tmp_path: Path,
+) -> None:
+    async def test(node: Node) -> None:
+        made = [commit(b"1"), commit(b"2")]
+        async with client(node) as laptop, client(node) as phone:
+            await pinned(laptop)
+            await pinned(phone)
+            events = await phone.subscribe(INNER, REPO, TOPIC.public_key)
+            first = await laptop.publish(INNER, TOPIC, BRANCH, made[0])
+            assert first.new
+            async with client(node) as again:
+                told = [await again.publish(INNER, TOPIC, BRANCH, one) for one in (*made, *made)]
+            assert [one.new for one in told] == [False, True, False, False]
+            last = await laptop.publish(INNER, TOPIC, BRANCH, commit(b"3"))
+            sent = [first.event, told[1].event, last.event]
+            assert [await anext(events) for _ in sent] == sent
+            assert [event async for event in phone.sync(INNER, TOPIC.public_key)] == sent
+
+    run(test, tmp_path)
+
+
+def test_a_refused_event_is_refused_by_its_own_code(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        async with client(node) as owner, client(node, user=identity("bob")) as other:
+            await pinned(owner)
+            with pytest.raises(RequestError) as refused:
+                await other.publish(INNER, TOPIC, BRANCH, commit(b"1"))
+            assert refused.value.code == "nextgraph.access_denied"
+
+    run(test, tmp_path)
+
+
 def test_who_is_not_invited_or_expects_another_broker_is_told_so(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         invited = msgspec.json.decode((await node.client.ask("nextgraph", b"{}")).payload)
@@ -185,7 +218,7 @@ def test_a_sync_leaves_out_what_is_had_already(tmp_path: Path) -> None:
             made = [commit(b"0")]
             for number in range(1, 4):
                 made.append(commit(b"%d" % number, [made[-1].reference.id]))
-            sent = [await one.publish(INNER, TOPIC, BRANCH, each) for each in made]
+            sent = [(await one.publish(INNER, TOPIC, BRANCH, each)).event for each in made]
             had = [each.reference.id for each in made[:3]]
             later = [event async for event in one.sync(INNER, TOPIC.public_key, local=had)]
             assert later == sent[3:]
@@ -361,7 +394,8 @@ def test_a_reader_that_falls_behind_is_told_and_finds_the_rest_stored(
             await pinned(writer)
             await pinned(reader)
             events = await reader.subscribe(INNER, REPO, TOPIC.public_key)
-            sent = [await writer.publish(INNER, TOPIC, BRANCH, commit(b"%d" % n)) for n in range(2)]
+            made = [commit(b"%d" % number) for number in range(2)]
+            sent = [(await writer.publish(INNER, TOPIC, BRANCH, one)).event for one in made]
             # An answer that comes after both events says that they have come.
             stored = [event async for event in reader.sync(INNER, TOPIC.public_key)]
             assert stored == sent

@@ -76,7 +76,7 @@ def test_a_synchronization_that_a_kill_cuts_goes_on_where_it_was(tmp_path: Path)
             await writer.pin(REPO, ACCESS, publish=[TOPIC])
             for number in range(100):
                 made = commit(number.to_bytes(4, "big") * 16_000, ids[-1:])
-                sent.append(await writer.publish(INNER, TOPIC, BRANCH, made))
+                sent.append((await writer.publish(INNER, TOPIC, BRANCH, made)).event)
                 ids.append(made.reference.id)
         got: list[Event] = []
         async with await connect(broker) as reader:
@@ -144,7 +144,7 @@ def test_another_device_restores_a_thousand_topics_after_a_kill(tmp_path: Path) 
                 await writer.pin(nextgraph.repo_hash(where.repo_id), ACCESS, publish=topics)
                 for topic in topics:
                     made = commit(topic.public_key, [], where)
-                    event = await writer.publish(INNER, topic, where, made)
+                    event = (await writer.publish(INNER, topic, where, made)).event
                     sent[topic.public_key] = [event]
         await broker.kill()
         await broker.start()
