@@ -32,8 +32,8 @@ from rillnode.codecs.nextgraph.responses import BlocksFound
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import KEY_BYTES
 
-STORED_BYTES_MAX: Final = NEXTGRAPH_BLOCK_BYTES_MAX + 2 * KEY_BYTES + 1
-"""A block, who has put it, and the key of its header."""
+_HEADER_KEY_BYTES: Final = KEY_BYTES + 1
+"""The key of a commit's header beside its block, of which it is no part."""
 
 Records = list[tuple[str, bytes | None]]
 
@@ -117,7 +117,10 @@ class BlocksActor(ErrandActor):
     def _put(self, asked: Asked, blocks: list[Block]) -> Steps:
         user = asked.session.user
         values = {block_id(block): (block, pack_block(user, block)) for block in blocks}
-        if any(len(value) > STORED_BYTES_MAX for _, value in values.values()):
+        if any(
+            _block_bytes(block, value) > NEXTGRAPH_BLOCK_BYTES_MAX
+            for block, value in values.values()
+        ):
             raise Refusal(ResultCode.INVALID_REQUEST)
         names = [name(one) for one in values for name in (self._published, self._block)]
         has = HasRecords(keys=names)
@@ -252,3 +255,9 @@ class BlocksActor(ErrandActor):
 
     def _kept_record(self, user: bytes, size: int) -> tuple[str, bytes | None]:
         return self._bytes(user), size.to_bytes(8, "big")
+
+
+def _block_bytes(block: Block, value: bytes) -> int:
+    """The length of a block that is stored as `value`, as block sizes count it."""
+    beside = KEY_BYTES if block.commit_header_key is None else KEY_BYTES + _HEADER_KEY_BYTES
+    return len(value) - beside

@@ -324,8 +324,10 @@ def test_a_commit_that_stands_in_two_topics_is_read_from_the_one_that_is_named()
             *answers, _ = await client.ask(INNER, CommitGet(commit, topic))
             assert [block for _, block in answers] == blocks
         # The topic says where to look first: what is not there is looked for as without one.
-        for request in (CommitGet, lambda one, topic: BlocksGet([one], False, topic)):
-            (_, block), *_ = await client.ask(INNER, request(block_id(last.content.blocks[0]), A))
+        one = block_id(last.content.blocks[0])
+        requests: list[RequestContent] = [CommitGet(one, A), BlocksGet([one], False, A)]
+        for request in requests:
+            (_, block), *_ = await client.ask(INNER, request)
             assert block == last.content.blocks[0]
 
     with_broker(test)
@@ -368,11 +370,12 @@ def test_a_pin_that_its_access_does_not_allow_is_refused(case: int, known: bool)
         if known:
             await client.pin(TOPIC_A, expose=True)
             await client.pin(TOPIC_A, access=WRITE_ONLY)
-        for request in [asked] if asked.expose_outer else [asked, opened]:
+        requests: list[RequestContent] = [asked] if asked.expose_outer else [asked, opened]
+        for request in requests:
             assert await client.result(overlay, request) == ResultCode.INVALID_REQUEST
         # Nobody publishes outside, be anything there or not.
-        request = subscribe(TOPIC_A, publisher=True)
-        assert await client.result(OUTER, request) == ResultCode.INVALID_REQUEST
+        publishing = subscribe(TOPIC_A, publisher=True)
+        assert await client.result(OUTER, publishing) == ResultCode.INVALID_REQUEST
 
     with_broker(test)
 
