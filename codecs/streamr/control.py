@@ -12,9 +12,17 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.streamr.control_forms import CONTROL_VERSIONS, FORMS, Form
+from rillnode.codecs.limits import STREAMR_INTEGER_MAX
+from rillnode.codecs.streamr.control_forms import (
+    CONTROL_VERSIONS,
+    FORMS,
+    REQUEST_ID_LATEST,
+    REQUEST_IDS,
+    Form,
+)
 from rillnode.codecs.streamr.control_messages import (
     ControlMessage,
+    RequestId,
     ResendRangeRequest,
     ResendRequest,
 )
@@ -38,6 +46,8 @@ class _Head(Struct, array_like=True):
 
 
 _HEAD: Final = Decoder(_Head)
+_SCALAR: Final[Decoder[Scalar]] = Decoder(Scalar)
+_NEXT_SCALAR: Final = re.compile(rb'\s*([\[,])\s*("(?:[^"\\]|\\.)*+"|[^\s",\[\]{}]++)', re.DOTALL)
 _STRING: Final = Decoder(str)
 
 
@@ -64,6 +74,35 @@ def decode_control(value: list[object] | Text) -> tuple[int, ControlMessage]:
     if forms is None:
         raise CodecError("streamr.type", f"control version {version} has no such type")
     return version, _read(forms, text)
+
+
+def request_id_of(frame: bytes) -> RequestId | None:
+    """The id of a request that could not be decoded, so that its error can bear it.
+
+    Only what stands before the id has to be right; None where there is none that could be read.
+    """
+    scalars: list[Scalar] = []
+    at = 0
+    while len(scalars) <= REQUEST_ID_LATEST:
+        found = _NEXT_SCALAR.match(frame, at)
+        if found is None or (found[1] == b"[") is bool(scalars):
+            break
+        try:
+            scalars.append(read_json(_SCALAR, found[2]))
+        except CodecError:
+            break
+        at = found.end()
+    if len(scalars) < 2:
+        return None
+    version, kind = _integer(scalars[0]), _integer(scalars[1], or_string=True)
+    place = REQUEST_IDS.get((version, kind), 2 if version == 2 else len(scalars))
+    if place >= len(scalars):
+        return None
+    request_id = scalars[place]
+    if isinstance(request_id, str):
+        return request_id
+    number = _integer(request_id)
+    return number if version == 1 and 0 <= number <= STREAMR_INTEGER_MAX else None
 
 
 def encode_control(message: ControlMessage, control_version: int, message_version: int) -> str:

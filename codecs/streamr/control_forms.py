@@ -18,6 +18,7 @@ from rillnode.codecs.streamr.control_messages import (
     ControlMessage,
     ErrorResponse,
     PublishRequest,
+    RequestId,
     ResendFromRequest,
     ResendLastRequest,
     ResendRangeRequest,
@@ -97,20 +98,24 @@ _RELEASED: Final[dict[type[ControlMessage], tuple[str, str]]] = {
 }
 """Elements in version 1, and in version 2."""
 
-_SPECIFIED: Final[dict[type[ControlMessage], str]] = {
-    ResendResponseResending: "stream_id partition",
-    ResendResponseNoResend: "stream_id partition",
-    PublishRequest: "message api_key session_token",
-    SubscribeRequest: "stream_id partition api_key session_token",
-    ResendRequest: "stream_id partition request_id resend_all resend_last resend_from resend_to",
+_SPECIFIED: Final[dict[tuple[type[ControlMessage], int], str]] = {
+    (ResendResponseResending, 1): "stream_id partition",
+    (ResendResponseNoResend, 1): "stream_id partition",
+    (PublishRequest, 1): "message api_key session_token",
+    (SubscribeRequest, 1): "stream_id partition api_key session_token",
+    (SubscribeRequest, 2): "stream_id partition session_token",
+    (
+        ResendRequest,
+        1,
+    ): "stream_id partition request_id resend_all resend_last resend_from resend_to",
 }
-"""Elements in the specification's version 1, where they are others; its version 2 is released."""
+"""Elements in the specifications, where they are others; in version 2 only an example's."""
 
 _ELEMENTS: Final[dict[str, Any]] = {
     "message": Raw,
-    "request_id": str,
+    "request_id": RequestId,
     "stream_id": Name,
-    "partition": Number,
+    "partition": Number | None,
     "session_token": str | None,
     "api_key": str | None,
     "publisher_id": str | None,
@@ -125,7 +130,18 @@ _ELEMENTS: Final[dict[str, Any]] = {
     "resend_from": Number | None,
     "resend_to": Number | None,
 }
-"""What an element is. Version 1 may also leave a request's id null, and a partition that is 0."""
+"""What an element is. A partition that is null, or missing at the end, is 0."""
+
+_ELEMENTS_1: Final[dict[str, Any]] = {**_ELEMENTS, "request_id": RequestId | None}
+_ELEMENTS_2: Final[dict[str, Any]] = {**_ELEMENTS, "request_id": str}
+_KINDS: Final[dict[tuple[int, Layout], dict[str, Any]]] = {
+    (1, Layout.SPECIFICATION): _ELEMENTS,
+    (1, Layout.RELEASED): _ELEMENTS_1,
+    # What could be a released request with something wrong in it must not be taken for another.
+    (2, Layout.SPECIFICATION): {**_ELEMENTS, "partition": Number, "session_token": str},
+    (2, Layout.RELEASED): _ELEMENTS_2,
+}
+"""Likewise, where version and layout matter."""
 
 
 class Form(NamedTuple):
@@ -139,10 +155,7 @@ class Form(NamedTuple):
 
 def _form(message_class: type[ControlMessage], version: int, layout: Layout, elements: str) -> Form:
     exact = layout is Layout.SPECIFICATION
-    kinds = dict(_ELEMENTS)
-    if version == 1:
-        kinds["partition"] = Number | None
-        kinds["request_id"] = str if exact else str | None
+    kinds = _KINDS[version, layout]
     fields: list[tuple[str, Any, Any]] = []
     names = tuple(elements.split())
     missing: Any = NODEFAULT if exact else None
@@ -164,9 +177,18 @@ def _is_optional(kind: Any) -> bool:
 FORMS: Final[dict[tuple[type[ControlMessage], int, Layout], Form]] = {
     key: _form(*key, elements)
     for key, elements in (
-        *(((kind, 1, Layout.SPECIFICATION), names) for kind, names in _SPECIFIED.items()),
+        *(((*key, Layout.SPECIFICATION), names) for key, names in _SPECIFIED.items()),
         *(((kind, 1, Layout.RELEASED), names[0]) for kind, names in _RELEASED.items()),
         *(((kind, 2, Layout.RELEASED), names[1]) for kind, names in _RELEASED.items()),
     )
 }
 """By class, version and layout; of one type, the specification's exact forms come first."""
+
+REQUEST_IDS: Final = {
+    (version, kind.type): 2 + form.names.index("request_id")
+    for (kind, version, _), form in FORMS.items()
+    if "request_id" in form.names
+}
+"""Where a message has its request's id, by version and type: elements before it are scalars."""
+
+REQUEST_ID_LATEST: Final = max(REQUEST_IDS.values())

@@ -5,11 +5,15 @@ default, after decoding, and left out by encoding. `layout` says whose form a me
 an answer takes it over from the request that it answers.
 """
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from rillnode.codecs.limits import STREAMR_INTEGER_MAX
 from rillnode.codecs.streamr.stream_message import Layout, MessageRef, StreamMessage
+
+RequestId = str | Annotated[int, Meta(ge=0, le=STREAMR_INTEGER_MAX)]
+"""Named by the asker, and given back as it came; a number only in version 1."""
 
 
 class BroadcastMessage(Struct, frozen=True, gc=False, kw_only=True):
@@ -22,7 +26,7 @@ class BroadcastMessage(Struct, frozen=True, gc=False, kw_only=True):
     type: ClassVar[int] = 0
     message: StreamMessage
     message_text: bytes | None = None
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
 
 
@@ -32,7 +36,7 @@ class UnicastMessage(Struct, frozen=True, gc=False, kw_only=True):
     type: ClassVar[int] = 1
     message: StreamMessage
     message_text: bytes | None = None
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
 
 
@@ -42,7 +46,7 @@ class SubscribeResponse(Struct, frozen=True, gc=False, kw_only=True):
     type: ClassVar[int] = 2
     stream_id: str
     partition: int
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
 
 
@@ -52,7 +56,7 @@ class UnsubscribeResponse(Struct, frozen=True, gc=False, kw_only=True):
     type: ClassVar[int] = 3
     stream_id: str
     partition: int
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
 
 
@@ -62,7 +66,7 @@ class ResendResponseResending(Struct, frozen=True, gc=False, kw_only=True):
     type: ClassVar[int] = 4
     stream_id: str
     partition: int
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
 
 
@@ -72,7 +76,7 @@ class ResendResponseResent(Struct, frozen=True, gc=False, kw_only=True):
     type: ClassVar[int] = 5
     stream_id: str
     partition: int
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
 
 
@@ -82,7 +86,7 @@ class ResendResponseNoResend(Struct, frozen=True, gc=False, kw_only=True):
     type: ClassVar[int] = 6
     stream_id: str
     partition: int
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
 
 
@@ -92,7 +96,7 @@ class ErrorResponse(Struct, frozen=True, gc=False, kw_only=True):
     type: ClassVar[int] = 7
     error_message: str
     error_code: str | None = None
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
 
 
@@ -109,7 +113,7 @@ class PublishRequest(Struct, frozen=True, gc=False, kw_only=True):
     message_text: bytes | None = None
     session_token: str | None = None
     api_key: str | None = None
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
 
 
@@ -121,7 +125,7 @@ class SubscribeRequest(Struct, frozen=True, gc=False, kw_only=True):
     partition: int
     session_token: str | None = None
     api_key: str | None = None
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
 
 
@@ -131,7 +135,7 @@ class UnsubscribeRequest(Struct, frozen=True, gc=False, kw_only=True):
     type: ClassVar[int] = 10
     stream_id: str
     partition: int
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
 
 
@@ -143,7 +147,7 @@ class ResendLastRequest(Struct, frozen=True, gc=False, kw_only=True):
     partition: int
     number_last: int
     session_token: str | None = None
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
 
 
@@ -166,7 +170,7 @@ class ResendRequest(Struct, frozen=True, gc=False, kw_only=True):
     resend_last: int | None = None
     resend_from: int | None = None
     resend_to: int | None = None
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.SPECIFICATION
 
 
@@ -183,7 +187,7 @@ class ResendFromRequest(Struct, frozen=True, gc=False, kw_only=True):
     publisher_id: str | None = None
     chain_id: str | None = None
     session_token: str | None = None
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
 
 
@@ -198,7 +202,7 @@ class ResendRangeRequest(Struct, frozen=True, gc=False, kw_only=True):
     publisher_id: str | None = None
     chain_id: str | None = None
     session_token: str | None = None
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
 
 

@@ -8,6 +8,10 @@ on which others address it by signed stream messages of types 28 to 32. Their co
     30 announce    [streamId, [[groupKeyId, RSA hex], ..]]                   likewise, unasked
     31 error       [requestId, streamId, code, text, [groupKeyId, ..]]       likewise, in clear
 
+The specification's examples write a response with one pair in place of the list of pairs, and a
+reset without its stream: `[requestId, streamId, [groupKeyId, RSA hex]]`, `[groupKeyId, RSA hex]`.
+Both are read.
+
 The specification has two more. A rotation is sent on the stream that it is about, encrypted under
 the key before:
 
@@ -23,7 +27,7 @@ Before message version 32 the contents were objects, and keys had a time instead
 Source: streamr-client-protocol 5.3.1 and 4.1.1, streamr-client 5.2.1; streamr-specs a65e0f9.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 from msgspec import Meta, Struct
@@ -98,10 +102,11 @@ class GroupKeyReset(Struct, frozen=True, array_like=True):
     """Type 30 of the specification: the key that replaces all before it.
 
     Attributes:
+        stream_id: empty where it has come without one.
         group_key: hex, encrypted by RSA.
     """
 
-    stream_id: Name
+    stream_id: str
     group_key_id: str
     group_key: str
 
@@ -205,8 +210,15 @@ def decode_key_content(message_type: int, content: str) -> KeyContent:
     kind = (_OBJECTS if isinstance(value, dict) else _ARRAYS).get(message_type)
     if kind is None:
         raise CodecError("key.type", f"no such content in messages of type {message_type}")
-    if kind is GroupKeyAnnounce and isinstance(value, list) and _is_text(value[1:2]):
-        kind = GroupKeyReset
+    if isinstance(value, list):
+        if kind is GroupKeyResponse and _are_texts(value[2:3] and value[2], 2):
+            value[2] = [value[2]]
+        elif kind is GroupKeyAnnounce and _are_texts(value[1:2], 1):
+            kind = GroupKeyReset
+            if len(value) == 2:
+                value.insert(0, "")
+            elif not value[0]:
+                raise CodecError("codec.field", "GroupKeyReset: the stream's id is empty")
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -265,5 +277,9 @@ def is_key_stream(stream_id: str) -> bool:
     return stream_id.startswith(KEY_STREAM_PREFIX)
 
 
-def _is_text(values: list[Any]) -> bool:
-    return len(values) == 1 and isinstance(values[0], str)
+def _are_texts(values: Any, count: int) -> bool:
+    return (
+        isinstance(values, list)
+        and len(cast(list[Any], values)) == count
+        and all(isinstance(value, str) for value in cast(list[Any], values))
+    )

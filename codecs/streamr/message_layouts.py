@@ -12,7 +12,8 @@
 
 Released readers pass over elements at the end that they do not know, and take those missing after
 the content as absent; so do these. A content that is no text but null, an object or an array, is
-the text it stands there as. Version 30 may leave sequence, publisher and chain null: 0 and empty.
+the text it stands there as. A partition or sequence that is null is 0, as the specifications say;
+version 30 may leave publisher and chain null as well: empty.
 
 The specifications' own layouts are taken only where number and types of the elements are exactly
 theirs, which no released array can be:
@@ -56,16 +57,16 @@ class RefArray(Struct, array_like=True, frozen=True):
 
 class _IdArray(Struct, array_like=True, frozen=True):
     stream_id: Name
-    partition: Number
+    partition: Number | None
     timestamp: Number
-    sequence: Number
+    sequence: Number | None
     publisher_id: str
     chain_id: str
 
 
 class _LooseIdArray(Struct, array_like=True, frozen=True):
     stream_id: Name
-    partition: Number
+    partition: Number | None
     timestamp: Number
     sequence: Number | None = None
     publisher_id: str | None = None
@@ -324,7 +325,7 @@ def _specified_message(array: _Ten32 | _Nine32, group_key_id: str | None) -> Str
 def _message_id(array: _IdArray | _LooseIdArray) -> MessageId:
     return MessageId(
         array.stream_id,
-        whole(array.partition, "partition"),
+        whole(array.partition or 0, "partition"),
         whole(array.timestamp, "timestamp"),
         whole(array.sequence or 0, "sequence"),
         array.publisher_id or "",

@@ -46,6 +46,7 @@ OTHERWISE_READ: Final = {
     "malformed-sm-version-28": "2.2.15",
     "malformed-sm-version-29": "2.2.15",
     "malformed-seed000-flat-v30": None,
+    "malformed-sm-seq-null": None,
 }
 """Refused by the latest release, but taken by the older one, or by a specification's text only."""
 

@@ -3,12 +3,13 @@
 import pytest
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.streamr.control import decode_control, encode_control
+from rillnode.codecs.streamr.control import decode_control, encode_control, request_id_of
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
     ControlMessage,
     ErrorResponse,
     PublishRequest,
+    RequestId,
     ResendFromRequest,
     ResendLastRequest,
     ResendRangeRequest,
@@ -179,6 +180,91 @@ def test_version_1_may_leave_the_id_null_and_the_first_partition_out() -> None:
     assert decode_control('[1,10,"s"]') == (1, UnsubscribeRequest(stream_id="s", partition=0))
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("message", "first", "second"), FORMS[2:7] + FORMS[9:])
+def test_a_partition_that_is_null_is_the_first(
+    message: ControlMessage, first: str, second: str, version: int
+) -> None:
+    text = (first, second)[version - 1].replace('"s",1', '"s",null')
+    again = decode_control(text)[1]
+    assert (type(again), getattr(again, "partition", None)) == (type(message), 0)
+    if text.endswith('"s",null]'):
+        assert decode_control(text.replace(",null]", "]"))[1] == again
+
+
+@pytest.mark.parametrize("layout", [SM32, TEN, SM31, FLAT])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_message_whose_partition_and_sequence_are_null_is_the_first(
+    layout: str, version: int
+) -> None:
+    inner = layout.replace('"s",0,10,2,', '"s",null,10,null,')
+    text = f"[1,8,{inner},null]" if version == 1 else f'[2,8,"r",{inner},null]'
+    request = decode_control(text)[1]
+    assert isinstance(request, PublishRequest)
+    assert request.message.id[:4] == ("s", 0, 10, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "request_id"),
+    [
+        ('[2,9,"r",5,0,null]', "r"),
+        ('[2,8,"r",[99],null]', "r"),
+        (' [ 2.0 , "13" , "r\\"\\u00e9" , [ ', 'r"\u00e9'),
+        ('[2,99,"r"]', "r"),
+        ('[2,9,"r"', "r"),
+        ('[2,9,"r",' + "[" * 100_000, "r"),
+        ('[1,11,"s",0,"r",-1,null]', "r"),
+        ('[1,11,"s",0,234,-1,null]', 234),
+        ('[1,11,"s",null,7.0,-1,null]', 7),
+        ('[1,13,"s",0,"r",[2,0],[1,0],null,null,null]', "r"),
+        ('[1,1,"r",[99]]', "r"),
+        ('[2,9,5,"s",0,null]', None),
+        ('[2,9,null,"s",0,null]', None),
+        ('[1,11,"s",0,true,-1,null]', None),
+        ('[1,11,"s",0,-1,-1,null]', None),
+        ('[1,9,"s",-1,"r"]', None),
+        ('[1,99,"s",-1,"r"]', None),
+        ('[3,9,"r"]', None),
+        ('[2,[9],"r"]', None),
+        ('{"2":9,"r":1}', None),
+        ('[2,9,"\\ud800",5]', None),
+        ("[2,9", None),
+        ("", None),
+    ],
+)
+def test_the_id_of_what_is_no_request_is_found(text: str, request_id: RequestId | None) -> None:
+    with pytest.raises(CodecError):
+        decode_control(text)
+    assert request_id_of(text.encode()) == request_id
+
+
+def test_the_id_of_what_is_not_utf_8_is_found_unless_it_is_the_id() -> None:
+    assert request_id_of(b'[2,9,"r","\xff"]') == "r"
+    assert request_id_of(b'[2,9,"\xff","s"]') is None
+
+
+def test_an_id_may_be_a_number_in_version_1_and_is_given_back_as_one() -> None:
+    request = decode_control('[1,11,"s",0,234,5,null]')[1]
+    assert request.request_id == 234
+    answer = ResendResponseResent(stream_id="s", partition=0, request_id=request.request_id)
+    assert encode_control(answer, 1, 31) == '[1,5,"s",0,234]'
+    assert decode_control(f"[1,1,234,{SM31}]")[1].request_id == 234
+    combined = decode_control('[1,11,"s",0,234,true,null,null,null]')[1]
+    assert (combined.request_id, type(combined)) == (234, ResendRequest)
+
+
+def test_the_specifications_example_of_a_wrapped_subscription_has_no_id() -> None:
+    text = '[2,9,"stream-id",0,"my-session-token"]'
+    request = decode_control(text)[1]
+    assert request == SubscribeRequest(
+        stream_id="stream-id",
+        partition=0,
+        session_token="my-session-token",
+        layout=Layout.SPECIFICATION,
+    )
+    assert encode_control(request, 2, 32) == text
+
+
 @pytest.mark.parametrize(
     "text", ["[]", "[3,9]", "[0,9]", '["2",9]', "[null]", "[2.5,9]", "[true,0]"]
 )
@@ -204,7 +290,6 @@ def test_an_unknown_type_is_refused(kind: str) -> None:
         '[2,{},"r","s",0,null]',
         '[2,9,null,"s",0,null]',
         '[2,9,"r","",0,null]',
-        '[2,9,"r","s",null,null]',
         '[2,9,"r","s","0",null]',
         '[2,9,"r","s",0.5,null]',
         '[2,9,"r","s",0,5]',

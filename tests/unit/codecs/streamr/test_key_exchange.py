@@ -65,6 +65,14 @@ def test_what_carries_keys_is_sent_as_encrypted() -> None:
         assert is_encrypted == (message_type in encrypted)
 
 
+def test_the_specifications_examples_of_key_pairs_are_read() -> None:
+    pair = EncryptedKey("keyId", "123abc")
+    response = '["requestId","streamId",["keyId","123abc"]]'
+    assert decode_key_content(29, response) == GroupKeyResponse("requestId", "streamId", (pair,))
+    assert decode_key_content(30, '["keyId","123abc"]') == GroupKeyReset("", "keyId", "123abc")
+    assert decode_key_content(32, '["keyId","123abc"]') == GroupKeyRotate("keyId", "123abc")
+
+
 def test_elements_beyond_the_known_are_ignored() -> None:
     assert decode_key_content(32, '["a","00",1,null]') == GroupKeyRotate("a", "00")
 
@@ -83,13 +91,14 @@ def test_elements_beyond_the_known_are_ignored() -> None:
         (30, '"s"', "codec.field"),
         (30, "[]", "codec.field"),
         (30, '["s"]', "codec.field"),
-        (30, '["s","a"]', "codec.field"),
+        (30, '["","a","00"]', "codec.field"),
         (30, '["s",null]', "codec.field"),
         (28, '["r","s","pem"]', "codec.field"),
         (28, '["r","","pem",[]]', "codec.field"),
         (28, '["r","s","pem",[1]]', "codec.field"),
         (28, '[null,"s","pem",[]]', "codec.field"),
-        (29, '["r","s",["a","00"]]', "codec.field"),
+        (29, '["r","s",["a"]]', "codec.field"),
+        (29, '["r","s",["a",["00"]]]', "codec.field"),
         (29, '["r","s",[["a"]]]', "codec.field"),
         (29, '{"streamId":"s","keys":[{"groupKey":"00","start":-1}]}', "codec.field"),
         (28, '["r","s","pem",["k"' + ',"k"' * STREAMR_KEY_IDS_MAX + "]]", "codec.field"),
