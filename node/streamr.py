@@ -10,10 +10,11 @@ from aiohttp import web
 from rillnode.actors.ports import Entropy
 from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streamr.catalogue import Catalogue
-from rillnode.actors.streamr.connection import StreamrEvents
+from rillnode.actors.streamr.connection import StreamrEvents, Terms
 from rillnode.actors.streamr.context import Relays, StreamrContext
 from rillnode.actors.streamr.directory import Directory, Done, LoadDirectory
 from rillnode.actors.streamr.key_exchange import KeyExchangeActor
+from rillnode.actors.streamr.outlet import EITHER_LAYOUT, RELEASED_ONLY
 from rillnode.actors.streamr.sessions import Sessions, SessionSettings
 from rillnode.actors.streams.context import (
     PushedKeys,
@@ -30,6 +31,7 @@ from rillnode.codecs.streamr.control_forms import CONTROL_VERSIONS
 from rillnode.codecs.streamr.ethereum import SECRET_BYTES, EthereumKey
 from rillnode.codecs.streamr.session_tokens import derive_key
 from rillnode.codecs.streamr.sort_keys import pushed_keys
+from rillnode.codecs.streamr.stream_message import Layout
 from rillnode.node.config import ApiKeyTable, Config, StreamrListener
 from rillnode.node.keyfiles import read_secret, write_secret
 from rillnode.node.streamr_rest import PREFIX, Rest, add_routes
@@ -47,6 +49,16 @@ PING_SECONDS: Final = 60.0
 
 MESSAGE_VERSIONS: Final = (30, 31, 32)
 """What a connection may ask to be sent; Streamr's broker."""
+
+_LAYOUTS: Final = {
+    "released": RELEASED_ONLY,
+    "specification": (Layout.SPECIFICATION,),
+    "either": EITHER_LAYOUT,
+}
+"""What the parameter `layout` of a WebSocket's URL may say."""
+
+_KEYLESS_RELEASE: Final = "4."
+"""Releases of streamr-client that encrypt messages of version 32 without naming the key."""
 
 _TOKENS: Final = b"streamr session tokens"
 
@@ -182,11 +194,20 @@ class Streamr:
             try:
                 control_version = _version(request, "controlLayerVersion", CONTROL_VERSIONS)
                 message_version = _version(request, "messageLayerVersion", MESSAGE_VERSIONS)
+                layouts = _layouts(request)
             except ValueError as error:
                 return web.Response(status=400, text=f"{error}\n")
             return await accept_websocket(
                 request,
-                StreamrEvents(self._context, control_version, message_version),
+                StreamrEvents(
+                    self._context,
+                    Terms(
+                        control_version,
+                        message_version,
+                        layouts,
+                        names_keys=not _release(request).startswith(_KEYLESS_RELEASE),
+                    ),
+                ),
                 group,
                 text=True,
                 message_bytes_max=STREAMR_FRAME_BYTES_MAX,
@@ -224,3 +245,24 @@ def _version(request: web.Request, name: str, known: Sequence[int]) -> int:
     asked = "missing" if text is None else f"{text[:20]!a}"
     expected = ", ".join(map(str, known))
     raise ValueError(f"{name} is {asked}; expected one of {expected}")
+
+
+def _layouts(request: web.Request) -> tuple[Layout, ...] | None:
+    """Which layouts of messages a client reads, the preferred first; None: it does not say.
+
+    Raises:
+        ValueError: it says something that is not known; the text is for the client.
+    """
+    text = request.query.get("layout")
+    if text is None:
+        # Released clients from 4 on say that they are, and read nothing else.
+        return RELEASED_ONLY if _release(request) else None
+    layouts = _LAYOUTS.get(text)
+    if layouts is None:
+        raise ValueError(f"layout is {text[:20]!a}; expected one of {', '.join(_LAYOUTS)}")
+    return layouts
+
+
+def _release(request: web.Request) -> str:
+    """Which release of streamr-client it is, such as `5.2.1dev`; empty for any other client."""
+    return request.query.get("streamrClient", "")

@@ -11,11 +11,11 @@ from link_support import ManualClock
 from rillnode.actors.access import VERBS, Grant, Verb
 from rillnode.actors.quotas import Quota
 from rillnode.actors.storage import FOR_EVER, PutStream, StreamRecord
-from rillnode.actors.streamr.connection import StreamrEvents
+from rillnode.actors.streamr.connection import StreamrEvents, Terms
 from rillnode.actors.streamr.context import Relays, StreamrContext
 from rillnode.actors.streamr.key_exchange import KeyExchangeActor
 from rillnode.actors.streamr.relay import RelayActor
-from rillnode.actors.streamr.sessions import Sessions, SessionSettings
+from rillnode.actors.streamr.sessions import Sessions, SessionSettings, hash_of
 from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.system import AsyncioSystemBase, Cell
 from rillnode.codecs.links import LinkInfo
@@ -84,7 +84,7 @@ class StreamrCore:
         self.core = core = Core(system, clock, quotas, pushed_keys=keys)
         relays = Relays(self._make_relay)
         self.sessions = Sessions(
-            SessionSettings(token_key=b"t" * 32),
+            SessionSettings(token_key=b"t" * 32, api_keys={hash_of(API_KEY): "tests"}),
             clock,
             lambda count: b"e" * count,
             core.access.rights,
@@ -120,19 +120,19 @@ class StreamrCore:
             who = f"eth:{who.address.lower()}"
         self.core.access.add(Grant(who=who, streams=streams, may=frozenset(verbs)))
 
-    def client(self, control: int = 2, message: int = 32) -> "Client":
-        """A new connection of a client."""
-        return Client(self, control, message)
+    def client(self, control: int = 2, message: int = 32, **said: Any) -> "Client":
+        """A new connection of a client; `said` are fields of its Terms."""
+        return Client(self, Terms(control, message, **said))
 
 
 class Client:
     """One connection's client."""
 
-    def __init__(self, node: StreamrCore, control: int, message: int) -> None:
+    def __init__(self, node: StreamrCore, terms: Terms) -> None:
         self.node = node
         self.link = ClientLink()
-        self.control = control
-        self.events = StreamrEvents(node.context, control, message)
+        self.control = terms.control_version
+        self.events = StreamrEvents(node.context, terms)
         self.events.link_opened(self.link)
 
     def send(self, *requests: object) -> None:

@@ -14,8 +14,9 @@ from rillnode.actors.streamr.requests import (
     Publication,
 )
 from rillnode.actors.streamr.sessions import ETHEREUM
-from rillnode.codecs.errors import RequestError
+from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.limits import STREAMR_FUTURE_SECONDS_MAX, STREAMR_ID_BYTES_MAX
+from rillnode.codecs.streamr.encryption import from_hex
 from rillnode.codecs.streamr.signing import Verdict, verify_message
 from rillnode.codecs.streamr.stream_message import (
     EncryptionType,
@@ -33,6 +34,12 @@ KEY_TYPES: Final = frozenset(
     )
 )
 """What belongs on key-exchange streams. A rotation is sent on the stream that it is about."""
+
+
+_AES_TYPES: Final = (EncryptionType.AES, EncryptionType.NEW_KEY_AND_AES)
+
+_KEY_NAMING_VERSION: Final = 32
+"""The first version in which messages name the key that encrypts them."""
 
 
 def may(access: Access, principal: str, verb: Verb, stream_id: str) -> bool:
@@ -89,6 +96,31 @@ def _is_in_anothers_name(publication: Publication) -> bool:
     )
 
 
+def check_encryption(message: StreamMessage, *, names_keys: bool) -> None:
+    """Check that a reader who has the key can make something of what is encrypted by AES.
+
+    Only of what a client publishes: other nodes pass on what theirs were allowed to.
+
+    Args:
+        message: the message.
+        names_keys: whether the client is to name the key, where the message's version can; released
+            clients 4 do not.
+
+    Raises:
+        RequestError: REQUEST_FAILED.
+    """
+    if message.encryption_type not in _AES_TYPES:
+        return
+    if names_keys and message.version >= _KEY_NAMING_VERSION and not message.group_key_id:
+        text = "A content that is encrypted by AES needs the id of its key: groupKeyId is missing"
+        raise RequestError(REQUEST_FAILED, text)
+    try:
+        from_hex(message.content)
+    except CodecError:
+        text = "A content that is encrypted by AES is written in hexadecimal digits, two a byte"
+        raise RequestError(REQUEST_FAILED, text) from None
+
+
 def check_message(message: StreamMessage, now_ms: int) -> None:
     """Check what does not depend on the stream: time, sizes and the signature where there is one.
 
@@ -117,6 +149,9 @@ def check_rules(message: StreamMessage, record: StreamRecord) -> None:
     """
     if message.message_type in KEY_TYPES:
         raise RequestError(REQUEST_FAILED, "Key messages belong on key-exchange streams")
+    rotates = message.message_type == MessageType.GROUP_KEY_ROTATE
+    if rotates and message.encryption_type != EncryptionType.AES:
+        raise RequestError(REQUEST_FAILED, "A rotation is encrypted by AES under the key before it")
     if record.require_signed and message.signature_type == SignatureType.NONE:
         raise RequestError(REQUEST_FAILED, "This stream requires data to be signed")
     if record.require_encrypted and message.encryption_type == EncryptionType.NONE:

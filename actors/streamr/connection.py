@@ -7,6 +7,7 @@ while much of what it has published is not durable yet, or much of what it is se
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -17,7 +18,7 @@ from rillnode.actors.peers.connection import Drain
 from rillnode.actors.peers.link_actor import Closed, LinkActorEvents, Received
 from rillnode.actors.ports import FramedLink, Link
 from rillnode.actors.rights import Key, RightsChanged
-from rillnode.actors.streamr.admission import check_permission, may
+from rillnode.actors.streamr.admission import check_encryption, check_permission, may
 from rillnode.actors.streamr.context import StreamrContext
 from rillnode.actors.streamr.outlet import Outlet
 from rillnode.actors.streamr.requests import (
@@ -47,10 +48,11 @@ from rillnode.codecs.limits import (
     STREAMR_RESENDS_PER_LINK_MAX,
     STREAMR_SUBSCRIPTIONS_PER_LINK_MAX,
 )
-from rillnode.codecs.streamr.control import decode_control
+from rillnode.codecs.streamr.control import decode_control, request_id_of
 from rillnode.codecs.streamr.control_messages import (
     ControlMessage,
     PublishRequest,
+    RequestId,
     ResendFromRequest,
     ResendLastRequest,
     ResendRangeRequest,
@@ -94,15 +96,32 @@ class _GoOn:
     """Time to take more requests."""
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a client has said when it connected.
+
+    Attributes:
+        control_version: of what it is sent.
+        message_version: likewise.
+        layouts: those that it reads, the preferred first; None: what it writes tells.
+        names_keys: whether it is to name the key of what it encrypts, where the version can.
+    """
+
+    control_version: int
+    message_version: int
+    layouts: tuple[Layout, ...] | None = None
+    names_keys: bool = True
+
+
 class StreamrEvents(LinkActorEvents[FramedLink]):
     """What the transport tells of one WebSocket."""
 
     __slots__ = ()
 
-    def __init__(self, context: StreamrContext, control_version: int, message_version: int) -> None:
+    def __init__(self, context: StreamrContext, terms: Terms) -> None:
         def factory(link: FramedLink) -> Callable[[], StreamrConnection]:
-            outlet = Outlet(link, control_version, message_version)
-            return partial(StreamrConnection, context, link, outlet)
+            outlet = Outlet(link, terms.control_version, terms.message_version, terms.layouts)
+            return partial(StreamrConnection, context, link, outlet, names_keys=terms.names_keys)
 
         super().__init__(context.streams.system, factory)
 
@@ -113,8 +132,11 @@ class StreamrConnection(Worker):
     mailbox_messages_max = 8_192
     on_failure = "stop"
 
-    def __init__(self, context: StreamrContext, link: Link, outlet: Outlet) -> None:
+    def __init__(
+        self, context: StreamrContext, link: Link, outlet: Outlet, *, names_keys: bool = True
+    ) -> None:
         self._context = context
+        self._names_keys = names_keys
         self._link = link
         self._outlet = outlet
         self._frames: list[bytes] = []
@@ -124,6 +146,8 @@ class StreamrConnection(Worker):
         self._subscribed: dict[PartitionName, _Subscription] = {}
         self._resends: set[Cell] = set()
         self._login: tuple[str, str] | None = None
+        # The token or API key that was last found good.
+        self._proof: tuple[str | None, str | None] = (None, None)
         # Messages handed on that are not durable yet, and those of this turn.
         self._publishing = 0
         self._publishing_bytes = 0
@@ -218,13 +242,15 @@ class StreamrConnection(Worker):
             _, request = decode_control(frame)
         except CodecError as error:
             self._context.counters[error.code] += 1
-            self._refuse(RequestError(INVALID_REQUEST, str(error)), "", Layout.RELEASED)
+            refusal = RequestError(INVALID_REQUEST, str(error))
+            self._refuse(refusal, request_id_of(frame), Layout.RELEASED)
             return True
         waits = not isinstance(request, PublishRequest)
         if waits and (self._publishing or self._publications):
             return False
         if isinstance(request, _RESENDS) and len(self._resends) >= STREAMR_RESENDS_PER_LINK_MAX:
             return False
+        self._outlet.heard(request)
         try:
             self._take(request)
         except RequestError as error:
@@ -257,11 +283,15 @@ class StreamrConnection(Worker):
             RequestError: AUTHENTICATION_FAILED.
         """
         try:
+            session = token
             if token is None and api_key is not None:
-                token = self._log_in(api_key)
-            return self._context.sessions.principal_of(token), token
+                session = self._log_in(api_key)
+            principal = self._context.sessions.principal_of(session)
         except RequestError as error:
             raise RequestError(AUTHENTICATION_FAILED, error.text) from None
+        if session is not None:
+            self._proof = (token, api_key)
+        return principal, session
 
     def _log_in(self, api_key: str) -> str:
         """The token of a key that requests carry themselves; one login for all that have it."""
@@ -275,7 +305,7 @@ class StreamrConnection(Worker):
             return self._context.key_exchange
         return self._context.relays.cell(stream_id, partition)
 
-    def _refuse(self, error: RequestError, request_id: str | None, layout: Layout) -> None:
+    def _refuse(self, error: RequestError, request_id: RequestId | None, layout: Layout) -> None:
         self._context.counters[error.code] += 1
         self._outlet.refuse(error, request_id, layout)
 
@@ -283,10 +313,15 @@ class StreamrConnection(Worker):
 
     def _publish(self, request: PublishRequest) -> None:
         message = request.message
+        check_encryption(message, names_keys=self._names_keys)
         principal = ""
         if message.signature_type == SignatureType.NONE:
             # The signature of a signed message says who publishes it, whatever the token.
             principal, _ = self._session(request.session_token, request.api_key)
+        elif request.api_key is not None:
+            # It may still prove who asks for a resend later.
+            with suppress(RequestError):
+                self._session(request.session_token, request.api_key)
         publication = Publication(
             message, request.message_text, principal, request.request_id, request.layout
         )
@@ -365,8 +400,12 @@ class StreamrConnection(Worker):
                 self.send(self._relay(*name), revoked)
 
     def _resend(self, request: AnyResendRequest) -> None:
-        token = None if isinstance(request, ResendRequest) else request.session_token
-        query = resend_query(request, *self._session(token))
+        if isinstance(request, ResendRequest):
+            # It has no room for a key or token: what the connection has proved before counts.
+            session = self._session(*self._proof)
+        else:
+            session = self._session(request.session_token)
+        query = resend_query(request, *session)
         answer = ResendAnswer(self._outlet, request)
         self._resends.add(spawn_resend(self._context, query, answer, parent=self.address))
 

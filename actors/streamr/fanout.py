@@ -2,10 +2,22 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
-from rillnode.actors.streamr.outlet import Dialect, Outlet, encode
+from rillnode.actors.streamr.outlet import Dialect, Outlet
+from rillnode.actors.streamr.requests import UNDELIVERABLE
+from rillnode.codecs.errors import RequestError
 from rillnode.codecs.streamr.control_messages import BroadcastMessage
-from rillnode.codecs.streamr.stream_message import Layout, StreamMessage
+from rillnode.codecs.streamr.stream_message import MessageType, StreamMessage
+
+_UNASKED_KEYS: Final = frozenset(
+    (
+        MessageType.GROUP_KEY_ANNOUNCE,
+        MessageType.GROUP_KEY_RESET,
+        MessageType.GROUP_KEY_ROTATE,
+    )
+)
+"""Types by which publishers give keys that nobody has asked for."""
 
 
 class Fanout:
@@ -23,21 +35,27 @@ class Fanout:
     def __len__(self) -> int:
         return len(self._dialects)
 
-    def add(self, outlet: Outlet, layout: Layout) -> None:
-        """Take a client in; `layout` is that of the messages which it is sent."""
+    def add(self, outlet: Outlet) -> None:
+        """Take a client in."""
         self.remove(outlet)
-        dialect = self._dialects[outlet] = outlet.dialect(layout)
-        self._outlets.setdefault(dialect, {})[outlet] = None
+        outlet.holders.add(self)
+        self._dialects[outlet] = outlet.dialect
+        self._outlets.setdefault(outlet.dialect, {})[outlet] = None
 
     def remove(self, outlet: Outlet) -> None:
         """Let a client go; harmless for one that is not there."""
         dialect = self._dialects.pop(outlet, None)
         if dialect is None:
             return
+        outlet.holders.discard(self)
         outlets = self._outlets[dialect]
         del outlets[outlet]
         if not outlets:
             del self._outlets[dialect]
+
+    def dialect_changed(self, outlet: Outlet) -> None:
+        """Write to a client in its new dialect from now on."""
+        self.add(outlet)
 
     def broadcast(self, messages: Sequence[StreamMessage]) -> None:
         """Write messages to every client, in order; left out is what a dialect cannot express."""
@@ -50,7 +68,24 @@ class Fanout:
             for outlet in outlets:
                 outlet.link.send_framed(framed, len(texts))
 
+    def undeliverable(self, message: StreamMessage) -> RequestError | None:
+        """What its publisher is told of a key message that not every client can be sent.
+
+        Readers miss nothing by any other message that their form cannot carry but what they
+        have chosen to; without a key they would lose all that follows.
+        """
+        if message.message_type not in _UNASKED_KEYS:
+            return None
+        found = self._outlets.items()
+        count = sum(len(outlets) for dialect, outlets in found if _encode(message, dialect) is None)
+        if not count:
+            return None
+        text = (
+            f"{count} subscribers read no form that can carry this key message, and were not sent"
+            " it: give them the key in another way (Announce is what released clients read)"
+        )
+        return RequestError(UNDELIVERABLE, text)
+
 
 def _encode(message: StreamMessage, dialect: Dialect) -> bytes | None:
-    broadcast = BroadcastMessage(message=message, layout=dialect.layout)
-    return encode(broadcast, dialect.control_version, dialect.message_version)
+    return dialect.encode_carrier(BroadcastMessage, message)

@@ -4,6 +4,10 @@ There is one for every Ethereum address, without anybody having created it. Who 
 keys, or send them, follows from the stream that the keys are for.
 """
 
+from typing import Final
+
+from msgspec.structs import replace
+
 from rillnode.actors.streamr.admission import check_message, ethereum_principal, may
 from rillnode.actors.streamr.context import StreamrContext
 from rillnode.actors.streamr.fanout import Fanout
@@ -24,11 +28,16 @@ from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.streamr.key_exchange import (
     KEY_STREAM_PREFIX,
     DatedKeyRequest,
+    GroupKeyAnnounce,
     GroupKeyRequest,
+    GroupKeyReset,
     GroupKeyRotate,
     decode_key_content,
 )
-from rillnode.codecs.streamr.stream_message import SignatureType, StreamMessage
+from rillnode.codecs.streamr.stream_message import Layout, SignatureType, StreamMessage
+
+_STREAMS_LOOKED_AT: Final = 1_000
+"""How many streams of a publisher are gone through for a reset that names none."""
 
 
 class KeyExchangeActor(Worker):
@@ -66,26 +75,31 @@ class KeyExchangeActor(Worker):
                 self.send(sender, SubscribeFailed(request))
             return
         clients = self._clients.setdefault(request.stream_id, Fanout(self._context.counters))
-        clients.add(request.outlet, request.layout)
+        clients.add(request.outlet)
         subscribed(request)
 
     def _publish(self, request: Publish, sender: Cell | None) -> None:
         refused: list[tuple[Publication, RequestError]] = []
         for publication in request.publications:
-            message = publication.message
             try:
-                self._check(message)
+                message = self._check(publication.message)
             except RequestError as error:
                 refused.append((publication, error))
                 continue
             clients = self._clients.get(message.id.stream_id)
             if clients is not None:
                 clients.broadcast([message])
+                unreached = clients.undeliverable(message)
+                if unreached is not None:
+                    refused.append((publication, unreached))
         if sender is not None:
             self.send(sender, Published(request, refused))
 
-    def _check(self, message: StreamMessage) -> None:
+    def _check(self, message: StreamMessage) -> StreamMessage:
         """Check that a key message is what it claims, and that its sides belong to the stream.
+
+        Returns:
+            The message, in the layout that its content belongs to where type 30 has two of them.
 
         Raises:
             RequestError: FUTURE_TIMESTAMP, REQUEST_FAILED, PERMISSION_DENIED.
@@ -105,7 +119,34 @@ class KeyExchangeActor(Worker):
         recipient = ethereum_principal(message.id.stream_id.removeprefix(KEY_STREAM_PREFIX))
         asks = isinstance(content, GroupKeyRequest | DatedKeyRequest)
         publisher, subscriber = (recipient, sender) if asks else (sender, recipient)
-        access, stream_id = self._context.streams.access, content.stream_id
+        self._check_sides(publisher, subscriber, content.stream_id)
+        match content:
+            case GroupKeyReset():
+                return replace(message, layout=Layout.SPECIFICATION)
+            case GroupKeyAnnounce():
+                return replace(message, layout=Layout.RELEASED)
+            case _:
+                return message
+
+    def _check_sides(self, publisher: str, subscriber: str, stream_id: str) -> None:
+        """Check that one may publish to the stream, and the other subscribe to it.
+
+        A reset in the form of the specification's example names no stream: then any will do that
+        the publisher has a grant of its own on.
+
+        Raises:
+            RequestError: PERMISSION_DENIED.
+        """
+        access = self._context.streams.access
+        if not stream_id:
+            own = access.granted(publisher)
+            if len(own) <= _STREAMS_LOOKED_AT and any(
+                may(access, publisher, "push", one) and may(access, subscriber, "subscribe", one)
+                for one in own
+            ):
+                return
+            text = f"{publisher} is not known to publish what {subscriber} reads: name the stream"
+            raise RequestError(PERMISSION_DENIED, text)
         if not may(access, publisher, "push", stream_id):
             raise RequestError(PERMISSION_DENIED, f"{publisher} is no publisher of {stream_id}")
         if not may(access, subscriber, "subscribe", stream_id):

@@ -1,54 +1,125 @@
-"""The way to one client: what actors have for it, in the versions of its connection."""
+"""The way to one client: what actors have for it, in the versions and layout of its connection."""
 
 import logging
-from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from rillnode.actors.ports import FramedLink
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.streamr.control import encode_control
-from rillnode.codecs.streamr.control_messages import ControlMessage, ErrorResponse
-from rillnode.codecs.streamr.stream_message import Layout
+from rillnode.codecs.streamr.control_messages import (
+    BroadcastMessage,
+    ControlMessage,
+    ErrorResponse,
+    PublishRequest,
+    RequestId,
+    UnicastMessage,
+)
+from rillnode.codecs.streamr.message import TWO_LAYOUTS
+from rillnode.codecs.streamr.stream_message import Layout, StreamMessage
 
 logger = logging.getLogger("rillnode.actors.streamr.outlet")
 
+RELEASED_ONLY: Final = (Layout.RELEASED,)
+EITHER_LAYOUT: Final = (Layout.RELEASED, Layout.SPECIFICATION)
+"""For whom nothing is known of: the released layout, and the other for what only that can tell."""
+
 
 class Dialect(NamedTuple):
-    """The versions that a connection has asked for, and whose layout its client writes."""
+    """What a connection's client reads: its versions, and the layouts, the preferred first."""
 
     control_version: int
     message_version: int
-    layout: Layout = Layout.RELEASED
+    layouts: tuple[Layout, ...] = EITHER_LAYOUT
+
+    def encode_carrier(
+        self,
+        kind: type[BroadcastMessage] | type[UnicastMessage],
+        message: StreamMessage,
+        request_id: RequestId | None = None,
+    ) -> bytes | None:
+        """A message on its way to the client; None where no form that it reads can carry it."""
+        reason = ""
+        for layout in self.layouts:
+            carrier = kind(message=message, request_id=request_id, layout=layout)
+            try:
+                return encode_control(carrier, self.control_version, self.message_version).encode()
+            except CodecError as error:
+                reason = error.code
+        logger.info("inexpressible", extra={"code": reason, "version": self.message_version})
+        return None
+
+
+class DialectHolder(Protocol):
+    """Keeps outlets by their dialects."""
+
+    def dialect_changed(self, outlet: "Outlet") -> None:
+        """An outlet's dialect is another now."""
+        ...
 
 
 class Outlet:
     """One connection's link; several actors write to it, each whole messages.
 
+    Which layout the client reads is what it writes, from the first message on that tells; until
+    then `layouts` counts.
+
+    Args:
+        link: the link.
+        control_version: of what it is sent.
+        message_version: likewise.
+        layouts: what it has said when it connected; None: nothing, so that what it writes tells.
+
     Attributes:
         link: the link, for who sends the same frame to many.
+        dialect: what a message must be encoded in.
+        holders: who is to be told when the dialect changes.
     """
 
-    __slots__ = ("control_version", "link", "message_version")
+    __slots__ = ("_has_published", "_is_told", "dialect", "holders", "link")
 
-    def __init__(self, link: FramedLink, control_version: int, message_version: int) -> None:
+    def __init__(
+        self,
+        link: FramedLink,
+        control_version: int,
+        message_version: int,
+        layouts: tuple[Layout, ...] | None = None,
+    ) -> None:
         self.link = link
-        self.control_version = control_version
-        self.message_version = message_version
+        self.dialect = Dialect(control_version, message_version, layouts or EITHER_LAYOUT)
+        self.holders: set[DialectHolder] = set()
+        self._is_told = layouts is not None
+        self._has_published = False
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes that the client has not taken yet."""
         return self.link.buffered_bytes
 
-    def dialect(self, layout: Layout) -> Dialect:
-        """What a message must be encoded in for this connection."""
-        return Dialect(self.control_version, self.message_version, layout)
+    def heard(self, request: ControlMessage) -> None:
+        """Learn the layout from what the client writes.
 
-    def send(self, *messages: ControlMessage) -> None:
-        """Write messages, in order, as one write."""
-        self.send_all(messages)
+        A message of its own tells most; before one has come, a request in the specification's form.
+        """
+        if self._is_told:
+            return
+        layout = request.layout
+        if isinstance(request, PublishRequest) and request.message.version in TWO_LAYOUTS:
+            layout = request.message.layout
+            self._has_published = True
+        elif self._has_published or layout is Layout.RELEASED:
+            return
+        if self.dialect.layouts != (layout,):
+            self.dialect = self.dialect._replace(layouts=(layout,))
+            for holder in self.holders:
+                holder.dialect_changed(self)
 
-    def refuse(self, error: RequestError, request_id: str | None, layout: Layout) -> None:
+    def send(self, *responses: ControlMessage) -> None:
+        """Write responses, in order, as one write."""
+        control_version, message_version, _ = self.dialect
+        texts = [encode_control(one, control_version, message_version) for one in responses]
+        self.link.send([text.encode() for text in texts])
+
+    def refuse(self, error: RequestError, request_id: RequestId | None, layout: Layout) -> None:
         """Answer a request by why it was not done."""
         self.send(
             ErrorResponse(
@@ -58,22 +129,3 @@ class Outlet:
                 layout=layout,
             )
         )
-
-    def send_all(self, messages: Iterable[ControlMessage]) -> None:
-        """Write messages, in order; those that the versions cannot express are left out."""
-        texts: list[bytes] = []
-        for message in messages:
-            text = encode(message, self.control_version, self.message_version)
-            if text is not None:
-                texts.append(text)
-        if texts:
-            self.link.send(texts)
-
-
-def encode(message: ControlMessage, control_version: int, message_version: int) -> bytes | None:
-    """Encode a message, or find that these versions have no form for it."""
-    try:
-        return encode_control(message, control_version, message_version).encode()
-    except CodecError as error:
-        logger.info("inexpressible", extra={"code": error.code, "version": message_version})
-        return None

@@ -13,6 +13,7 @@ from rillnode.actors.streamr.admission import (
     publisher_of,
 )
 from rillnode.actors.streamr.context import StreamrContext
+from rillnode.actors.streamr.fanout import Fanout
 from rillnode.actors.streamr.requests import REQUEST_FAILED, Publication, Publish, Published
 from rillnode.actors.streamr.stored import expiry_of
 from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
@@ -63,7 +64,12 @@ class Publishing:
         self.in_flight = 0
 
     def publish(
-        self, request: Publish, asker: Cell | None, record: StreamRecord, relay: Cell
+        self,
+        request: Publish,
+        asker: Cell | None,
+        record: StreamRecord,
+        relay: Cell,
+        clients: Fanout,
     ) -> None:
         """Check messages and have them appended; `asker` is sent Published in the end.
 
@@ -72,6 +78,7 @@ class Publishing:
             asker: who asked.
             record: the stream.
             relay: is sent what `appended` takes.
+            clients: the subscribers that there are now.
         """
         job = _Job(request, asker, [])
         accepted: list[tuple[Publication, bytes]] = []
@@ -83,6 +90,9 @@ class Publishing:
             else:
                 if text is not None:
                     accepted.append((publication, text))
+                    unreached = clients.undeliverable(publication.message)
+                    if unreached is not None:
+                        job.refused.append((publication, unreached))
         log = log_id(record.id, self._partition)
         for principal, run in groupby(accepted, key=lambda one: publisher_of(one[0])):
             self._append(job, principal, log, list(run), relay)

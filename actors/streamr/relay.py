@@ -158,7 +158,9 @@ class RelayActor(Worker):
                 if self._record is None:
                     self._fail(request, sender, self._unknown())
                 else:
-                    self._publishing.publish(request, sender, self._record, self.address)
+                    self._publishing.publish(
+                        request, sender, self._record, self.address, self._clients
+                    )
             case Subscribe():
                 self._subscribe(request, sender)
             case Unsubscribe():
@@ -258,7 +260,7 @@ class RelayActor(Worker):
         if self._record is None:
             self._fail(request, sender, self._unknown())
             return
-        self._clients.add(request.outlet, request.layout)
+        self._clients.add(request.outlet)
         self._context.streams.subscribers.set(self._log, "streamr", len(self._clients))
         subscribed(request)
 

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from rillnode.actors.streamr.outlet import Outlet
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.limits import STREAMR_INTEGER_MAX
+from rillnode.codecs.streamr.control_messages import RequestId
 from rillnode.codecs.streamr.stream_message import Layout, MessageRef, StreamMessage
 
 NOT_FOUND: Final = "NOT_FOUND"
@@ -21,6 +22,9 @@ INVALID_REQUEST: Final = "INVALID_REQUEST"
 REQUEST_FAILED: Final = "REQUEST_FAILED"
 RESEND_FAILED: Final = "RESEND_FAILED"
 """Codes of error responses, as released nodes send them; also those of RequestErrors here."""
+
+UNDELIVERABLE: Final = "UNDELIVERABLE"
+"""Of a key message that was taken, for subscribers that read no form which can carry it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ class Publication:
     message: StreamMessage
     text: bytes | None
     principal: str
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
 
 
@@ -53,7 +57,8 @@ class Published:
     """Everything of a Publish is durable, but for what was refused.
 
     Attributes:
-        refused: what was not taken, each with the reason. Duplicates are dropped and not told of.
+        refused: what was not taken, each with the reason; UNDELIVERABLE: what not everybody is
+            sent. Duplicates are dropped and not told of.
     """
 
     request: Publish
@@ -71,7 +76,7 @@ class Subscribe:
     outlet: Outlet
     stream_id: str
     partition: int
-    request_id: str | None
+    request_id: RequestId | None
     layout: Layout = Layout.RELEASED
 
 
@@ -89,7 +94,7 @@ class Unsubscribe:
     outlet: Outlet
     stream_id: str
     partition: int
-    request_id: str | None = None
+    request_id: RequestId | None = None
     layout: Layout = Layout.RELEASED
     silent: bool = False
 

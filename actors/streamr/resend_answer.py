@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rillnode.actors.streamr.outlet import Outlet, encode
+from rillnode.actors.streamr.outlet import Outlet
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.streamr.control_messages import (
     ControlMessage,
@@ -59,11 +59,8 @@ class ResendAnswer:
             self._outlet.send(self._response(ResendResponseNoResend))
 
     def _encode(self, message: StreamMessage) -> bytes | None:
-        request, outlet = self._request, self._outlet
-        unicast = UnicastMessage(
-            message=message, request_id=request.request_id, layout=request.layout
-        )
-        return encode(unicast, outlet.control_version, outlet.message_version)
+        dialect = self._outlet.dialect
+        return dialect.encode_carrier(UnicastMessage, message, self._request.request_id)
 
     def _response(
         self,

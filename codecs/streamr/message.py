@@ -39,6 +39,7 @@ from rillnode.codecs.streamr.stream_message import (
 
 __all__ = [
     "STORED_VERSION",
+    "TWO_LAYOUTS",
     "VERSIONS",
     "ContentType",
     "EncryptionType",
@@ -49,6 +50,7 @@ __all__ = [
     "SignatureType",
     "StreamMessage",
     "decode_message",
+    "encode_either",
     "encode_message",
     "stored_text",
 ]
@@ -97,6 +99,20 @@ def encode_message(message: StreamMessage, version: int, layout: Layout = Layout
     if write is None:
         raise CodecError("streamr.version", f"message version is none of {VERSIONS}")
     return write_json(write(message))
+
+
+def encode_either(message: StreamMessage, version: int) -> str:
+    """Encode a message in the released layout, or in the other one where only that can tell it.
+
+    Raises:
+        CodecError: as `encode_message`.
+    """
+    try:
+        return encode_message(message, version)
+    except CodecError as error:
+        if error.code != "streamr.inexpressible":
+            raise
+    return encode_message(message, version, Layout.SPECIFICATION)
 
 
 def stored_text(message: StreamMessage, text: bytes | None = None) -> bytes:
@@ -246,6 +262,9 @@ _RELEASED: Final[dict[int, _Writer]] = {
     32: _write_32,
 }
 _SPECIFIED: Final[dict[int, _Writer]] = {30: _write_specified_30, 32: _write_specified_32}
+
+TWO_LAYOUTS: Final = tuple(_SPECIFIED)
+"""Versions that the specifications have in another layout than released software."""
 
 
 def _refuse_encrypted(message: StreamMessage, version: int) -> None:

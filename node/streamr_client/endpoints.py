@@ -9,7 +9,8 @@ from rillnode.codecs.errors import ConfigError
 
 _PATH: Final = "/api/v1/ws"
 _REST: Final = {"ws": "http", "wss": "https"}
-_VERSIONS: Final = "controlLayerVersion=2&messageLayerVersion=32"
+_VERSIONS: Final = "controlLayerVersion=2&messageLayerVersion=32&layout=either"
+"""The client writes released messages, and reads the specification's as well."""
 _WS_AT_END: Final = re.compile("/ws/?$")
 
 

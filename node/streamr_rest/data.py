@@ -23,7 +23,7 @@ from rillnode.codecs.limits import (
 )
 from rillnode.codecs.streamr.json_text import write_json
 from rillnode.codecs.streamr.key_exchange import is_key_stream
-from rillnode.codecs.streamr.message import STORED_VERSION, VERSIONS, encode_message
+from rillnode.codecs.streamr.message import STORED_VERSION, VERSIONS, encode_either
 from rillnode.codecs.streamr.message_objects import encode_object
 from rillnode.codecs.streamr.stream_message import MessageRef, StreamMessage
 from rillnode.node.streamr_rest.answers import HEADERS
@@ -84,7 +84,7 @@ def _encoder(request: web.Request) -> _Encode:
     version = number(request.query, "version", STORED_VERSION, STREAMR_INTEGER_MAX)
     if version not in VERSIONS:
         raise RequestError("rest.query", f'Query parameter "version" is none of {VERSIONS}')
-    return lambda message: write_json(encode_message(message, version))
+    return lambda message: write_json(encode_either(message, version))
 
 
 class _Page:

@@ -8,6 +8,7 @@ from rillnode.codecs.limits import STREAMR_PUBLISHING_MESSAGES_MAX
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from streamr_support import (
     ALICE,
+    API_KEY,
     BOB,
     NODE_KEY,
     STREAM,
@@ -30,6 +31,14 @@ ANSWERED = [
     ([1, 12, STREAM, 0, "2", [1, None], None, None, None], [[1, 6, STREAM, 0, "2"]]),
     ([2, 13, "r", STREAM, 0, [1, 0], [2, 0], None, None, None], [[2, 6, "r", STREAM, 0]]),
     ([1, 13, STREAM, 0, "4", [1, 0], [2, 0], None, None, None], [[1, 6, STREAM, 0, "4"]]),
+    ([1, 11, STREAM, 0, 234, True, None, None, None], [[1, 6, STREAM, 0]]),
+    ([1, 11, STREAM, 0, 234, 5, None], [[1, 6, STREAM, 0, 234]]),
+    # A partition that is null or missing is the first one.
+    ([2, 9, "r", STREAM, None, None], [[2, 2, "r", STREAM, 0]]),
+    ([2, 9, "r", STREAM], [[2, 2, "r", STREAM, 0]]),
+    ([2, 11, "r", STREAM, None, 5, None], [[2, 6, "r", STREAM, 0]]),
+    ([2, 12, "r", STREAM, None, [1, None], None, None], [[2, 6, "r", STREAM, 0]]),
+    ([2, 13, "r", STREAM, None, [1, None], [2, None], None, None, None], [[2, 6, "r", STREAM, 0]]),
 ]
 
 
@@ -48,7 +57,7 @@ def test_each_request_is_answered_in_its_version_with_its_id(
 
 @pytest.mark.parametrize(
     "frame",
-    [b"", b"{}", b"[]", b"[2,99]", b"not json", b"[3,9,1]", b"\xff\xfe", b'[2,8,"p",[99],null]'],
+    [b"", b"{}", b"[]", b"[2,99]", b"not json", b"[3,9,1]", b"\xff\xfe", b"[2,9,5,1]"],
 )
 def test_what_is_no_request_gets_an_error_without_an_id_and_the_connection_lives(
     frame: bytes,
@@ -308,6 +317,85 @@ def test_an_api_key_in_a_request_logs_in() -> None:
     async def test(node: StreamrCore) -> None:
         (error,) = await node.client(1, 30).ask([1, 9, STREAM, 0, "wrong key", None])
         assert error[:2] == [1, 7]
+
+    with_streamr(test)
+
+
+def flat(timestamp: int, key: EthereumKey | None = None) -> list[object]:
+    """A message as the specification of 2018 writes it, signed where a key is given."""
+    made = message(timestamp, key=key, chain="", version=30)
+    name, kind = made.id, made.signature_type
+    before = [30, STREAM, 0, timestamp, 0, name.publisher_id, None, None, None, 27]
+    return [*before, made.content, kind, made.signature]
+
+
+PROOFS = {
+    "a subscription": lambda: [1, 9, STREAM, 0, API_KEY, None],
+    "a message": lambda: [1, 8, flat(1_000), API_KEY, None],
+    "a signed message": lambda: [1, 8, flat(1_000, BOB), API_KEY, None],
+}
+
+
+@pytest.mark.parametrize("proof", PROOFS)
+def test_a_combined_resend_is_by_whom_the_connection_has_proved_to_be(proof: str) -> None:
+    everything = [1, 11, STREAM, 0, "r", True, None, None, None]
+
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        node.core.access.revoke("anonymous")
+        node.grant("apikey:tests", "push", "pull", "subscribe", streams=STREAM)
+        node.grant(BOB, "push", streams=STREAM)
+        client, other = node.client(1, 30), node.client(1, 30)
+        assert [one[:2] for one in await client.ask(everything)] == [[1, 7]]
+        assert [one[1] for one in await client.ask(PROOFS[proof]())] in ([], [2])
+        assert [one[1] for one in await client.ask(everything)] in ([6], [4, 1, 5])
+        # A key that is none proves nothing, and takes nothing back.
+        await client.ask([1, 9, STREAM, 0, "wrong key", None])
+        assert [one[1] for one in await client.ask(everything)] in ([6], [4, 1, 5])
+        assert [one[:2] for one in await other.ask(everything)] == [[1, 7]]
+        node.core.access.revoke("apikey:tests")
+        assert [one[:2] for one in await client.ask(everything)] == [[1, 7]]
+
+    with_streamr(test)
+
+
+AES = {"encryption_type": 2, "group_key_id": "k", "content": "00" * 17}
+UNREADABLE = {
+    "no hexadecimal digits": (32, {**AES, "content": '{"a":1}'}),
+    "half a byte": (32, {**AES, "content": "abc"}),
+    "a prefix": (32, {**AES, "content": "0x" + "00" * 17}),
+    "no key": (32, {**AES, "group_key_id": None}),
+    "a key without a name": (32, {**AES, "group_key_id": ""}),
+    "no digits in version 31": (31, {**AES, "group_key_id": None, "content": "none"}),
+    "no digits with a new key": (31, {**AES, "encryption_type": 3, "content": "none"}),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_what_no_key_can_decrypt_is_refused(what: str) -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        version, fields = UNREADABLE[what]
+        made = array(message(1_000, version=version, **fields), version)
+        (error,) = await node.client().ask([2, 8, "p", made, None])
+        assert (error[:3], error[4]) == ([2, 7, "p"], "REQUEST_FAILED")
+        assert ("hexadecimal" if "digits" in what or "half" in what else "") in error[3]
+
+    with_streamr(test)
+
+
+def test_what_a_key_can_decrypt_is_taken() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        client = node.client()
+        assert await client.ask(publish(message(1_000, **AES))) == []
+        # Before version 32 there is no place for a key's name.
+        keyless = {**AES, "group_key_id": None, "content": "AbCd" * 10}
+        old = array(message(2_000, version=31, **keyless), 31)
+        assert await client.ask([2, 8, "p", old, None]) == []
+        # Released clients 4 leave it empty.
+        fourth = node.client(names_keys=False)
+        assert await fourth.ask(publish(message(3_000, **keyless))) == []
 
     with_streamr(test)
 

@@ -81,7 +81,7 @@ def test_a_frame_is_made_once_for_each_dialect() -> None:
         for client in clients:
             await client.subscribe()
         made = message(1_000)
-        await clients[0].ask(publish(made))
+        await node.client().ask(publish(made))
         assert sum(client.link.framed for client in clients) == 2
 
     with_streamr(test)
