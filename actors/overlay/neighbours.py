@@ -44,6 +44,7 @@ from rillnode.codecs.ockam.routing import Route, WireMessage, local
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
     ControlMessage,
+    RequestId,
     ResendFromRequest,
     ResendLastRequest,
     ResendRangeRequest,
@@ -247,7 +248,7 @@ class NeighboursActor(Worker):
         for route, dialect in self._links.to_ask():
             self._links.send(route, [dialect.encode_control(request)])
 
-    def _about(self, kind: type[_M], request_id: str | None = "") -> _M:
+    def _about(self, kind: type[_M], request_id: RequestId | None = "") -> _M:
         """A message of the control layer about this partition."""
         return kind(stream_id=self._record.name, partition=self._partition, request_id=request_id)
 

@@ -27,7 +27,7 @@ Before message version 32 the contents were objects, and keys had a time instead
 Source: streamr-client-protocol 5.3.1 and 4.1.1, streamr-client 5.2.1; streamr-specs a65e0f9.
 """
 
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Struct
@@ -41,8 +41,9 @@ from rillnode.codecs.streamr.stream_message import EncryptionType, MessageType
 KEY_STREAM_PREFIX: Final = "SYSTEM/keyexchange/"
 
 INVALID_REQUEST: Final = "INVALID_GROUP_KEY_REQUEST"
+UNKNOWN_KEY: Final = "UNKNOWN_GROUP_KEY"
 UNEXPECTED: Final = "UNEXPECTED_ERROR"
-"""What an error may say."""
+"""What an error may say; the second is rillnode's own."""
 
 
 KeyIds = Annotated[tuple[str, ...], Meta(max_length=STREAMR_KEY_IDS_MAX)]
@@ -89,7 +90,7 @@ class GroupKeyAnnounce(Struct, frozen=True, array_like=True):
 
 
 class GroupKeyErrorResponse(Struct, frozen=True, array_like=True):
-    """Type 31: why there is no response."""
+    """Type 31: for which keys there is no response, and why."""
 
     request_id: str
     stream_id: Name
@@ -210,15 +211,17 @@ def decode_key_content(message_type: int, content: str) -> KeyContent:
     kind = (_OBJECTS if isinstance(value, dict) else _ARRAYS).get(message_type)
     if kind is None:
         raise CodecError("key.type", f"no such content in messages of type {message_type}")
-    if isinstance(value, list):
-        if kind is GroupKeyResponse and _are_texts(value[2:3] and value[2], 2):
-            value[2] = [value[2]]
-        elif kind is GroupKeyAnnounce and _are_texts(value[1:2], 1):
+    match value:
+        case [_, _, [str(), str()] as pair, *_] if kind is GroupKeyResponse:
+            value[2] = [pair]
+        case [str(), str()] if kind is GroupKeyAnnounce:
+            kind, value = GroupKeyReset, ["", *value]
+        case ["", str(), *_] if kind is GroupKeyAnnounce:
+            raise CodecError("codec.field", "GroupKeyReset: the stream's id is empty")
+        case [_, str(), *_] if kind is GroupKeyAnnounce:
             kind = GroupKeyReset
-            if len(value) == 2:
-                value.insert(0, "")
-            elif not value[0]:
-                raise CodecError("codec.field", "GroupKeyReset: the stream's id is empty")
+        case _:
+            pass
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -275,11 +278,3 @@ def key_stream_of(address: str) -> str:
 def is_key_stream(stream_id: str) -> bool:
     """Whether the stream is for key exchange: open to all, and never stored."""
     return stream_id.startswith(KEY_STREAM_PREFIX)
-
-
-def _are_texts(values: Any, count: int) -> bool:
-    return (
-        isinstance(values, list)
-        and len(cast(list[Any], values)) == count
-        and all(isinstance(value, str) for value in cast(list[Any], values))
-    )

@@ -7,6 +7,7 @@ Source: streamr-client 5.2.1, publisher key exchange; streamr-specs a65e0f9 for 
 """
 
 from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 
 from rillnode.codecs.errors import CodecError
@@ -15,6 +16,7 @@ from rillnode.codecs.streamr.encryption import Entropy, GroupKey, encrypt, load_
 from rillnode.codecs.streamr.ethereum import EthereumKey, parse_address
 from rillnode.codecs.streamr.key_exchange import (
     INVALID_REQUEST,
+    UNKNOWN_KEY,
     EncryptedKey,
     GroupKeyAnnounce,
     GroupKeyErrorResponse,
@@ -71,6 +73,10 @@ class KeyPublisher:
         """Give this key to the stream's subscribers from now on."""
         self._keys[stream_id][key.id] = key
 
+    def replace_keys(self, stream_id: str, key: GroupKey) -> None:
+        """Give this key to the stream's subscribers from now on, and no other any more."""
+        self._keys[stream_id] = {key.id: key}
+
     def allow(self, stream_id: str, subscriber: str) -> None:
         """Let an address have the stream's keys.
 
@@ -96,7 +102,8 @@ class KeyPublisher:
     def handle(self, message: StreamMessage, now_ms: int) -> list[KeyEvent]:
         """Answer a message on the publisher's key stream; unsigned ones get no answer.
 
-        Key ids that are unknown are left out of the response. Takes 0.2 ms for each key.
+        The keys that are known come in a response, and after it an error tells of the others.
+        Takes 0.2 ms for each key.
         """
         try:
             content = read_key_message(message, self._address)
@@ -106,7 +113,7 @@ class KeyPublisher:
             text = "publishers answer requests for keys by id, and nothing else"
             return [Dropped(message=message, code="key.type", text=text)]
         subscriber = message.id.publisher_id.lower()
-        return [self._answer(content, subscriber, now_ms)]
+        return list(self._answers(content, subscriber, now_ms))
 
     def announce(self, stream_id: str, key: GroupKey, now_ms: int) -> list[KeyEvent]:
         """Add a key and send it to all subscribers whose RSA key is known, as released software.
@@ -128,7 +135,7 @@ class KeyPublisher:
 
         Whoever was revoked before cannot read what follows.
         """
-        self._keys[stream_id] = {key.id: key}
+        self.replace_keys(stream_id, key)
         return [
             self._writer.write(subscriber, GroupKeyReset(stream_id, key.id, secret), now_ms)
             for subscriber, secret in self._wrap_for_all(stream_id, key)
@@ -152,27 +159,39 @@ class KeyPublisher:
         encrypted = encrypt(plain.encode(), previous, entropy)
         return [self._writer.write_rotation(stream_id, partition, encrypted, previous.id, now_ms)]
 
-    def _answer(self, request: GroupKeyRequest, subscriber: str, now_ms: int) -> Publish:
+    def _answers(self, request: GroupKeyRequest, subscriber: str, now_ms: int) -> Iterator[Publish]:
         stream_id = request.stream_id
         known = self._keys.get(stream_id, {})
         # Refused the same way whether or not there is such a stream.
         if stream_id not in self._public and subscriber not in self._allowed.get(stream_id, ()):
-            return self._refuse(request, subscriber, "not a subscriber of the stream", now_ms)
+            yield self._refuse(request, subscriber, "not a subscriber of the stream", now_ms)
+            return
+        asked = tuple(dict.fromkeys(request.group_key_ids))
+        unknown = tuple(key_id for key_id in asked if key_id not in known)
         try:
             public_key = load_public_key(request.rsa_public_key)
             keys = tuple(
                 EncryptedKey(key_id, wrap(known[key_id].secret, public_key))
-                for key_id in dict.fromkeys(request.group_key_ids)
+                for key_id in asked
                 if key_id in known
             )
         except CodecError as error:
-            return self._refuse(request, subscriber, error.text, now_ms)
+            yield self._refuse(request, subscriber, error.text, now_ms)
+            return
         self._rsa_keys[stream_id, subscriber] = request.rsa_public_key
         self._rsa_keys.move_to_end((stream_id, subscriber))
         if len(self._rsa_keys) > self._subscribers_max:
             self._rsa_keys.popitem(last=False)
-        response = GroupKeyResponse(request.request_id, stream_id, keys)
-        return self._writer.write(subscriber, response, now_ms)
+        # The response first: released clients take what comes first for the whole answer.
+        if keys:
+            response = GroupKeyResponse(request.request_id, stream_id, keys)
+            yield self._writer.write(subscriber, response, now_ms)
+        if unknown:
+            text = "this publisher does not have these keys (any more)"
+            rest = GroupKeyErrorResponse(request.request_id, stream_id, UNKNOWN_KEY, text, unknown)
+            yield self._writer.write(subscriber, rest, now_ms)
+        elif not keys:
+            yield self._refuse(request, subscriber, "the request asks for no key", now_ms)
 
     def _refuse(self, request: GroupKeyRequest, subscriber: str, text: str, now_ms: int) -> Publish:
         content = GroupKeyErrorResponse(

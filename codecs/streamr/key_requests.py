@@ -110,9 +110,13 @@ class KeyRequests:
         return list(keys.values())
 
     def refuse(self, publisher_id: str, refusal: GroupKeyErrorResponse) -> None:
-        """Note that an instance refuses. Others may still respond, but none is asked again."""
+        """Note that an instance refuses. Others may still respond, but none is asked again.
+
+        A refusal of other keys than the missing ones is of no concern: they have come meanwhile.
+        """
         request = self._find(publisher_id, refusal)
-        if request is not None:
+        keys = refusal.group_key_ids
+        if request is not None and (not keys or not request.missing.isdisjoint(keys)):
             request.refusal = (refusal.code, refusal.text)
             request.is_refused = True
 

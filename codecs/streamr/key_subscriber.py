@@ -135,6 +135,9 @@ class KeySubscriber:
     def _open(self, message: StreamMessage, now_ms: int) -> list[KeyEvent] | None:
         """What a message has to say, or None where it needs a key that may yet come."""
         if message.encryption_type == EncryptionType.NONE:
+            if message.message_type != MessageType.MESSAGE:
+                text = "a key message in clear, or on a stream of messages"
+                return [Dropped(message=message, code="key.type", text=text)]
             return [Opened(message=message, content=message.content)]
         name = _key_name_of(message)
         key = self._store.get(*name)

@@ -18,7 +18,7 @@ from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.codecs.streamr.encryption import GroupKey, RsaKey
 from rillnode.codecs.streamr.ethereum import SECRET_BYTES, EthereumKey
 from rillnode.codecs.streamr.json_text import write_json
-from rillnode.codecs.streamr.stream_message import MessageId
+from rillnode.codecs.streamr.stream_message import MessageId, StreamMessage
 from rillnode.node.streamr_client.connection import Connection
 from rillnode.node.streamr_client.endpoints import Endpoints
 from rillnode.node.streamr_client.key_file import GroupKeyFile
@@ -72,7 +72,7 @@ class Client:
         key_tools = KeyTools(
             # Who has no key of its own asks for the group keys of public streams with a new one.
             key=key or EthereumKey(os.urandom(SECRET_BYTES)),
-            publish=self._connection.publish,
+            publish=self._publish_key_message,
             now_ms=now_ms,
             entropy=os.urandom,
             make_rsa_key=make_rsa_key,
@@ -243,6 +243,9 @@ class Client:
             timestamp=timestamp,
         )
 
+    def _publish_key_message(self, message: StreamMessage) -> None:
+        self._publisher.publish_key_message(message)
+
     async def flush(self) -> None:
         """Wait until everything that was published is stored, as a rillnode promises it.
 
@@ -258,8 +261,9 @@ class Client:
         """Encrypt what is published to a stream from now on; again: change the key.
 
         Subscribers ask for the key by themselves, and get it while this client is connected.
-        Those who have asked are sent the next one at once; whoever may not read the stream any
-        more gets none. With a key file, it goes on so when the client is made the next time.
+        Those who have asked are sent the next one at once, in the way that released clients read
+        (`rotate` and `reset` are the specification's); whoever may not read the stream any more
+        gets none. With a key file, it goes on so when the client is made the next time.
 
         Args:
             stream_id: which stream.
@@ -273,6 +277,44 @@ class Client:
         if self._key is None:
             raise ConfigError("client.key", "encryption needs a private key: subscribers ask it")
         return await self._keys.use(stream_id, key)
+
+    async def rotate(self, stream_id: str, key: GroupKey | None = None) -> GroupKey:
+        """Go on with another key, and give it to whoever has the present one.
+
+        It is sent on each of the stream's partitions, encrypted under the present key
+        (GroupKeyRotate), so that nobody has to ask; it is stored like any message. Who has lost
+        the right to read keeps up as well: use `reset` then. `encrypt` is what released clients
+        can follow: where one of those is subscribed, `flush` and `on_refused` tell of it by
+        `UNDELIVERABLE`.
+
+        Args:
+            stream_id: a stream that is encrypted already.
+            key: with which key; None: a new one.
+
+        Raises:
+            ConfigError: `client.group_key`, nothing is encrypted there yet; the key file cannot be
+                written.
+            RequestError, TransportError: the server does not tell of the stream, or the client
+                cannot follow its key stream.
+        """
+        return await self._keys.rotate(stream_id, key)
+
+    async def reset(self, stream_id: str, key: GroupKey | None = None) -> GroupKey:
+        """Replace all keys of a stream by another one: those before are given to nobody any more.
+
+        Every subscriber that has asked for a key before, and may still read the stream, is sent
+        the new one (GroupKeyReset); others ask for it. Who may read no more is left behind. As
+        with `rotate`, released clients cannot follow.
+
+        Args:
+            stream_id: a stream that is encrypted already.
+            key: with which key; None: a new one.
+
+        Raises:
+            ConfigError: as `rotate`.
+            RequestError, TransportError: likewise.
+        """
+        return await self._keys.reset(stream_id, key)
 
     async def add_group_key(self, publisher: str, stream_id: str, key: GroupKey) -> None:
         """Take a publisher's key that was agreed on in another way.

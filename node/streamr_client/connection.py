@@ -26,6 +26,7 @@ from rillnode.codecs.streamr.control_messages import (
     ControlMessage,
     ErrorResponse,
     PublishRequest,
+    RequestId,
     ResendLastRequest,
     ResendResponseNoResend,
     ResendResponseResent,
@@ -116,11 +117,11 @@ class Connection:
         self._outbox: deque[Asked | PublishRequest] = deque()
         self._filled = asyncio.Event()
         self._emptier = asyncio.Event()
-        self._asked: dict[str, tuple[Asked, asyncio.Future[Answer]]] = {}
+        self._asked: dict[RequestId, tuple[Asked, asyncio.Future[Answer]]] = {}
         # The ids of the requests that have made them: the server ends one by an error with its id.
-        self._subscriptions: dict[tuple[str, int], str] = {}
-        self._recent: OrderedDict[str, PublishRequest] = OrderedDict()
-        self._again: set[str] = set()
+        self._subscriptions: dict[tuple[str, int], RequestId] = {}
+        self._recent: OrderedDict[RequestId, PublishRequest] = OrderedDict()
+        self._again: set[RequestId] = set()
         self._error: RillnodeError | None = None
         self._running: asyncio.Task[None] | None = None
         self._renewing: set[asyncio.Task[None]] = set()
@@ -155,7 +156,8 @@ class Connection:
         Raises:
             RillnodeError: the connection is over.
         """
-        request = PublishRequest(message=message, request_id=self._next_id())
+        request_id = self._next_id()
+        request = PublishRequest(message=message, request_id=request_id, layout=message.layout)
         self._recent[request.request_id or ""] = request
         if len(self._recent) > _RECENT_MAX:
             self._again.discard(self._recent.popitem(last=False)[0])
@@ -390,7 +392,7 @@ class Connection:
                 return True
         return False
 
-    def _refused(self, request_id: str, response: ErrorResponse) -> None:
+    def _refused(self, request_id: RequestId, response: ErrorResponse) -> None:
         """Tell of a message that was not accepted, or send it again with another token."""
         request = self._recent.pop(request_id)
         if response.error_code == _AUTHENTICATION_FAILED and request_id not in self._again:

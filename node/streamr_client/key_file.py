@@ -1,12 +1,14 @@
 """Group keys in a file, so that they outlive the process.
 
-One JSON object a line: publisher, stream, id, key (64 hexadecimal digits). Lines are only ever
-added. Whoever reads the file can read the streams: its mode is 0600.
+One JSON object a line: publisher, stream, id, key (64 hexadecimal digits), and `reset` where the
+key replaces those before it. Lines are only ever added. Whoever reads the file can read the
+streams: its mode is 0600.
 """
 
 import os
 import stat
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -15,11 +17,25 @@ from rillnode.codecs.errors import CodecError, ConfigError
 from rillnode.codecs.streamr.encryption import GroupKey, from_hex
 
 
-class _Line(Struct):
+class _Line(Struct, omit_defaults=True):
     publisher: str
     stream: str
     id: str
     key: str
+    reset: bool = False
+
+
+class KeptKey(NamedTuple):
+    """A key of the file.
+
+    Attributes:
+        is_reset: the keys of the stream before it are given to nobody any more.
+    """
+
+    publisher: str
+    stream_id: str
+    key: GroupKey
+    is_reset: bool = False
 
 
 class GroupKeyFile:
@@ -28,8 +44,8 @@ class GroupKeyFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read(self) -> list[tuple[str, str, GroupKey]]:
-        """All keys with their publisher and stream, in the order they were added.
+    def read(self) -> list[KeptKey]:
+        """All keys, in the order they were added.
 
         Raises:
             ConfigError: the file cannot be read, others may read it, or a line is no key; the
@@ -46,7 +62,7 @@ class GroupKeyFile:
         if mode & 0o077:
             text = f"others may read these keys (mode {mode:04o}); run `chmod 600 {self._path}`"
             raise _error("key.mode", self._path, text)
-        found: list[tuple[str, str, GroupKey]] = []
+        found: list[KeptKey] = []
         for number, line_text in enumerate(lines, 1):
             try:
                 line = msgspec.json.decode(line_text, type=_Line)
@@ -56,17 +72,18 @@ class GroupKeyFile:
                 if number == len(lines):
                     break
                 raise _error("key.line", self._path, f"line {number} is no group key") from None
-            found.append((line.publisher, line.stream, key))
+            found.append(KeptKey(line.publisher, line.stream, key, line.reset))
         return found
 
-    def add(self, publisher: str, stream_id: str, *keys: GroupKey) -> None:
-        """Add keys, durably.
+    def add(self, publisher: str, stream_id: str, *keys: GroupKey, is_reset: bool = False) -> None:
+        """Add keys, durably; see `KeptKey` for `is_reset`.
 
         Raises:
             ConfigError: the file cannot be written.
         """
         lines = b"".join(
-            msgspec.json.encode(_Line(publisher, stream_id, key.id, key.secret.hex())) + b"\n"
+            msgspec.json.encode(_Line(publisher, stream_id, key.id, key.secret.hex(), is_reset))
+            + b"\n"
             for key in keys
         )
         try:

@@ -9,9 +9,10 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
-from rillnode.codecs.errors import CodecError, RillnodeError
+from rillnode.codecs.errors import CodecError, ConfigError, RillnodeError
 from rillnode.codecs.streamr.encryption import Entropy, GroupKey, RsaKey, generate_group_key
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.key_exchange import GroupKeyRequest
@@ -95,11 +96,13 @@ class Keys:
             ConfigError: as `GroupKeyFile.read`.
         """
         if self._tools.file is not None:
-            for publisher, stream_id, key in await asyncio.to_thread(self._tools.file.read):
-                self.store.add(publisher, key)
-                if publisher == self._address:
-                    self._publisher.add_key(stream_id, key)
-                    self._own[stream_id] = key
+            for kept in await asyncio.to_thread(self._tools.file.read):
+                self.store.add(kept.publisher, kept.key)
+                if kept.publisher == self._address:
+                    publisher = self._publisher
+                    learn = publisher.replace_keys if kept.is_reset else publisher.add_key
+                    learn(kept.stream_id, kept.key)
+                    self._own[kept.stream_id] = kept.key
         return bool(self._own)
 
     def own(self, stream_id: str) -> GroupKey | None:
@@ -108,10 +111,7 @@ class Keys:
 
     async def use(self, stream_id: str, key: GroupKey | None) -> GroupKey:
         """Encrypt what is published to a stream from now on; see `Client.encrypt`."""
-        await self.listen()
-        if key is None:
-            key = generate_group_key(self._tools.entropy(_KEY_ID_BYTES).hex(), self._tools.entropy)
-        await self.keep(self._address, stream_id, [key])
+        key = await self._take(stream_id, key)
         if stream_id in self._own:
             await self._revoke_strangers(stream_id)
             self._handle(self._publisher.announce(stream_id, key, self._tools.now_ms()))
@@ -120,8 +120,49 @@ class Keys:
         self._own[stream_id] = key
         return key
 
-    async def keep(self, publisher: str, stream_id: str, keys: Sequence[GroupKey]) -> None:
-        """Keep keys of a publisher, in the file too.
+    async def rotate(self, stream_id: str, key: GroupKey | None) -> GroupKey:
+        """Go on with another key, sent on the stream; see `Client.rotate`."""
+        previous = self._own_or_none_yet(stream_id)
+        partitions = (await self._streams.get(stream_id)).partitions
+        key = await self._take(stream_id, key)
+        for partition in range(partitions):
+            now_ms, entropy = self._tools.now_ms(), self._tools.entropy
+            self._handle(
+                self._publisher.rotate(stream_id, partition, key, previous, now_ms, entropy)
+            )
+        self._own[stream_id] = key
+        return key
+
+    async def reset(self, stream_id: str, key: GroupKey | None) -> GroupKey:
+        """Replace all keys of a stream by another one; see `Client.reset`."""
+        self._own_or_none_yet(stream_id)
+        key = await self._take(stream_id, key, is_reset=True)
+        await self._revoke_strangers(stream_id)
+        self._handle(self._publisher.reset(stream_id, key, self._tools.now_ms()))
+        self._own[stream_id] = key
+        return key
+
+    async def _take(
+        self, stream_id: str, key: GroupKey | None, *, is_reset: bool = False
+    ) -> GroupKey:
+        """A key, or a new one, that this client is ready to be asked for."""
+        await self.listen()
+        if key is None:
+            key = generate_group_key(self._tools.entropy(_KEY_ID_BYTES).hex(), self._tools.entropy)
+        await self.keep(self._address, stream_id, [key], is_reset=is_reset)
+        return key
+
+    def _own_or_none_yet(self, stream_id: str) -> GroupKey:
+        key = self._own.get(stream_id)
+        if key is None:
+            text = f"nothing is encrypted yet on {stream_id}: begin with `encrypt`"
+            raise ConfigError("client.group_key", text)
+        return key
+
+    async def keep(
+        self, publisher: str, stream_id: str, keys: Sequence[GroupKey], *, is_reset: bool = False
+    ) -> None:
+        """Keep keys of a publisher, in the file too; see `KeptKey` for `is_reset`.
 
         Raises:
             ConfigError: as `GroupKeyFile.add`.
@@ -129,7 +170,8 @@ class Keys:
         for key in keys:
             self.store.add(publisher, key)
         if self._tools.file is not None:
-            await asyncio.to_thread(self._tools.file.add, publisher.lower(), stream_id, *keys)
+            add = partial(self._tools.file.add, is_reset=is_reset)
+            await asyncio.to_thread(add, publisher.lower(), stream_id, *keys)
 
     async def listen(self) -> None:
         """Follow the client's own key stream, from now on to the end.

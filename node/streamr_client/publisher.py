@@ -8,14 +8,14 @@ from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from random import randrange
+from typing import Final
 
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
 from rillnode.codecs.streamr.encryption import encrypt_message
 from rillnode.codecs.streamr.ethereum import EthereumKey
-from rillnode.codecs.streamr.key_exchange import is_key_stream
 from rillnode.codecs.streamr.partition import partition_of
 from rillnode.codecs.streamr.signing import sign_message
-from rillnode.codecs.streamr.stream_message import MessageId, StreamMessage
+from rillnode.codecs.streamr.stream_message import MessageId, MessageType, StreamMessage
 from rillnode.node.streamr_client.connection import Connection
 from rillnode.node.streamr_client.keys import Keys
 from rillnode.node.streamr_client.live import Partition
@@ -23,6 +23,15 @@ from rillnode.node.streamr_client.numbering import Numbering, random_chain_id
 from rillnode.node.streamr_client.streams import Streams
 
 logger = logging.getLogger("rillnode.node.streamr_client")
+
+_CONVERSATION: Final = frozenset(
+    (
+        MessageType.GROUP_KEY_REQUEST,
+        MessageType.GROUP_KEY_RESPONSE,
+        MessageType.GROUP_KEY_ERROR_RESPONSE,
+    )
+)
+"""What clients say to each other by themselves; its refusals are nothing to the application."""
 
 OnRefused = Callable[[MessageId, RequestError], object]
 """Takes the number of a published message that the server did not accept, and why."""
@@ -97,6 +106,16 @@ class Publisher:
             self._unsettled.add((stream_id, partition))
             return message_id
 
+    def publish_key_message(self, message: StreamMessage) -> None:
+        """Send a message that gives keys, or asks for them.
+
+        Raises:
+            RillnodeError: the connection is over.
+        """
+        self._connection.publish(message)
+        if message.message_type not in _CONVERSATION:
+            self._unsettled.add((message.id.stream_id, message.id.partition))
+
     async def flush(self) -> None:
         """Wait until everything is stored or refused; see `Client.flush`."""
         for partition in sorted(self._unsettled):
@@ -123,7 +142,7 @@ class Publisher:
         """Tell of a message that the server does not accept."""
         extra = {"code": error.code, "stream": message.id.stream_id, "at": message.id.timestamp}
         logger.warning("publish_refused", extra=extra)
-        if is_key_stream(message.id.stream_id):
+        if message.message_type in _CONVERSATION:
             return
         self._refusal = self._refusal or error
         if self._on_refused is not None:

@@ -24,7 +24,7 @@ from rillnode.codecs.streamr.key_messages import (
 )
 from rillnode.codecs.streamr.key_subscriber import KeySubscriber
 from rillnode.codecs.streamr.signing import Verdict, verify_message
-from rillnode.codecs.streamr.stream_message import EncryptionType, StreamMessage
+from rillnode.codecs.streamr.stream_message import EncryptionType, MessageType, StreamMessage
 from rillnode.node.streamr_client.keys import Keys
 from rillnode.node.streamr_client.message import Message, message_of
 from rillnode.node.streamr_client.streams import Streams
@@ -130,7 +130,8 @@ class Reader:
             RequestError, TransportError: the client cannot follow its own key stream.
         """
         if self._subscriber is None:
-            if message.encryption_type == EncryptionType.NONE:
+            is_plain = message.encryption_type == EncryptionType.NONE
+            if is_plain and message.message_type == MessageType.MESSAGE:
                 return self._opened(message, message.content)
             self._subscriber = await self._tools.keys.subscriber(self)
         return await self._handle(self._subscriber.receive(message, self._tools.now_ms()))

@@ -680,6 +680,25 @@ def test_keys_outlive_the_process(tmp_path: Path) -> None:
     with_server(talk)
 
 
+def test_a_reset_outlives_the_process(tmp_path: Path) -> None:
+    async def talk(server: StreamrServer) -> None:
+        path = tmp_path / "alice"
+        async with await fast_client(server, ALICE, path) as alice:
+            await alice.encrypt("s")
+            await alice.publish("s", 1)
+            await alice.reset("s")
+            await alice.publish("s", 2)
+            await alice.flush()
+        async with (
+            await fast_client(server, ALICE, path),
+            await fast_client(server, BOB) as bob,
+        ):
+            # The key before it is given to nobody, and bob is told so.
+            assert await resent(bob, streamr.Last(2)) == [2]
+
+    with_server(talk)
+
+
 @pytest.mark.parametrize("locked_max", [1, 2, 1_000])
 def test_stored_messages_wait_for_their_keys(
     locked_max: int, monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from hashlib import sha256
 from pathlib import Path
 
+import aiohttp
 import pytest
 from msgspec.structs import replace
 
@@ -15,9 +16,13 @@ from nodes import connect_to, node_config
 from ports import free_address
 from proxy import Proxy
 from rillnode import streamr
-from rillnode.codecs.errors import RequestError, TransportError
+from rillnode.codecs.errors import ConfigError, RequestError, TransportError
 from rillnode.codecs.streamr.ethereum import EthereumKey
+from rillnode.codecs.streamr.key_exchange import key_stream_of
+from rillnode.codecs.streamr.key_messages import KeyEvent
+from rillnode.codecs.streamr.key_publisher import KeyPublisher
 from rillnode.codecs.streamr.message import decode_message
+from rillnode.codecs.streamr.stream_message import StreamMessage
 from rillnode.node.config import ApiKeyTable, Config, GrantTable, StreamrListener
 from rillnode.node.runtime import Node
 from rillnode.node.streamr_client.client import Client
@@ -157,6 +162,92 @@ def test_encrypted_messages_are_read_by_subscribers_only(tmp_path: Path) -> None
                 await alice.publish("s", {"secret": 3})
                 assert await take(messages, 1) == [{"secret": 3}]
             assert await resent(bob, streamr.Last(1)) == [{"secret": 3}]
+
+    with_node(tmp_path, talk)
+
+
+@pytest.mark.parametrize("change", ["rotate", "reset"])
+def test_subscribers_follow_a_key_that_is_changed_without_asking(
+    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    def handle(publisher: KeyPublisher, message: StreamMessage, now_ms: int) -> list[KeyEvent]:
+        nonlocal asked
+        asked += 1
+        return answer(publisher, message, now_ms)
+
+    answer = KeyPublisher.handle
+    monkeypatch.setattr(KeyPublisher, "handle", handle)
+
+    async def talk(node: Node) -> None:
+        async with await connect(node, ALICE) as alice, await connect(node, BOB) as bob:
+            await alice.create_stream("s", partitions=2)
+            await alice.grant("s", "get", "subscribe", user=BOB.address)
+            change_key = alice.rotate if change == "rotate" else alice.reset
+            with pytest.raises(ConfigError) as caught:
+                await change_key("s")
+            assert caught.value.code == "client.group_key"
+            first = await alice.encrypt("s")
+            subscriptions = [await bob.subscribe("s", partition=n) for n in range(2)]
+            for partition, messages in enumerate(subscriptions):
+                await alice.publish("s", [partition, "old"], partition=partition)
+                assert await take(messages, 1) == [[partition, "old"]]
+            before = asked
+            for number in range(3):
+                key = await change_key("s")
+                assert key.id != first.id
+                for partition, messages in enumerate(subscriptions):
+                    await alice.publish("s", number, partition=partition)
+                    message = await anext(messages)
+                    assert (message.content, message.source.group_key_id) == (number, key.id)
+            await alice.flush()
+            assert asked == before > 0
+            # Stored are the rotations too: who comes late reads all, by asking for the first key.
+            found = [[0, "old"], 0, 1, 2] if change == "rotate" else [2]
+            what = streamr.Last(len(found) * 2 - 1)
+            async with aclosing(bob.resend("s", what, partition=0)) as resent_now:
+                assert [one.content async for one in resent_now] == found
+            for messages in subscriptions:
+                await messages.close()
+
+    with_node(tmp_path, talk)
+
+
+@pytest.mark.parametrize("change", ["rotate", "reset"])
+def test_the_publisher_is_told_where_a_released_client_cannot_follow(
+    tmp_path: Path, change: str
+) -> None:
+    async def talk(node: Node) -> None:
+        refused: list[str] = []
+        url = f"ws://{node.addresses()['streamr']}"
+        async with (
+            await streamr.connect(
+                url, private_key=ALICE, on_refused=lambda _, error: refused.append(error.code)
+            ) as alice,
+            await connect(node, BOB) as bob,
+            aiohttp.ClientSession() as http,
+        ):
+            await shared_stream(alice)
+            await alice.encrypt("s")
+            async with await bob.subscribe("s") as messages:
+                await alice.publish("s", 1)
+                assert await take(messages, 1) == [1]
+                query = "controlLayerVersion=2&messageLayerVersion=32&streamrClient=5.2.1dev"
+                released = await http.ws_connect(f"{url}/api/v1/ws?{query}")
+                name = "s" if change == "rotate" else key_stream_of(BOB.address)
+                token = await alice._login.token()
+                await released.send_json([2, 9, "1", name, 0, token])
+                assert (await released.receive_json())[1] == 2
+                await (alice.rotate("s") if change == "rotate" else alice.reset("s"))
+                with pytest.raises(RequestError) as caught:
+                    await alice.flush()
+                assert caught.value.code == "UNDELIVERABLE"
+                assert refused == ["UNDELIVERABLE"]
+                # Whoever can follow does.
+                await alice.publish("s", 2)
+                assert await take(messages, 1) == [2]
+                await released.close()
 
     with_node(tmp_path, talk)
 

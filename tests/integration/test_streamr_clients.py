@@ -16,8 +16,13 @@ import pytest
 
 from nodes import node_config
 from npm_support import npm_packages
+from rillnode import streamr
+from rillnode.codecs.streamr.encryption import encrypt_message
+from rillnode.codecs.streamr.signing import sign_message
+from rillnode.codecs.streamr.stream_message import StreamMessage
 from rillnode.node.config import GrantTable, StreamrListener
 from rillnode.node.runtime import Node
+from rillnode.node.streamr_client.client import Client
 
 SCRIPTS = Path(__file__).with_name("streamr_clients")
 SCRIPT_SECONDS = 900.0
@@ -99,6 +104,63 @@ def test_disorder_and_forgeries_do_a_client_no_harm(
     steps = run(tmp_path, clients, "disorder.js", generation, OTHER_KEY)
     done = {step["step"] for step in steps}
     assert {"out of order", "tampered", "malformed", "missed", "partitions"} <= done
+
+
+def test_a_client_goes_on_where_its_publisher_does_not_know_a_key(
+    tmp_path: Path, clients: Path
+) -> None:
+    # The publisher's side is rillnode's: it answers by an error where released ones say nothing.
+    unknown = streamr.GroupKey("nobody knows this one", bytes(range(32)))
+
+    async def publish(follower: asyncio.subprocess.Process, alice: Client) -> None:
+        assert follower.stdout is not None
+        while b"subscribed" not in (line := await follower.stdout.readline()):
+            assert line, "the follower has ended"
+        for n in range(4):
+            name = await alice.publish("s", {"n": n})
+            lost = StreamMessage(
+                id=name._replace(timestamp=name.timestamp + 1, chain_id=f"lost {n}"),
+                content=f'{{"n":{-n}}}',
+            )
+            key = streamr.EthereumKey.from_hex(KEY)
+            alice._connection.publish(sign_message(encrypt_message(lost, unknown, os.urandom), key))
+
+    async def talk(node: Node) -> Any:
+        address = node.addresses()["streamr"]
+        url = f"ws://{address}"
+        async with await streamr.connect(url, private_key=KEY) as alice:
+            await alice.create_stream("s")
+            reader = streamr.EthereumKey.from_hex(OTHER_KEY).address
+            await alice.grant("s", "get", "subscribe", user=reader)
+            await alice.encrypt("s")
+            script = (str(SCRIPTS / "follow.js"), "v5", f"{url}/api/v1/ws")
+            process = await asyncio.create_subprocess_exec(
+                "node", *script, f"http://{address}/api/v1", OTHER_KEY, "s", "4",
+                env={**os.environ, "NODE_PATH": str(clients)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )  # fmt: skip
+            try:
+                await publish(process, alice)
+                out, err = await process.communicate()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+            assert process.returncode == 0, f"{out.decode()[-4_000:]}\n{err.decode()[-2_000:]}"
+            return json.loads(out.splitlines()[-1])
+
+    async def main() -> Any:
+        grants = (GrantTable(who="eth:*", streams="*", may=("create",)),)
+        config = msgspec.structs.replace(
+            node_config(tmp_path, *grants), streamr=StreamrListener(listen="127.0.0.1:0")
+        )
+        async with Node(config) as node, asyncio.timeout(SCRIPT_SECONDS):
+            return await talk(node)
+
+    told = asyncio.run(main())["info"]
+    assert told["got"] == [0, 1, 2, 3]
+    assert told["errors"]
+    assert all("this publisher does not have these keys" in error for error in told["errors"])
 
 
 def test_two_generations_meet_on_one_stream(tmp_path: Path, clients: Path) -> None:

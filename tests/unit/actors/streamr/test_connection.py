@@ -1,5 +1,8 @@
 """A client's connection: requests in every form, what is answered, and what never is."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from rillnode.actors.quotas import Quota
@@ -329,7 +332,7 @@ def flat(timestamp: int, key: EthereumKey | None = None) -> list[object]:
     return [*before, made.content, kind, made.signature]
 
 
-PROOFS = {
+PROOFS: dict[str, Callable[[], list[object]]] = {
     "a subscription": lambda: [1, 9, STREAM, 0, API_KEY, None],
     "a message": lambda: [1, 8, flat(1_000), API_KEY, None],
     "a signed message": lambda: [1, 8, flat(1_000, BOB), API_KEY, None],
@@ -359,8 +362,8 @@ def test_a_combined_resend_is_by_whom_the_connection_has_proved_to_be(proof: str
     with_streamr(test)
 
 
-AES = {"encryption_type": 2, "group_key_id": "k", "content": "00" * 17}
-UNREADABLE = {
+AES: dict[str, Any] = {"encryption_type": 2, "group_key_id": "k", "content": "00" * 17}
+UNREADABLE: dict[str, tuple[int, dict[str, Any]]] = {
     "no hexadecimal digits": (32, {**AES, "content": '{"a":1}'}),
     "half a byte": (32, {**AES, "content": "abc"}),
     "a prefix": (32, {**AES, "content": "0x" + "00" * 17}),

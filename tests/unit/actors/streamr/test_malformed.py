@@ -44,7 +44,7 @@ def places(value: list[Any], start: int = 0) -> Iterator[tuple[int, ...]]:
 
 
 def changed(request: list[Any], place: tuple[int, ...], to: object) -> list[Any]:
-    copy = json.loads(dump(request))
+    copy: list[Any] = json.loads(dump(request))
     inner = copy
     for at in place[:-1]:
         inner = inner[at]

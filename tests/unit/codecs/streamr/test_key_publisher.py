@@ -7,6 +7,7 @@ from rillnode.codecs.streamr.encryption import decrypt
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.key_exchange import (
     INVALID_REQUEST,
+    UNKNOWN_KEY,
     DatedKeyRequest,
     GroupKeyAnnounce,
     GroupKeyErrorResponse,
@@ -69,15 +70,30 @@ def secrets_of(content: KeyContent) -> dict[str, bytes]:
 
 
 def test_allowed_subscriber_gets_the_known_keys_once() -> None:
-    answer = answer_of(make_publisher().handle(request("key-1", "key-9", "key-1"), NOW))
+    answer = answer_of(make_publisher().handle(request("key-1", "key-1"), NOW))
     assert isinstance(answer, GroupKeyResponse)
     assert (answer.request_id, answer.stream_id, len(answer.keys)) == ("r", STREAM, 1)
     assert secrets_of(answer) == {"key-1": FIRST.secret}
 
 
-def test_without_known_keys_the_response_is_empty() -> None:
-    answer = answer_of(make_publisher().handle(request("key-9"), NOW))
-    assert answer == GroupKeyResponse("r", STREAM, ())
+def unknown(*key_ids: str, stream_id: str = STREAM) -> GroupKeyErrorResponse:
+    text = "this publisher does not have these keys (any more)"
+    return GroupKeyErrorResponse("r", stream_id, UNKNOWN_KEY, text, key_ids)
+
+
+def test_an_error_tells_of_the_keys_that_are_not_known_after_those_that_are() -> None:
+    events = make_publisher().handle(request("key-9", "key-1", "key-8", "key-9"), NOW)
+    answer, error = (answer_of([event]) for event in events)
+    assert secrets_of(answer) == {"key-1": FIRST.secret}
+    assert error == unknown("key-9", "key-8")
+
+
+def test_no_success_is_empty() -> None:
+    assert answer_of(make_publisher().handle(request("key-9"), NOW)) == unknown("key-9")
+    refused = answer_of(make_publisher().handle(request(), NOW))
+    assert refused == GroupKeyErrorResponse(
+        "r", STREAM, INVALID_REQUEST, "the request asks for no key", ()
+    )
 
 
 def test_stranger_gets_an_error() -> None:
@@ -102,7 +118,7 @@ def test_key_is_not_given_for_another_stream() -> None:
     publisher = make_publisher()
     publisher.allow("other", SUBSCRIBER.address)
     answer = answer_of(publisher.handle(request("key-1", stream_id="other"), NOW))
-    assert answer == GroupKeyResponse("r", "other", ())
+    assert answer == unknown("key-1", stream_id="other")
 
 
 def test_everybody_gets_the_keys_of_an_open_stream() -> None:
@@ -169,7 +185,7 @@ def test_one_useless_rsa_key_keeps_no_other_from_an_announcement() -> None:
     publisher = make_publisher()
     publisher.allow(STREAM, STRANGER.address)
     events = publisher.handle(request("key-9", sender=STRANGER, pem=useless_pem()), NOW)
-    assert isinstance(answer_of(events, STRANGER), GroupKeyResponse), "there was no key to wrap"
+    assert answer_of(events, STRANGER) == unknown("key-9"), "there was no key to wrap"
     publisher.handle(request("key-1"), NOW)
     events = publisher.announce(STREAM, SECOND, NOW)
     assert secrets_of(answer_of(events)) == {"key-2": SECOND.secret}
@@ -187,8 +203,11 @@ def test_reset_takes_the_specifications_form_and_replaces_all_keys() -> None:
     assert rsa_key().unwrap(content.group_key) == SECOND.secret
     assert isinstance(events[0], Publish)
     assert events[0].message.layout is Layout.SPECIFICATION
-    answer = answer_of(publisher.handle(request("key-1", "key-2"), NOW))
+    answer, error = (
+        answer_of([event]) for event in publisher.handle(request("key-1", "key-2"), NOW)
+    )
     assert secrets_of(answer) == {"key-2": SECOND.secret}
+    assert error == unknown("key-1")
 
 
 def test_rotation_is_encrypted_under_the_key_before() -> None:

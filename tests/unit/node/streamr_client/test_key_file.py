@@ -6,7 +6,7 @@ import pytest
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.streamr.encryption import GroupKey
-from rillnode.node.streamr_client.key_file import GroupKeyFile
+from rillnode.node.streamr_client.key_file import GroupKeyFile, KeptKey
 
 FIRST = GroupKey("k1", bytes(range(32)))
 SECOND = GroupKey("k2", bytes(32))
@@ -16,9 +16,14 @@ def test_keys_are_read_as_they_were_added(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     GroupKeyFile(path).add("0xa", "s", FIRST)
     GroupKeyFile(path).add("0xb", "s/ä", SECOND, FIRST)
+    GroupKeyFile(path).add("0xb", "s/ä", SECOND, is_reset=True)
 
-    found = GroupKeyFile(path).read()
-    assert found == [("0xa", "s", FIRST), ("0xb", "s/ä", SECOND), ("0xb", "s/ä", FIRST)]
+    assert GroupKeyFile(path).read() == [
+        KeptKey("0xa", "s", FIRST),
+        KeptKey("0xb", "s/ä", SECOND),
+        KeptKey("0xb", "s/ä", FIRST),
+        KeptKey("0xb", "s/ä", SECOND, is_reset=True),
+    ]
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -32,9 +37,9 @@ def test_line_that_a_crash_cut_off_is_left_out_and_removed(tmp_path: Path) -> No
     file.add("0xa", "s", FIRST, SECOND)
     path.write_bytes(path.read_bytes()[:-10])
 
-    assert file.read() == [("0xa", "s", FIRST)]
+    assert file.read() == [KeptKey("0xa", "s", FIRST)]
     file.add("0xa", "s", SECOND)
-    assert file.read() == [("0xa", "s", FIRST), ("0xa", "s", SECOND)]
+    assert file.read() == [KeptKey("0xa", "s", FIRST), KeptKey("0xa", "s", SECOND)]
 
 
 @pytest.mark.parametrize("line", ["nonsense", "{}", '{"publisher":"a","stream":"s","id":"i"}'])
