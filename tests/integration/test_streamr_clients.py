@@ -87,7 +87,7 @@ def test_a_client_does_all_that_clients_do(tmp_path: Path, clients: Path, genera
     assert {"resend", "break and heal", "share"} <= set(done)
 
 
-@pytest.mark.parametrize("generation", ["v3", "v5"])
+@pytest.mark.parametrize("generation", ["v3", pytest.param("v4", marks=OLDER), "v5"])
 def test_what_is_encrypted_is_read_by_whom_it_is_for(
     tmp_path: Path, clients: Path, generation: str
 ) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
@@ -20,6 +20,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from nodes import connect_to, node_config
+from rillnode.codecs.streamr.message import encode_message
+from rillnode.codecs.streamr.stream_message import Layout, StreamMessage
 from rillnode.node.config import Config, StreamrListener
 from rillnode.node.runtime import Node
 from streamr_support import STREAM, array, dump, message, publish
@@ -70,6 +72,8 @@ async def connected(node: Node, query: str = VERSIONS) -> AsyncGenerator[Socket,
         "controlLayerVersion=3&messageLayerVersion=32",
         "controlLayerVersion=2&messageLayerVersion=33",
         "controlLayerVersion=two&messageLayerVersion=32",
+        f"{VERSIONS}&layout=both",
+        f"{VERSIONS}&layout=",
     ],
 )
 def test_a_connection_without_known_versions_is_refused_with_400(
@@ -94,6 +98,75 @@ def test_other_parameters_and_offered_compression_do_no_harm(tmp_path: Path) -> 
             assert not client.socket.compress
             (error,) = await client.ask([2, 9, "s", STREAM, 0, None])
             assert error[4] == "NOT_FOUND"
+
+    asyncio.run(run())
+
+
+def specified(made: StreamMessage) -> list[Any]:
+    found: list[Any] = json.loads(encode_message(made, 32, Layout.SPECIFICATION))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("query", "reads", "reads_rotations"),
+    [
+        ("", array, True),
+        ("&layout=either", array, True),
+        ("&layout=released", array, False),
+        ("&streamrClient=5.2.1dev", array, False),
+        ("&layout=specification", specified, True),
+        ("&streamrClient=5.2.1dev&layout=specification", specified, True),
+    ],
+)
+def test_a_url_may_say_which_layout_its_client_reads(
+    tmp_path: Path, query: str, reads: Callable[[StreamMessage], list[Any]], reads_rotations: bool
+) -> None:
+    fields: dict[str, Any] = {"message_type": 32, "encryption_type": 2, "group_key_id": "k1"}
+    fields |= {"content": "00" * 20, "layout": Layout.SPECIFICATION}
+    rotation = message(2_000, chain="keys", **fields)
+    later = message(3_000)
+
+    async def run() -> None:
+        async with (
+            Node(config_of(tmp_path)) as node,
+            connected(node, VERSIONS + query) as client,
+            connected(node) as publisher,
+        ):
+            await node.stream(STREAM)
+            await client.ask([2, 9, "s", STREAM, 0, None])
+            await publisher.send(publish(message(1_000)))
+            assert await client.receive() == [[2, 0, "", reads(message(1_000))]]
+            await publisher.send([2, 8, "rotation", specified(rotation), None])
+            if not reads_rotations:
+                (error,) = await publisher.receive()
+                assert (error[2], error[4]) == ("rotation", "UNDELIVERABLE")
+            await publisher.send(publish(later))
+            wanted = [specified(rotation)] if reads_rotations else []
+            wanted.append(reads(later))
+            heard = await client.receive(len(wanted))
+            assert heard == [[2, 0, "", one] for one in wanted]
+            resent = await client.ask([2, 11, "r", STREAM, 0, 2, None], len(wanted) + 2)
+            assert [one[3] for one in resent[1:-1]] == wanted
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("release", "taken"), [("4.1.6", True), ("5.2.1dev", False), ("", False)])
+def test_only_clients_that_never_name_a_key_need_not(
+    tmp_path: Path, release: str, taken: bool
+) -> None:
+    keyless = message(1_000, encryption_type=2, content="00" * 17)
+
+    async def run() -> None:
+        query = f"{VERSIONS}&streamrClient={release}" if release else VERSIONS
+        async with Node(config_of(tmp_path)) as node, connected(node, query) as client:
+            await node.stream(STREAM)
+            await client.send(publish(keyless))
+            (answer,) = await client.ask([2, 11, "r", STREAM, 0, 0, None])
+            if not taken:
+                assert (answer[2], answer[4]) == ("p", "REQUEST_FAILED")
+                (answer,) = await client.receive()
+            assert answer == [2, 6, "r", STREAM, 0]
 
     asyncio.run(run())
 

@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 
 from rillnode.codecs.limits import STREAMR_REST_BODY_BYTES_MAX
-from rillnode.codecs.streamr.message import decode_message
+from rillnode.codecs.streamr.message import decode_message, encode_message
 from rillnode.codecs.streamr.signing import Verdict, sign_message, verify_message
-from rillnode.codecs.streamr.stream_message import MessageId, StreamMessage
+from rillnode.codecs.streamr.stream_message import Layout, MessageId, MessageType, StreamMessage
 from streamr_rest_support import ALICE, BOB, Server, User, served, streamr_config
 
 NOBODY = "0x" + "12" * 20
@@ -114,6 +114,34 @@ def test_a_long_range_is_streamed(tmp_path: Path) -> None:
         async with aiohttp.ClientSession() as http, http.get(url, headers=headers) as response:
             await response.content.read(1_000)
         assert (await user.get(path)).status == 200
+
+    served(streamr_config(tmp_path), test)
+
+
+def test_what_only_the_specifications_layout_can_tell_is_told_in_it(tmp_path: Path) -> None:
+    async def test(server: Server) -> None:
+        alice = await server.user()
+        name = await alice.make(name="n")
+        rotation = StreamMessage(
+            id=MessageId(name, 0, 5_000, 3, ALICE.address, "chain"),
+            content="00" * 20,
+            message_type=MessageType.GROUP_KEY_ROTATE,
+            encryption_type=2,
+            group_key_id="k",
+            layout=Layout.SPECIFICATION,
+        )
+        url = server.base.replace("http", "ws").removesuffix("/api/v1")
+        query = "controlLayerVersion=2&messageLayerVersion=32"
+        text = encode_message(sign_message(rotation, ALICE), 32, Layout.SPECIFICATION)
+        async with (
+            aiohttp.ClientSession() as http,
+            http.ws_connect(f"{url}/api/v1/ws?{query}") as socket,
+        ):
+            await socket.send_str(f'[2,8,"p",{text},null]')
+            await socket.send_json([2, 11, "r", name, 0, 0, None])
+            assert (await socket.receive_json())[1:3] == [6, "r"]
+        stored = await alice.get(f"/streams/{name}/data/partitions/0/last?format=protocol")
+        assert stored.body == [text]
 
     served(streamr_config(tmp_path), test)
 
