@@ -98,7 +98,16 @@ def decode(payload: bytes) -> Frame:
 
 
 def control_text(message: ControlMessage) -> str:
-    """A message of the control layer as nodes of this kind write it."""
+    """A message of the control layer as nodes of this kind write it.
+
+    What only the specification's layout can tell, as a rotation of group keys, is told in that.
+    """
+    try:
+        return encode_control(message, CONTROL_VERSION, MESSAGE_VERSION)
+    except CodecError as error:
+        if error.code != "streamr.inexpressible":
+            raise
+    message = msgspec.structs.replace(message, layout=Layout.SPECIFICATION)
     return encode_control(message, CONTROL_VERSION, MESSAGE_VERSION)
 
 

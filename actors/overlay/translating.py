@@ -51,6 +51,7 @@ from rillnode.codecs.streamr.network import (
     decode_frame,
     encode_frame,
 )
+from rillnode.codecs.streamr.stream_message import Layout
 
 
 class Role(Enum):
@@ -122,7 +123,9 @@ class Translator:
                 if isinstance(control, SubscribeRequest):
                     answers.append(self._answer(control))
                 if not (
-                    isinstance(control, BroadcastMessage) and generation.control == CONTROL_VERSION
+                    isinstance(control, BroadcastMessage)
+                    and generation.control == CONTROL_VERSION
+                    and control.layout is Layout.RELEASED
                 ):
                     message = self._said(control, generation)
             frames.append(self._frame(message, generation))
@@ -142,6 +145,7 @@ class Translator:
 
     def _said(self, control: ControlMessage, generation: Generation) -> Wrapper:
         version = min(_version(control), generation.message)
+        control = replace(control, layout=Layout.RELEASED)
         return Wrapper(payload=encode_control(control, generation.control, version))
 
     def _answer(self, request: SubscribeRequest) -> bytes:

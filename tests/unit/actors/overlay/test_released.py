@@ -19,6 +19,8 @@ from rillnode.codecs.errors import CodecError
 from rillnode.codecs.links import LinkInfo
 from rillnode.codecs.ockam.routing import WireMessage, local
 from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.streamr.control import decode_control
+from rillnode.codecs.streamr.control_messages import BroadcastMessage, UnicastMessage
 from rillnode.codecs.streamr.network import (
     Form,
     Frame,
@@ -28,8 +30,10 @@ from rillnode.codecs.streamr.network import (
     PeerType,
     StorageNodes,
     Wrapper,
+    decode_frame,
 )
 from rillnode.codecs.streamr.node_address import ReleasedPeer
+from rillnode.codecs.streamr.stream_message import Layout
 
 URL = "ws://127.0.0.1:30301"
 NODE = Peer(id="node-1", type=PeerType.NODE, address=URL)
@@ -184,6 +188,26 @@ def test_what_has_no_form_for_the_peer_is_counted_and_left_out() -> None:
     link.write(Wrapper(payload=error))
     assert link.counters == {"streamr.type": 1}
     assert len(link.socket.sent) == 1
+
+
+@pytest.mark.parametrize("generation", list(GENERATIONS))
+@pytest.mark.parametrize("kind", [0, 1])
+def test_a_message_in_the_specifications_layout_is_written_as_released_nodes_read_it(
+    generation: str, kind: int
+) -> None:
+    link = Link(generation=generation)
+    name = '["s",0,1,0,"p","c"]'
+    link.write(Wrapper(payload=f'[2,{kind},"r",[32,{name},null,27,0,0,null,"{{}}",0,null]]'))
+    (text,) = link.socket.sent
+    frame = decode_frame(text)
+    assert isinstance(frame.message, Wrapper)
+    _, control = decode_control(frame.message.payload)
+    assert isinstance(control, BroadcastMessage | UnicastMessage)
+    assert (control.layout, control.message.content) == (Layout.RELEASED, "{}")
+    # What they have no form for is not sent to them.
+    link.write(Wrapper(payload=f'[2,{kind},"r",[32,{name},null,32,0,2,"k","00",0,null]]'))
+    assert len(link.socket.sent) == 1
+    assert link.counters == {"streamr.inexpressible": 1}
 
 
 @pytest.mark.parametrize(

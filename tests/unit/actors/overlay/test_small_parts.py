@@ -2,8 +2,16 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from rillnode.actors.overlay.dialect import Dialect, broadcast_text, decode, decode_wrapped
+from rillnode.actors.overlay.dialect import (
+    Dialect,
+    broadcast_of,
+    broadcast_text,
+    decode,
+    decode_wrapped,
+    read_broadcast,
+)
 from rillnode.actors.overlay.intake import HOLD_SECONDS, Intake
 from rillnode.actors.overlay.settling import MARGIN_MS, QUIET_SECONDS, Settling
 from rillnode.actors.overlay.stream_keys import (
@@ -14,10 +22,14 @@ from rillnode.actors.overlay.stream_keys import (
 )
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import STREAMR_UNORDERED_MESSAGES_MAX
-from rillnode.codecs.streamr.control_messages import BroadcastMessage, SubscribeRequest
+from rillnode.codecs.streamr.control_messages import (
+    BroadcastMessage,
+    SubscribeRequest,
+    UnicastMessage,
+)
 from rillnode.codecs.streamr.network import Wrapper
 from rillnode.codecs.streamr.ordering import Ordered
-from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, StreamMessage
+from rillnode.codecs.streamr.stream_message import Layout, MessageId, MessageRef, StreamMessage
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 
@@ -126,6 +138,20 @@ def test_what_a_wrapper_holds_is_found_without_reading_it() -> None:
     assert isinstance(decode_wrapped(frame.message), BroadcastMessage)
     request = SubscribeRequest(stream_id="s", partition=0, request_id="")
     assert broadcast_text(dialect.encode_control(request)) is None
+
+
+def test_nodes_of_this_kind_tell_each_other_what_only_the_specifications_layout_can() -> None:
+    fields = {"message_type": 32, "encryption_type": 2, "group_key_id": "k"}
+    rotation = replace(message(1), content="00", layout=Layout.SPECIFICATION, **fields)
+    for kind in (BroadcastMessage, UnicastMessage):
+        frame = decode(Dialect().encode_control(kind(message=rotation, request_id="r")))
+        assert isinstance(frame.message, Wrapper)
+        again = decode_wrapped(frame.message)
+        assert isinstance(again, kind)
+        assert again.message == rotation
+    text = broadcast_of(rotation, None)
+    assert isinstance(found := read_broadcast(text), BroadcastMessage)
+    assert found.message == rotation
 
 
 @given(st.binary(max_size=60))
