@@ -69,10 +69,10 @@ class Fanout:
                 outlet.link.send_framed(framed, len(texts))
 
     def undeliverable(self, message: StreamMessage) -> RequestError | None:
-        """What its publisher is told of a key message that not every client can be sent.
+        """What the publisher of a key message is told where not every client can be sent it.
 
-        Readers miss nothing by any other message that their form cannot carry but what they
-        have chosen to; without a key they would lose all that follows.
+        None of other messages: who asks for an old version has chosen to miss some. But without
+        a key all that follows is lost.
         """
         if message.message_type not in _UNASKED_KEYS:
             return None
@@ -81,8 +81,8 @@ class Fanout:
         if not count:
             return None
         text = (
-            f"{count} subscribers read no form that can carry this key message, and were not sent"
-            " it: give them the key in another way (Announce is what released clients read)"
+            f"Not sent to {count} of the subscribers, who read no form of this key message: give"
+            " them the key in another way (released clients read Announce)"
         )
         return RequestError(UNDELIVERABLE, text)
 

@@ -185,7 +185,7 @@ def test_the_publisher_is_told_of_who_cannot_be_sent_a_key_message(which: int) -
         for number, made in enumerate((rotation(), reset())):
             (error,) = await publisher.ask([2, 8, f"{number}", specified(made), None])
             assert (error[:3], error[4]) == ([2, 7, f"{number}"], "UNDELIVERABLE")
-            assert error[3].startswith("1 subscribers")
+            assert error[3].startswith("Not sent to 1 of the subscribers")
             assert await reader.heard() == [[2, 0, "", specified(made)]]
             assert await client.heard() == []
         client.close()
