@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 
@@ -18,6 +19,7 @@ from nodes import node_config
 from npm_support import npm_packages
 from rillnode import streamr
 from rillnode.codecs.streamr.encryption import encrypt_message
+from rillnode.codecs.streamr.message import encode_message
 from rillnode.codecs.streamr.signing import sign_message
 from rillnode.codecs.streamr.stream_message import StreamMessage
 from rillnode.node.config import GrantTable, StreamrListener
@@ -112,7 +114,9 @@ def test_a_client_goes_on_where_its_publisher_does_not_know_a_key(
     # The publisher's side is rillnode's: it answers by an error where released ones say nothing.
     unknown = streamr.GroupKey("nobody knows this one", bytes(range(32)))
 
-    async def publish(follower: asyncio.subprocess.Process, alice: Client) -> None:
+    async def publish(
+        follower: asyncio.subprocess.Process, alice: Client, other: aiohttp.ClientWebSocketResponse
+    ) -> None:
         assert follower.stdout is not None
         while b"subscribed" not in (line := await follower.stdout.readline()):
             assert line, "the follower has ended"
@@ -123,12 +127,18 @@ def test_a_client_goes_on_where_its_publisher_does_not_know_a_key(
                 content=f'{{"n":{-n}}}',
             )
             key = streamr.EthereumKey.from_hex(KEY)
-            alice._connection.publish(sign_message(encrypt_message(lost, unknown, os.urandom), key))
+            signed = sign_message(encrypt_message(lost, unknown, os.urandom), key)
+            await other.send_str(f'[2,8,"lost",{encode_message(signed, 32)},null]')
 
     async def talk(node: Node) -> Any:
         address = node.addresses()["streamr"]
         url = f"ws://{address}"
-        async with await streamr.connect(url, private_key=KEY) as alice:
+        query = "controlLayerVersion=2&messageLayerVersion=32"
+        async with (
+            await streamr.connect(url, private_key=KEY) as alice,
+            aiohttp.ClientSession() as http,
+            http.ws_connect(f"{url}/api/v1/ws?{query}") as other,
+        ):
             await alice.create_stream("s")
             reader = streamr.EthereumKey.from_hex(OTHER_KEY).address
             await alice.grant("s", "get", "subscribe", user=reader)
@@ -141,7 +151,7 @@ def test_a_client_goes_on_where_its_publisher_does_not_know_a_key(
                 stderr=subprocess.PIPE,
             )  # fmt: skip
             try:
-                await publish(process, alice)
+                await publish(process, alice, other)
                 out, err = await process.communicate()
             finally:
                 if process.returncode is None:

@@ -393,7 +393,7 @@ def test_what_a_key_can_decrypt_is_taken() -> None:
         client = node.client()
         assert await client.ask(publish(message(1_000, **AES))) == []
         # Before version 32 there is no place for a key's name.
-        keyless = {**AES, "group_key_id": None, "content": "AbCd" * 10}
+        keyless: dict[str, Any] = {**AES, "group_key_id": None, "content": "AbCd" * 10}
         old = array(message(2_000, version=31, **keyless), 31)
         assert await client.ask([2, 8, "p", old, None]) == []
         # Released clients 4 leave it empty.

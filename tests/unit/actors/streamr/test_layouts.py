@@ -222,6 +222,20 @@ def test_messages_that_old_versions_cannot_carry_are_no_fault_of_their_publisher
     with_streamr(test)
 
 
+@pytest.mark.parametrize("elements", [9, 10])
+def test_what_is_encrypted_names_its_key_in_the_specifications_layout_too(elements: int) -> None:
+    async def test(node: StreamrCore) -> None:
+        await ready(node)
+        made = specified(message(1_000, encryption_type=2, content="00" * 17))
+        assert made[6] is None
+        if elements == 9:
+            del made[6]
+        (error,) = await node.client().ask([2, 8, "p", made, None])
+        assert (error[:3], error[4]) == ([2, 7, "p"], "REQUEST_FAILED")
+
+    with_streamr(test)
+
+
 def test_a_rotation_in_clear_is_refused() -> None:
     async def test(node: StreamrCore) -> None:
         await ready(node)
