@@ -80,14 +80,13 @@ class _Subscription:
 
     Attributes:
         principal: who it is, and `token` of whose session.
-        request_id: of its request; `layout` likewise. An error that ends it carries both.
+        request_id: of its request; an error that ends it carries it.
         watched: what the right to it depends on.
     """
 
     principal: str
     token: str | None
-    request_id: str | None
-    layout: Layout
+    request_id: RequestId | None
     watched: Sequence[Key]
 
 
@@ -145,7 +144,7 @@ class StreamrConnection(Worker):
         # In their order: what ends them must not depend on how texts are hashed.
         self._subscribed: dict[PartitionName, _Subscription] = {}
         self._resends: set[Cell] = set()
-        self._login: tuple[str, str] | None = None
+        self._login: tuple[str | None, str] = (None, "")
         # The token or API key that was last found good.
         self._proof: tuple[str | None, str | None] = (None, None)
         # Messages handed on that are not durable yet, and those of this turn.
@@ -243,7 +242,7 @@ class StreamrConnection(Worker):
         except CodecError as error:
             self._context.counters[error.code] += 1
             refusal = RequestError(INVALID_REQUEST, str(error))
-            self._refuse(refusal, request_id_of(frame), Layout.RELEASED)
+            self._refuse(refusal, request_id_of(frame))
             return True
         waits = not isinstance(request, PublishRequest)
         if waits and (self._publishing or self._publications):
@@ -254,7 +253,7 @@ class StreamrConnection(Worker):
         try:
             self._take(request)
         except RequestError as error:
-            self._refuse(error, request.request_id, request.layout)
+            self._refuse(error, request.request_id)
         return True
 
     def _take(self, request: ControlMessage) -> None:
@@ -294,20 +293,24 @@ class StreamrConnection(Worker):
         return principal, session
 
     def _log_in(self, api_key: str) -> str:
-        """The token of a key that requests carry themselves; one login for all that have it."""
-        if self._login is None or self._login[0] != api_key:
-            remote = self._link.info.remote
-            self._login = api_key, self._context.sessions.log_in_with_key(api_key, remote).text
-        return self._login[1]
+        """The token of a key that requests carry themselves: one login, until its time is over."""
+        sessions, (known, token) = self._context.sessions, self._login
+        if known == api_key:
+            with suppress(RequestError):
+                sessions.principal_of(token)
+                return token
+        token = sessions.log_in_with_key(api_key, self._link.info.remote).text
+        self._login = api_key, token
+        return token
 
     def _relay(self, stream_id: str, partition: int) -> Cell:
         if is_key_stream(stream_id):
             return self._context.key_exchange
         return self._context.relays.cell(stream_id, partition)
 
-    def _refuse(self, error: RequestError, request_id: RequestId | None, layout: Layout) -> None:
+    def _refuse(self, error: RequestError, request_id: RequestId | None) -> None:
         self._context.counters[error.code] += 1
-        self._outlet.refuse(error, request_id, layout)
+        self._outlet.refuse(error, request_id)
 
     # Publishing ------------------------------------------------------------------------------
 
@@ -322,9 +325,7 @@ class StreamrConnection(Worker):
             # It may still prove who asks for a resend later.
             with suppress(RequestError):
                 self._session(request.session_token, request.api_key)
-        publication = Publication(
-            message, request.message_text, principal, request.request_id, request.layout
-        )
+        publication = Publication(message, request.message_text, principal, request.request_id)
         stream_id, partition = message.id.stream_id, message.id.partition
         if not is_key_stream(stream_id):
             check_permission(publication, self._context.streams.access)
@@ -342,7 +343,7 @@ class StreamrConnection(Worker):
         self._publishing -= len(done.request.publications)
         self._publishing_bytes -= _size(done.request.publications)
         for publication, error in done.refused:
-            self._refuse(error, publication.request_id, publication.layout)
+            self._refuse(error, publication.request_id)
         self._soon()
 
     # Subscribing and resending ---------------------------------------------------------------
@@ -361,11 +362,9 @@ class StreamrConnection(Worker):
         for key in watched:
             access.rights.watch(key, self.address)
         self._subscribed[stream_id, partition] = _Subscription(
-            principal, token, request.request_id, request.layout, watched
+            principal, token, request.request_id, watched
         )
-        subscribe = Subscribe(
-            self._outlet, stream_id, partition, request.request_id, request.layout
-        )
+        subscribe = Subscribe(self._outlet, stream_id, partition, request.request_id)
         self.send(self._relay(stream_id, partition), subscribe)
 
     def _unsubscribe(self, request: UnsubscribeRequest) -> None:
@@ -374,9 +373,7 @@ class StreamrConnection(Worker):
             text = f"Not subscribed to stream {stream_id} partition {partition}!"
             raise RequestError(INVALID_REQUEST, text)
         self._forget((stream_id, partition))
-        unsubscribe = Unsubscribe(
-            self._outlet, stream_id, partition, request.request_id, request.layout
-        )
+        unsubscribe = Unsubscribe(self._outlet, stream_id, partition, request.request_id)
         self.send(self._relay(stream_id, partition), unsubscribe)
 
     def _forget(self, name: PartitionName) -> None:
@@ -394,9 +391,7 @@ class StreamrConnection(Worker):
                 may(access, one.principal, "subscribe", stream_id) and sessions.stands(one.token)
             ):
                 self._forget(name)
-                revoked = Revoked(
-                    self._outlet, *name, one.request_id, one.layout, _not_allowed(stream_id)
-                )
+                revoked = Revoked(self._outlet, *name, one.request_id, _not_allowed(stream_id))
                 self.send(self._relay(*name), revoked)
 
     def _resend(self, request: AnyResendRequest) -> None:

@@ -70,7 +70,7 @@ class KeyExchangeActor(Worker):
     def _subscribe(self, request: Subscribe, sender: Cell | None) -> None:
         if request.partition != 0:
             error = RequestError(REQUEST_FAILED, "Key-exchange streams have only partition 0")
-            request.outlet.refuse(error, request.request_id, request.layout)
+            request.outlet.refuse(error, request.request_id)
             if sender is not None:
                 self.send(sender, SubscribeFailed(request))
             return

@@ -119,13 +119,12 @@ class Outlet:
         texts = [encode_control(one, control_version, message_version) for one in responses]
         self.link.send([text.encode() for text in texts])
 
-    def refuse(self, error: RequestError, request_id: RequestId | None, layout: Layout) -> None:
+    def refuse(self, error: RequestError, request_id: RequestId | None) -> None:
         """Answer a request by why it was not done."""
         self.send(
             ErrorResponse(
                 error_message=error.text,
                 error_code=error.code,
                 request_id=request_id,
-                layout=layout,
             )
         )

@@ -235,7 +235,7 @@ class RelayActor(Worker):
                 if sender is not None:
                     self.send(sender, Published(request, refused))
             case Subscribe(outlet=outlet):
-                outlet.refuse(error, request.request_id, request.layout)
+                outlet.refuse(error, request.request_id)
                 if sender is not None:
                     self.send(sender, SubscribeFailed(request))
             case Unsubscribe():
@@ -276,7 +276,7 @@ class RelayActor(Worker):
             if not (isinstance(request, Subscribe) and request.outlet is revoked.outlet)
         )
         self._remove(revoked.outlet)
-        revoked.outlet.refuse(revoked.error, revoked.request_id, revoked.layout)
+        revoked.outlet.refuse(revoked.error, revoked.request_id)
 
     def _remove(self, outlet: Outlet) -> None:
         had_clients = bool(self._clients)

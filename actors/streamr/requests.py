@@ -12,7 +12,7 @@ from rillnode.actors.streamr.outlet import Outlet
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.limits import STREAMR_INTEGER_MAX
 from rillnode.codecs.streamr.control_messages import RequestId
-from rillnode.codecs.streamr.stream_message import Layout, MessageRef, StreamMessage
+from rillnode.codecs.streamr.stream_message import MessageRef, StreamMessage
 
 NOT_FOUND: Final = "NOT_FOUND"
 PERMISSION_DENIED: Final = "PERMISSION_DENIED"
@@ -35,14 +35,12 @@ class Publication:
         text: what it was decoded from, where it was a text.
         principal: whose session token came with it. It counts for unsigned messages only.
         request_id: the asker's own.
-        layout: likewise.
     """
 
     message: StreamMessage
     text: bytes | None
     principal: str
     request_id: RequestId | None = None
-    layout: Layout = Layout.RELEASED
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,6 @@ class Subscribe:
     stream_id: str
     partition: int
     request_id: RequestId | None
-    layout: Layout = Layout.RELEASED
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,6 @@ class Unsubscribe:
     stream_id: str
     partition: int
     request_id: RequestId | None = None
-    layout: Layout = Layout.RELEASED
     silent: bool = False
 
 
@@ -106,8 +102,7 @@ class Revoked:
     outlet: Outlet
     stream_id: str
     partition: int
-    request_id: str | None
-    layout: Layout
+    request_id: RequestId | None
     error: RequestError
 
 

@@ -52,7 +52,7 @@ class ResendAnswer:
     def finished(self, error: RequestError | None) -> None:
         """Write how it ended."""
         if error is not None:
-            self._outlet.refuse(error, self._request.request_id, self._request.layout)
+            self._outlet.refuse(error, self._request.request_id)
         elif self._begun:
             self._outlet.send(self._response(ResendResponseResent))
         else:

@@ -11,7 +11,6 @@ def subscribed(request: Subscribe) -> None:
             stream_id=request.stream_id,
             partition=request.partition,
             request_id=request.request_id,
-            layout=request.layout,
         )
     )
 
@@ -25,6 +24,5 @@ def unsubscribed(request: Unsubscribe) -> None:
             stream_id=request.stream_id,
             partition=request.partition,
             request_id=request.request_id,
-            layout=request.layout,
         )
     )

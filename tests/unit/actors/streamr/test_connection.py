@@ -7,6 +7,7 @@ import pytest
 
 from rillnode.actors.quotas import Quota
 from rillnode.actors.streamr import publishing
+from rillnode.actors.streamr.sessions import SessionSettings
 from rillnode.codecs.limits import STREAMR_PUBLISHING_MESSAGES_MAX
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from streamr_support import (
@@ -320,6 +321,18 @@ def test_an_api_key_in_a_request_logs_in() -> None:
     async def test(node: StreamrCore) -> None:
         (error,) = await node.client(1, 30).ask([1, 9, STREAM, 0, "wrong key", None])
         assert error[:2] == [1, 7]
+
+    with_streamr(test)
+
+
+def test_an_api_key_in_a_request_logs_in_again_when_its_session_is_over() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        client = node.client(1, 30)
+        subscribe = [1, 9, STREAM, 0, API_KEY, None]
+        assert await client.ask(subscribe) == [[1, 2, STREAM, 0]]
+        node.core.clock.advance(2 * SessionSettings(b"").token_seconds)
+        assert await client.ask(subscribe) == [[1, 2, STREAM, 0]]
 
     with_streamr(test)
 
