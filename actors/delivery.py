@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from rillnode.actors.cells import Cells
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
+from rillnode.codecs.links import WireFormat
 from rillnode.codecs.ockam.routing import WireMessage
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Origin:
             on nothing more while this is high.
         carrier: the origin of the connection whose secure channel these messages come out of.
         link: its link, for who sends to the peer unasked and must not send more than it takes.
+        wire_format: how answers are written to it.
     """
 
     principal: str
@@ -41,6 +43,7 @@ class Origin:
     reserved_bytes: int = 0
     carrier: "Origin | None" = None
     link: "Link | None" = None
+    wire_format: WireFormat = "bare"
     # Most connections have nothing attached, and many nobody who watches: empty sets for each would
     # take more than all the rest. A link that is in many overlays has a watcher for each of them.
     _attached: Cells | None = field(default=None, init=False, repr=False)

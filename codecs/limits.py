@@ -8,7 +8,8 @@ U16_FRAME_BYTES_MAX: Final = 65_535
 """Ockam TCP, u16 dialect: what the length field can say."""
 
 U16_MESSAGE_BYTES_MAX: Final = 65_000
-"""Ockam TCP, u16 dialect: the cap of released nodes since 2022-05; answers are kept below it."""
+"""Ockam TCP, u16 dialect: what released nodes since 2022-05 send or pass on at most; so what is
+sent to a node that was dialled. Who dials is sent whole frames, which all released nodes read."""
 
 NOISE_RECORD_BYTES_MAX: Final = 65_535
 """Noise specification, section 3: one transport message with its 16-byte tag."""
@@ -58,6 +59,10 @@ NESTING_MAX: Final = 32
 
 PULL_ENTRIES_MAX: Final = 10_000
 """Entries of one answer, whatever the request's limit says."""
+
+PULL_LOOK_BYTES_MAX: Final = 67_108_864
+"""Entries too large for its asker that one pull looks past. Own choice: a tenth of a second; the
+next pull goes on there."""
 
 # Streamr -------------------------------------------------------------------------------------
 

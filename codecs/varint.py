@@ -45,6 +45,11 @@ def encode_uint(value: int, maximum: int = U64_MAX) -> bytes:
     return head + SMALL_UINTS[value]
 
 
+def uint_bytes(value: int) -> int:
+    """Size of a number's minimal form."""
+    return max(1, (value.bit_length() + 6) // 7)
+
+
 def read_uint(
     data: bytes, offset: int, lenient: bool = False, maximum: int = U64_MAX
 ) -> tuple[int, int]:

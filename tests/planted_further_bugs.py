@@ -6,7 +6,6 @@ Each is a patch of the right code.
 # Mistakes are made inside of classes.
 # pyright: reportPrivateUsage=false
 
-from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -24,14 +23,14 @@ from rillnode.actors.storage import LogExtent, StoreHealth, commit, log_id, logs
 from rillnode.actors.storage.commit import GroupCommit
 from rillnode.actors.storage.readers import ReaderPool
 from rillnode.actors.storage.writer import Writer
-from rillnode.actors.streams import asked
 from rillnode.actors.streams import retention as retention_actor
+from rillnode.actors.streams import stream as stream_actor
 from rillnode.actors.streams.appending import Appends
 from rillnode.actors.streams.asked import Pushes
 from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.index import IndexActor
 from rillnode.actors.streams.index_service import IndexService
-from rillnode.actors.streams.pulling import pull_answer
+from rillnode.actors.streams.pulling import collect
 from rillnode.actors.streams.retention import RetentionActor
 from rillnode.actors.streams.service import StreamService
 from rillnode.actors.streams.stream import StreamActor
@@ -314,12 +313,10 @@ def cut_blocks_brought_whole(patch: pytest.MonkeyPatch) -> None:
 def pulls_from_blocks_on(patch: pytest.MonkeyPatch) -> None:
     """An Ockam pull begins with the first entry of the block in which its index is."""
 
-    def early(request: Any, operation: Any, room: int) -> bytes:
-        whole = copy(request)
-        whole.index = 0
-        return pull_answer(whole, operation, room)
+    def early(pull: Any, operation: Any, own_address: bytes) -> Any:
+        return collect(msgspec.structs.replace(pull, first_index=0), operation, own_address)
 
-    patch.setattr(asked, "pull_answer", early)
+    patch.setattr(stream_actor, "collect", early)
 
 
 # Clients ------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError, HandshakeError
 from rillnode.codecs.limits import ROUTE_HOPS_MAX
 from rillnode.codecs.ockam.channel import ChannelResponder, encode_completed
-from rillnode.codecs.ockam.channel_cipher import SEALED_OVERHEAD_BYTES, ChannelSession
+from rillnode.codecs.ockam.channel_cipher import ChannelSession
 from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.ockam.routing import (
     Address,
@@ -33,7 +33,7 @@ from rillnode.codecs.ockam.routing import (
     WireMessage,
     encode_message,
 )
-from rillnode.codecs.ockam.wire import overhead_bytes_max
+from rillnode.codecs.ockam.wire import message_bytes
 
 logger = logging.getLogger("rillnode.actors.peers.channel")
 
@@ -183,12 +183,11 @@ class ChannelActor(Worker):
             raise HandshakeError("channel.not_allowed", text)
         if len(wire.return_route) > ROUTE_HOPS_MAX:
             raise CodecError("codec.limit", f"route has more than {ROUTE_HOPS_MAX} hops")
-        overhead = overhead_bytes_max(wire.return_route, (self._sealed,)) + SEALED_OVERHEAD_BYTES
         self._session = session
         self._peer_route = wire.return_route
         self._inner = Origin(
             principal=context.access.principal_of(f"ockam:{key.hex()}"),
-            message_bytes_max=max(0, self._origin.message_bytes_max - overhead),
+            message_bytes_max=self._room(session),
             native=False,
             connection=self.address,
             carrier=self._origin.account,
@@ -209,6 +208,13 @@ class ChannelActor(Worker):
     def _is_granted(self) -> bool:
         return self._context.access.known(self._inner.principal)
 
+    def _room(self, session: ChannelSession) -> int:
+        """The largest message that goes through the channel to the peer."""
+        origin = self._origin
+        limit, onward = origin.message_bytes_max, self._peer_route[1:]
+        around = message_bytes(origin.wire_format, onward, (self._sealed,), limit) - limit
+        return max(0, session.plaintext_bytes_max(limit - around))
+
     def _look(self) -> None:
         if not self._in_use:
             self._close("channel.idle", "no message came for it")
@@ -221,6 +227,7 @@ class ChannelActor(Worker):
     def _open(self, session: ChannelSession, messages: Sequence[WireMessage]) -> None:
         """Send what the peer sealed on; what does not open changes nothing."""
         opened: list[WireMessage] = []
+        settled = session.settled
         for wire in messages:
             try:
                 (message,) = self._decoder.decode((session.open(wire.payload),))
@@ -229,6 +236,8 @@ class ChannelActor(Worker):
                 continue
             traced = (self._plain, *message.return_route)
             opened.append(WireMessage(message.onward_route, traced, message.payload))
+        if session.settled and not settled:
+            self._inner.message_bytes_max = self._room(session)
         if opened:
             self._in_use = True
             self._context.router.route(self._inner, opened, tracked=True)

@@ -124,6 +124,7 @@ class ConnectionActor(Worker):
             message_bytes_max=info.message_bytes_max,
             native=info.transport != "ockam",
             link=link,
+            wire_format=info.wire_format,
         )
         self._granted = self._is_granted()
         self._slice_frames = SLICE_FRAMES

@@ -10,7 +10,6 @@ from rillnode.actors.access import Verb
 from rillnode.actors.delivery import Origin
 from rillnode.actors.storage import Read
 from rillnode.actors.streams.answers import failed
-from rillnode.actors.streams.pulling import answer_room, pull_answer
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.ockam.routing import Route
@@ -71,20 +70,6 @@ class NativeAppend(Struct, frozen=True):
         return [(self.return_route, payload)]
 
 
-class Pull(Struct, frozen=True):
-    """One of Ockam's pulls."""
-
-    origin: Origin
-    return_route: Route
-    request: PullRequest
-    reserved: int
-
-    def answer(self, operation: Read, own_address: bytes) -> bytes:
-        """As many entries as were asked for and fit."""
-        room = answer_room(self.origin, self.return_route, own_address)
-        return pull_answer(self.request, operation, room)
-
-
 class NativeRead(Struct, frozen=True):
     """A native client's read of whole blocks."""
 
@@ -93,7 +78,7 @@ class NativeRead(Struct, frozen=True):
     request_id: int
     reserved: int
 
-    def answer(self, operation: Read, _: bytes) -> bytes:
+    def answer(self, operation: Read) -> bytes:
         """The blocks, copied once."""
         if operation.error is not None:
             return failed(self.request_id, operation.error)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.storage import (
     Append,
@@ -27,7 +29,7 @@ from rillnode.actors.storage.watch import SharedStore, Watch
 from rillnode.actors.streams.answers import failed, invalid_request, is_error
 from rillnode.actors.streams.appending import Appends, settle
 from rillnode.actors.streams.ask import UNKNOWN as UNKNOWN_STREAM
-from rillnode.actors.streams.asked import NEEDS, NativeRead, Pull, confirm
+from rillnode.actors.streams.asked import NEEDS, NativeRead, confirm
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.inside import (
     FOLLOWING,
@@ -36,7 +38,14 @@ from rillnode.actors.streams.inside import (
     Follow,
     Inside,
 )
-from rillnode.actors.streams.pulling import encode_pulled
+from rillnode.actors.streams.pulling import (
+    Collected,
+    Oversized,
+    Pull,
+    can_be_pulled,
+    collect,
+    encode_pulled,
+)
 from rillnode.actors.streams.subscription import (
     REMOVED,
     Asker,
@@ -48,7 +57,7 @@ from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, StoreError
-from rillnode.codecs.limits import ENTRY_BYTES_MAX, PULL_ENTRIES_MAX, SUBSCRIPTIONS_PER_LINK_MAX
+from rillnode.codecs.limits import ENTRY_BYTES_MAX, SUBSCRIPTIONS_PER_LINK_MAX
 from rillnode.codecs.ockam.routing import Route, WireMessage
 from rillnode.codecs.ockam.stream import PullRequest, PushRequest, Status
 from rillnode.codecs.requests import decode_request
@@ -62,6 +71,9 @@ Request = Delivery | Inside
 
 UNKNOWN: Final = -1
 """Stands for the log until the stream is found."""
+
+LOOK_READ_BYTES: Final = 1_048_576
+"""Read at a time where entries are too large for who asked."""
 
 MISSING_SECONDS: Final = 1.0
 """How long an actor stays for whose address there is no stream."""
@@ -107,6 +119,7 @@ class StreamActor(Worker):
         self._asked = NOBODY
         self._in_flight = 0
         self._watching = False
+        self._oversized: Oversized | None = None
 
     def may_passivate(self) -> bool:
         """Stay while a subscription or a submitted operation needs this instance."""
@@ -218,6 +231,7 @@ class StreamActor(Worker):
 
     def _forget(self) -> None:
         self._log = UNKNOWN
+        self._oversized = None
         self._in_flight += self._appends.in_flight
         for cell in self._subscriptions:
             self.system.post(cell, REMOVED)
@@ -272,7 +286,10 @@ class StreamActor(Worker):
             if isinstance(request, PushRequest):
                 if "push" not in verbs:
                     refused.append(wire)
-                elif len(request.data) > ENTRY_BYTES_MAX:
+                elif len(request.data) > ENTRY_BYTES_MAX or not can_be_pulled(
+                    origin, wire.return_route, request
+                ):
+                    self._context.router.undelivered["entry_too_large"] += 1
                     answers.append((wire.return_route, confirm(request, Status.ERROR, 0)))
                 else:
                     pushes.append((wire.return_route, request))
@@ -347,36 +364,81 @@ class StreamActor(Worker):
         request: PullRequest,
         answers: list[tuple[Route, bytes]],
     ) -> None:
-        limit = min(request.limit, PULL_ENTRIES_MAX)
-        if limit == 0:
+        pull = Pull(origin, return_route, request, origin.message_bytes_max, request.index)
+        if pull.limit == 0:
             answers.append((return_route, encode_pulled(request, [])))
             return
-        reserved = origin.message_bytes_max
-        self._submit_read(
-            Read(
-                log=self._log,
-                index=request.index,
-                entries_max=limit,
-                bytes_max=reserved,
-                token=Pull(origin, return_route, request, reserved),
-            ),
-            origin,
-            reserved,
-        )
+        if self._oversized is not None:
+            index = self._oversized.behind(request.index, pull.entry_bytes_max())
+            pull = replace(pull, first_index=index)
+        self._submit_read(_reading(self._log, pull), origin, pull.reserved)
 
     def _submit_read(self, operation: Read, origin: Origin, reserved: int) -> None:
+        if self._issue(operation, origin, reserved):
+            self._read(operation)
+
+    def _issue(self, operation: Read, origin: Origin, reserved: int) -> bool:
+        """Give the store a read; return whether it is complete at once, and else is sent back."""
         operation.reply_to = self.address
         origin.account.reserved_bytes += reserved
-        if self._context.store.read(operation):
-            self._read(operation)
-        else:
+        complete = self._context.store.read(operation)
+        if not complete:
             self._in_flight += 1
+        return complete
 
     def _read(self, operation: Read) -> None:
-        asked: Pull | NativeRead = operation.token
-        asked.origin.account.reserved_bytes -= asked.reserved
-        answer = (asked.return_route, asked.answer(operation, self._own_address))
-        self._context.router.reply(asked.origin, self._own_address, [answer])
+        while True:
+            asked: Pull | NativeRead = operation.token
+            asked.origin.account.reserved_bytes -= asked.reserved
+            if isinstance(asked, NativeRead):
+                self._answer(asked, asked.answer(operation))
+                return
+            if operation.error is not None:
+                self._answer(asked, invalid_request(asked.request, operation.error.text))
+                return
+            found = collect(asked, operation, self._own_address)
+            if found.too_large and operation.log == self._log:
+                self._passed_over(asked, found)
+            look_bytes = asked.look_bytes - found.too_large_bytes
+            if found.messages or look_bytes <= 0 or not found.too_large:
+                payload = encode_pulled(asked.request, found.messages)
+                self._answer(asked, payload, unnamed=found.unnamed)
+                return
+            # The answer has the entries behind them: who asks can only go on from what it gets.
+            pull = replace(
+                asked,
+                first_index=found.next_index,
+                look_bytes=look_bytes,
+                reserved=LOOK_READ_BYTES,
+            )
+            operation = _reading(operation.log, pull)
+            if not self._issue(operation, pull.origin, pull.reserved):
+                return
+
+    def _answer(self, asked: Pull | NativeRead, payload: bytes, *, unnamed: bool = False) -> None:
+        if unnamed:
+            message = WireMessage(asked.return_route, (), payload)
+            self._context.router.route(asked.origin, [message])
+        else:
+            answer = (asked.return_route, payload)
+            self._context.router.reply(asked.origin, self._own_address, [answer])
+
+    def _passed_over(self, pull: Pull, found: Collected) -> None:
+        """Count entries that somebody does not get, and remember where they lie."""
+        if self._oversized is None:
+            self._oversized = Oversized()
+        self._oversized.note(found.first_index, found.next_index, found.largest)
+        self._context.router.undelivered["entry_skipped"] += found.too_large
+        logger.info(
+            "entries_skipped",
+            extra={
+                "stream": self._name,
+                "index": found.first_index,
+                "entries": found.too_large,
+                "bytes": found.too_large_bytes,
+                "bytes_max": found.largest,
+            },
+        )
 
     def _subscribe(
         self, origin: Origin, return_route: Route, request: native.SubscribeRequest
@@ -415,3 +477,14 @@ class StreamActor(Worker):
         if operation.error is None and operation.log == self._log and self._subscriptions:
             self._grown(operation.next_index)
             self._watch(operation.next_index)
+
+
+def _reading(log: int, pull: Pull) -> Read:
+    """The next read for a pull."""
+    return Read(
+        log=log,
+        index=pull.first_index,
+        entries_max=pull.limit,
+        bytes_max=pull.reserved,
+        token=pull,
+    )

@@ -28,12 +28,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import CHANNEL_WINDOW_MESSAGES
 from rillnode.codecs.noise_cipher import TAG_BYTES
-from rillnode.codecs.varint import encode_uint, read_data
+from rillnode.codecs.varint import encode_uint, read_data, uint_bytes
 
 _AESGCM_NONCE: Final = Struct(">4xQ")
-
-SEALED_OVERHEAD_BYTES: Final = 8 + TAG_BYTES + 5
-"""The most that sealing adds to a message: nonce, tag, and the length before BARE data."""
 
 
 class Level(Enum):
@@ -124,6 +121,17 @@ class ChannelSession:
         self._opener = AESGCM(opening_key)
         self._nonce = first_nonce
         self._window = ReplayWindow()
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known which level the peer speaks."""
+        return len(self._levels) == 1
+
+    def plaintext_bytes_max(self, payload_bytes: int) -> int:
+        """Largest message that seals into so large a payload, at each level the peer may speak."""
+        wrapper = max(uint_bytes(payload_bytes) if one.wrapped else 0 for one in self._levels)
+        nonce = max(level.nonce_bytes for level in self._levels)
+        return payload_bytes - wrapper - nonce - TAG_BYTES
 
     def seal(self, plaintext: bytes) -> bytes:
         """Seal the next message, as payload of a wire message.

@@ -18,7 +18,7 @@ from rillnode.codecs.framing import u16_frame
 from rillnode.codecs.limits import (
     GREETING_PAUSE_SECONDS,
     GREETING_SECONDS_MAX,
-    U16_MESSAGE_BYTES_MAX,
+    U16_FRAME_BYTES_MAX,
 )
 from rillnode.codecs.links import WireFormat
 from rillnode.codecs.ockam.cbor_items import ARRAY
@@ -91,7 +91,7 @@ class EitherDialect:
     @property
     def message_bytes_max(self) -> int:
         """Largest message in the peer's dialect."""
-        return U16_MESSAGE_BYTES_MAX if self._framing is None else self._framing.message_bytes_max
+        return U16_FRAME_BYTES_MAX if self._framing is None else self._framing.message_bytes_max
 
     @property
     def wire_format(self) -> WireFormat:
@@ -171,7 +171,8 @@ class EitherDialect:
             raise CodecError("codec.truncated", "the link ended inside its first frame")
 
     def _become(self, dialect: Dialect) -> U16Framing | U32Framing:
-        framing = self._framing = dialling_codec(dialect)
+        framing = U16Framing(U16_FRAME_BYTES_MAX) if dialect == "u16" else U32Framing()
+        self._framing = framing
         if dialect == "2024":
             self._output = b"" if self._answered else framing.start()
         else:

@@ -22,19 +22,22 @@ class U16Framing:
     Layout: u16 big-endian length, then the message; no greeting. An empty frame is a heartbeat
     of later peers: it is taken and ignored, and never sent, since earlier ones close on it.
 
+    Args:
+        message_bytes_max: largest message that is sent.
+
     Source: Ockam, Elixir `transport/tcp` and Rust `ockam_transport_tcp`, 2021 to 2024-05.
     """
 
-    __slots__ = ("_cutter",)
+    __slots__ = ("_cutter", "message_bytes_max")
 
     established = True
     remote_identity: str | None = None
-    message_bytes_max = U16_MESSAGE_BYTES_MAX
     wire_format: WireFormat = "bare"
     silence_seconds: float | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, message_bytes_max: int = U16_MESSAGE_BYTES_MAX) -> None:
         self._cutter = FrameCutter()
+        self.message_bytes_max = message_bytes_max
 
     @property
     def held_bytes(self) -> int:
@@ -57,10 +60,10 @@ class U16Framing:
         return b""
 
     def encode(self, messages: Sequence[bytes]) -> bytes:
-        """Frame messages of 1 to 65,000 bytes.
+        """Frame messages of 1 to `message_bytes_max` bytes.
 
         Raises:
-            CodecError: one is empty or larger; released peers lose their place in the stream.
+            CodecError: one is empty or larger.
         """
         return with_lengths(U16, messages, self.message_bytes_max)
 

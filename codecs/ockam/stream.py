@@ -35,7 +35,7 @@ from typing import Annotated, Any, Final
 
 from rillnode.codecs.bare import LOCAL, BigUInt, Codec, DecodePrefix, UInt
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.varint import encode_uint, read_data
+from rillnode.codecs.varint import encode_uint, read_data, uint_bytes
 
 Tag = Annotated[str, LOCAL]
 """The protocol's name in the spelling received or to be sent."""
@@ -250,6 +250,17 @@ def response_tag(request_tag: str) -> str:
 def error_tag(request_tag: str) -> str:
     """Spell an error as the request that it answers was spelt."""
     return "error:response" if request_tag.endswith(":request") else "error"
+
+
+def pull_tag(request_tag: str) -> str:
+    """The name of a pull, in the spelling of another request."""
+    return "stream_pull:request" if request_tag.endswith(":request") else "stream_pull"
+
+
+def lone_entry_answer_bytes(tag: str, request_id: int, index: int, size: int) -> int:
+    """Size of a PullResponse with one entry of `size` bytes, as `encode_response` writes it."""
+    body = uint_bytes(request_id) + 1 + uint_bytes(index) + uint_bytes(size) + size
+    return len(_ENVELOPES[tag]) + uint_bytes(body) + body
 
 
 def decode_request(payload: bytes | memoryview) -> Request:

@@ -6,7 +6,9 @@ from typing import Final, Protocol
 
 from rillnode.codecs.links import WireFormat
 from rillnode.codecs.ockam import cbor_message, routing
+from rillnode.codecs.ockam.cbor_items import BYTES, encode_head
 from rillnode.codecs.ockam.routing import Route, WireMessage
+from rillnode.codecs.varint import uint_bytes
 
 _MESSAGE_BYTES: Final = 11
 """What CBOR writes around both routes and the payload, each length in its longest form. BARE, which
@@ -63,6 +65,17 @@ class _CborCodec(cbor_message.CborDecoder):
 def wire_codec(wire_format: WireFormat, *, strict: bool = False) -> WireCodec:
     """A codec for one connection; `strict` is of the BARE form (see `WireDecoder`)."""
     return _BareCodec(strict=strict) if wire_format == "bare" else _CborCodec()
+
+
+def message_bytes(
+    wire_format: WireFormat, onward_route: Route, return_route: Route, payload_bytes: int
+) -> int:
+    """Size of a message with so large a payload, exactly; raises as `encode_header` does."""
+    if wire_format == "bare":
+        header = routing.encode_header(onward_route, return_route)
+        return len(header) + uint_bytes(payload_bytes) + payload_bytes
+    header = cbor_message.encode_header(onward_route, return_route)
+    return len(header) + len(encode_head(BYTES, payload_bytes)) + payload_bytes + 1
 
 
 def overhead_bytes_max(onward_route: Route, return_route: Route) -> int:

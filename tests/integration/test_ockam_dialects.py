@@ -20,7 +20,6 @@ from rillnode.codecs.ockam.routing import WireMessage, encode_message, local
 from rillnode.codecs.ockam.stream import (
     CreateRequest,
     CreateResponse,
-    ErrorResponse,
     PullRequest,
     PullResponse,
     PushConfirm,
@@ -130,9 +129,10 @@ def test_both_dialects_meet_on_one_stream(tmp_path: Path) -> None:
             assert await ask(peer, STREAM, PushRequest(2, large)) == PushConfirm(2, Status.OK, 1)
             both = PullResponse(3, [(0, b"old"), (1, large)])
             assert await ask(peer, STREAM, PullRequest(3, 0, 9)) == both
-            refusal = await ask(old, STREAM, PullRequest(3, 1, 9))
-            assert isinstance(refusal, ErrorResponse)
-            assert "2000000" in refusal.reason
+            assert await ask(old, STREAM, PullRequest(4, 1, 9)) == PullResponse(4, [])
+            assert await ask(old, STREAM, PushRequest(5, b"on")) == PushConfirm(5, Status.OK, 2)
+            assert await ask(old, STREAM, PullRequest(6, 1, 9)) == PullResponse(6, [(2, b"on")])
+            assert node.status()["undelivered"] == {"entry_skipped": 1}
 
     with_peer(tmp_path, talk)
 

@@ -191,21 +191,22 @@ class OckamUser(Program):
         history = self.share.history
         end = history.confirmed_end(log)
         request = PullRequest(next(self._requests), index, limit)
-        try:
-            pulled, _ = await self._ask(client, route, request, PullResponse)
-        except RequestError as error:
-            if f"Entry {index} holds " not in error.text or self._fits(log, index, index + 1):
-                raise
-            history.note(self.name, "passed over", str(index))
-            return index + 1
+        pulled, _ = await self._ask(client, route, request, PullResponse)
         self._pulled_at = history.now()
-        history.note(self.name, "pull", f"{log[1]} {index} {len(pulled.messages)}")
-        came, last = len(pulled.messages), min(end, index + limit)
+        came = len(pulled.messages)
+        history.note(self.name, "pull", f"{log[1]} {index} {came}")
+        # What fits no answer is passed over, and nothing comes where nothing else follows.
+        first = pulled.messages[0][0] if came else end
+        while index < first and not self._fits(log, index, index + 1):
+            history.note(self.name, "passed over", str(index))
+            index += 1
         # What is read for an answer begins and ends with blocks, which are as large as pushes are.
-        if 0 < came < last - index and not self._fits(log, 0, last):
-            request.limit = came
-        check_pulled(history, self.name, log, request.index, request.limit, end, pulled.messages)
-        return index + len(pulled.messages)
+        last = min(end, index + limit)
+        cut = came < last - index and not self._fits(log, 0, last)
+        if 0 < came <= limit and (cut or index > request.index):
+            limit = came
+        check_pulled(history, self.name, log, index, limit, end, pulled.messages)
+        return index + came
 
     def _fits(self, log: Log, first: int, end: int) -> bool:
         """Whether an answer has room for entries, of which nobody may have seen some yet."""

@@ -70,6 +70,34 @@ def test_what_comes_out_of_a_channel_is_its_key_s(level: Name) -> None:
     with_house(test)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_largest_entry_that_a_channel_brings_comes_back_through_it(level: Name) -> None:
+    async def test(house: House) -> None:
+        user = await User(house, level).open()
+        limit = user.peer.origin.message_bytes_max
+        house.core.access.add(Grant(who="anonymous", streams="*", may=frozenset(VERBS)))
+        house.core.access.add(Grant(who=f"ockam:{user.end.key}", streams="*", may=frozenset(VERBS)))
+        (made,) = await user.talk("stream", encode(CreateRequest("s")))
+
+        def frame(size: int) -> int:
+            sealed = user.inside(made.return_route, encode(PushRequest(1, bytes(size))))
+            return len(encode_message(user.route, (local("me"),), sealed))
+
+        largest = 2 * limit - frame(limit)
+        assert frame(largest) == limit
+        for index, size in enumerate((largest - 1, largest)):
+            (confirm,) = await user.talk(made.return_route, encode(PushRequest(1, bytes(size))))
+            assert decode(confirm.payload) == PushConfirm(1, Status.OK, index)
+            (pulled,) = await user.talk(made.return_route, encode(PullRequest(1_000, index, 9)))
+            assert decode(pulled.payload) == PullResponse(1_000, [(index, bytes(size))])
+            (carrier,) = user.peer.answers
+            assert (
+                len(encode_message((local("me"),), carrier.return_route, carrier.payload)) <= limit
+            )
+
+    with_house(test)
+
+
 def test_only_who_has_a_grant_learns_of_a_stream() -> None:
     async def test(house: House) -> None:
         friend, stranger = User(house), User(house)

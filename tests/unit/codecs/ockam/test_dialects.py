@@ -9,7 +9,7 @@ from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import (
     GREETING_PAUSE_SECONDS,
     GREETING_SECONDS_MAX,
-    U16_MESSAGE_BYTES_MAX,
+    U16_FRAME_BYTES_MAX,
     U32_MESSAGE_BYTES_MAX,
 )
 from rillnode.codecs.ockam.cbor_message import CborDecoder, encode_header, encode_with_header
@@ -158,7 +158,7 @@ def test_answers_are_in_the_dialect_that_was_spoken() -> None:
     codec = EitherDialect()
     codec.receive(u16_frame(b"a"))
     assert codec.encode([b"b"]) == u16_frame(b"b")
-    assert codec.message_bytes_max == U16_MESSAGE_BYTES_MAX
+    assert codec.message_bytes_max == U16_FRAME_BYTES_MAX
     codec = EitherDialect()
     codec.receive(b"\x01" + u32_frame(cbor_of_size(20)))
     assert codec.encode([b"b"]) == u32_frame(b"b")
