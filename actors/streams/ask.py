@@ -34,6 +34,7 @@ class Ask:
     """One request on one name.
 
     Attributes:
+        address: which of the service's it came to, and is answered from.
         needs: the verb that it needs on a stream that is there; None: any.
         partitions: how many there must be at least; 0: it creates nothing.
         retention: to be kept from now on; None: as it is.
@@ -47,6 +48,7 @@ class Ask:
     partitions: int = 0
     retention: Retention | None = None
     done: bool = False
+    address: bytes = b"stream"
 
     @property
     def changes(self) -> bool:

@@ -21,6 +21,13 @@ class GetPosition:
 
 
 @dataclass(frozen=True, slots=True)
+class EnsurePosition:
+    """Ask for the saved position, and save 0 where none is."""
+
+    token: object
+
+
+@dataclass(frozen=True, slots=True)
 class SavePosition:
     """Save a position unless a higher one is saved."""
 
@@ -84,6 +91,9 @@ class IndexActor(Worker):
             case GetPosition():
                 self._doubt()
                 self._request(message)
+            case EnsurePosition(token=token):
+                self._doubt()
+                self._request(SavePosition(token, 0))
             case SavePosition():
                 self._request(message)
             case LoadIndex():

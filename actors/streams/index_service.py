@@ -1,7 +1,8 @@
 """The index service: finds the actor of a saved index, and answers in the asker's protocol.
 
 What the released service does: a position never saved is answered as none and nothing is created;
-a save has no answer; a payload that is no index request is logged and has no answer either.
+a save has no answer; a payload that is no index request is logged and has no answer either. Who
+asks as only the specification writes gets what it says: a record with 0 is made, and answered.
 """
 
 import logging
@@ -16,6 +17,7 @@ from rillnode.actors.streams.answers import failed, invalid_request
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.index import (
     FORGET,
+    EnsurePosition,
     GetPosition,
     IndexActor,
     Position,
@@ -36,13 +38,16 @@ from rillnode.codecs.ockam.stream import (
     SaveIndexRequest,
     SavePartitionIndexRequest,
     encode_response,
+    is_specified,
     response_tag,
 )
 from rillnode.codecs.requests import decode_request
 
 logger = logging.getLogger("rillnode.actors.streams.index_service")
 
-ADDRESSES = (b"stream_index", b"stream_index_service")
+ADDRESSES = (b"stream_index", b"stream_index_service", b"stream_kafka_index")
+"""Of nodes since 2021-05, the specification's, and of nodes that kept their streams in Kafka: these
+are in guides and examples until 2024."""
 
 INDEX_ACTORS_MAX = 10_000
 """Index actors kept; above it those that have been without work for longest are ended."""
@@ -66,11 +71,12 @@ class AskPosition:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Which peer asked for what."""
+    """Which peer asked for what, at which of the service's addresses."""
 
     origin: Origin
     return_route: Route
     request: _Get | _Save
+    address: bytes
 
 
 @dataclass(slots=True)
@@ -82,7 +88,7 @@ class _Owner:
 
 
 class IndexService(Worker):
-    """One per node, under the addresses `stream_index` and `stream_index_service`."""
+    """One per node, under `ADDRESSES`."""
 
     mailbox_messages_max = 16_384
     on_failure = "restart"
@@ -134,7 +140,8 @@ class IndexService(Worker):
                 case native.LoadIndexRequest() | native.SaveIndexRequest():
                     self._ask(origin, wire, request, request.stream, request.partition)
                 case native.ListIndexesRequest():
-                    self._list_for(Listing(origin, wire.return_route, request))
+                    address = wire.onward_route[0].value
+                    self._list_for(Listing(origin, wire.return_route, request, address))
                 case _:
                     self._malformed(origin, wire, request)
 
@@ -143,7 +150,7 @@ class IndexService(Worker):
         logger.info("bad_request", extra={"code": code})
         # A name that is no text is the one error that a well-formed request can hold.
         if origin.native or code == "codec.utf8":
-            self._reply(origin, wire.return_route, invalid_request(cause))
+            self._tell(origin, wire, invalid_request(cause))
 
     def _ask(
         self, origin: Origin, wire: WireMessage, request: _Get | _Save, stream: str, partition: int
@@ -161,14 +168,18 @@ class IndexService(Worker):
             self._refuse(origin, wire, request, error)
             return
         key = SavedIndexKey(stream, partition, client_id)
-        asked = _Asked(origin, wire.return_route, request)
+        asked = _Asked(origin, wire.return_route, request, wire.onward_route[0].value)
         match request:
             case SaveIndexRequest() | SavePartitionIndexRequest() | native.SaveIndexRequest():
                 self._forward(key, SavePosition(asked, request.index))
+            case GetIndexRequest() | GetPartitionIndexRequest() if is_specified(request):
+                self._forward(key, EnsurePosition(asked))
             case _:
                 self._forward(key, GetPosition(asked))
 
-    def _forward(self, key: SavedIndexKey, request: GetPosition | SavePosition) -> None:
+    def _forward(
+        self, key: SavedIndexKey, request: GetPosition | EnsurePosition | SavePosition
+    ) -> None:
         owner = self._owner(key)
         owner.unanswered += 1
         self.system.post(owner.cell, request)
@@ -233,7 +244,7 @@ class IndexService(Worker):
                         tag,
                     )
                 )
-        self._reply(origin, asked.return_route, payload)
+        self._reply(origin, asked.address, asked.return_route, payload)
 
     def _list_for(self, listing: Listing[native.SavedIndex]) -> None:
         request = listing.request
@@ -260,7 +271,7 @@ class IndexService(Worker):
         request_id = listing.request.request_id
         if operation.error is not None:
             payload = failed(request_id, operation.error)
-            self._reply(listing.origin, listing.return_route, payload)
+            self._reply(listing.origin, listing.address, listing.return_route, payload)
             return
         allows, principal = self._context.access.allows, listing.origin.principal
         listing.take(
@@ -273,18 +284,21 @@ class IndexService(Worker):
             return
         last = listing.items[-1] if listing.full else None
         response = native.ListIndexesResponse(request_id, listing.items, last)
-        self._reply(listing.origin, listing.return_route, native.encode(response))
+        self._reply(listing.origin, listing.address, listing.return_route, native.encode(response))
 
     def _refuse(
         self, origin: Origin, wire: WireMessage, request: _Get | _Save, error: RequestError
     ) -> None:
         match request:
             case native.LoadIndexRequest() | native.SaveIndexRequest():
-                self._reply(origin, wire.return_route, failed(request.request_id, error))
+                self._tell(origin, wire, failed(request.request_id, error))
             case GetIndexRequest() | GetPartitionIndexRequest():
-                self._reply(origin, wire.return_route, invalid_request(request))
+                self._tell(origin, wire, invalid_request(request))
             case _:
                 pass  # a save has no answer
 
-    def _reply(self, origin: Origin, return_route: Route, payload: bytes) -> None:
-        self._context.router.reply(origin, ADDRESSES[0], [(return_route, payload)])
+    def _tell(self, origin: Origin, wire: WireMessage, payload: bytes) -> None:
+        self._reply(origin, wire.onward_route[0].value, wire.return_route, payload)
+
+    def _reply(self, origin: Origin, address: bytes, return_route: Route, payload: bytes) -> None:
+        self._context.router.reply(origin, address, [(return_route, payload)])

@@ -18,11 +18,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class Listing(Generic[T]):
-    """One list request, and the items found for it so far."""
+    """One list request to an address of a service, and the items found for it so far."""
 
     origin: Origin
     return_route: Route
     request: Any
+    address: bytes
     items: list[T] = field(default_factory=list[T])
 
     def take(self, visible: Iterable[T]) -> None:

@@ -44,20 +44,22 @@ from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
 from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
 from rillnode.codecs.ockam import stream_admin
-from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.ockam.routing import WireMessage
 from rillnode.codecs.ockam.stream import CreatePartitionedRequest, CreateRequest
 from rillnode.codecs.requests import decode_service_request
 
 logger = logging.getLogger("rillnode.actors.streams.service")
 
-ADDRESSES = (b"stream", b"stream_service")
+ADDRESSES = (b"stream", b"stream_service", b"stream_kafka")
+"""Of nodes since 2021-05, the specification's, and of nodes that kept their streams in Kafka: these
+are in guides and examples until 2024."""
 
 Changed = Callable[[StreamRecord | StreamRemoved], None]
 """Told of every stream that is served, as it is then, and of each that is removed."""
 
 
 class StreamService(Worker):
-    """One per node, under the addresses `stream` and `stream_service`."""
+    """One per node, under `ADDRESSES`."""
 
     mailbox_messages_max = 16_384
     on_failure = "restart"
@@ -102,29 +104,34 @@ class StreamService(Worker):
             except CodecError as error:
                 logger.info("bad_request", extra={"code": error.code})
                 if not is_error(error):
-                    self._reply(origin, wire.return_route, invalid_request(error))
+                    self._reply(self._ask(origin, wire, None), invalid_request(error))
                 continue
-            self._request(origin, wire.return_route, request)
+            self._request(self._ask(origin, wire, request), request)
 
-    def _request(self, origin: Origin, return_route: Route, request: object) -> None:
+    def _ask(self, origin: Origin, wire: WireMessage, request: object) -> Ask:
+        return Ask(origin, wire.return_route, request, address=wire.onward_route[0].value)
+
+    def _request(self, ask: Ask, request: object) -> None:
         match request:
             case CreateRequest(stream_name=name):
-                self._create(Ask(origin, return_route, request, partitions=1), name)
+                self._create(replace(ask, partitions=1), name)
             case CreatePartitionedRequest(stream_name=name, partitions=partitions):
-                self._create(Ask(origin, return_route, request, partitions=partitions), name)
+                self._create(replace(ask, partitions=partitions), name)
             case native.OpenRequest(name=name, partitions=partitions):
-                ask = Ask(origin, return_route, request, partitions=partitions)
-                self._create(ask, name or None)
+                self._create(replace(ask, partitions=partitions), name or None)
             case native.DescribeRequest(name=name):
-                self._admit(name, Ask(origin, return_route, request))
+                self._admit(name, ask)
             case native.TrimRequest(name=name) | native.RemoveRequest(name=name):
-                self._admit(name, Ask(origin, return_route, request, "admin"))
+                self._admit(name, replace(ask, needs="admin"))
             case stream_admin.AdminRequest(command=command):
-                self._administer(Ask(origin, return_route, request, "admin"), command)
+                self._administer(replace(ask, needs="admin"), command)
             case native.ListRequest():
-                self._list(Listing(origin, return_route, request), request.after)
+                listing = Listing[native.StreamInfo](
+                    ask.origin, ask.return_route, request, ask.address
+                )
+                self._list(listing, request.after)
             case _:
-                self._reply(origin, return_route, invalid_request(request))
+                self._reply(ask, invalid_request(request))
 
     def _create(self, ask: Ask, name: str | None) -> None:
         if name is None:
@@ -302,7 +309,7 @@ class StreamService(Worker):
             case (
                 native.OpenRequest() | native.DescribeRequest() | stream_admin.AdminRequest()
             ) as request:
-                self._reply(work.origin, work.return_route, told(request, record, extents))
+                self._reply(work, told(request, record, extents))
             case _:
                 pass
 
@@ -332,7 +339,7 @@ class StreamService(Worker):
         if isinstance(work.request, native.TrimRequest):
             first = operation.extent.first_index
             response = native.PositionResponse(work.request.request_id, first)
-            self._reply(work.origin, work.return_route, native.encode(response))
+            self._reply(work, native.encode(response))
         else:
             self._enqueue(record.name, replace(work, done=True))
 
@@ -352,7 +359,7 @@ class StreamService(Worker):
         if isinstance(work.request, Revision):
             self.system.post(work.request.asker, Revised())
         else:
-            self._reply(work.origin, work.return_route, removal_done(work.request))
+            self._reply(work, removal_done(work.request))
         if name in self._names:
             del self._names[name][0]
             self._known(name, None, ())
@@ -373,7 +380,7 @@ class StreamService(Worker):
         request_id, principal = listing.request.request_id, listing.origin.principal
         if operation.error is not None:
             payload = failed(request_id, operation.error)
-            self._reply(listing.origin, listing.return_route, payload)
+            self._reply(listing, payload)
             return
         verbs = self._context.access.verbs
         found = zip(operation.records, operation.extents, strict=True)
@@ -383,7 +390,7 @@ class StreamService(Worker):
             return
         after = listing.items[-1].name if listing.full else ""
         response = native.ListResponse(request_id, listing.items, after)
-        self._reply(listing.origin, listing.return_route, native.encode(response))
+        self._reply(listing, native.encode(response))
 
     # Refusals --------------------------------------------------------------------------------
 
@@ -394,7 +401,8 @@ class StreamService(Worker):
         if isinstance(work.request, Revision):
             self.system.post(work.request.asker, Revised(error=error))
             return
-        self._reply(work.origin, work.return_route, refused(work.request, error))
+        self._reply(work, refused(work.request, error))
 
-    def _reply(self, origin: Origin, return_route: Route, payload: bytes) -> None:
-        self._context.router.reply(origin, ADDRESSES[0], [(return_route, payload)])
+    def _reply(self, asked: Ask | Listing[native.StreamInfo], payload: bytes) -> None:
+        answer = (asked.return_route, payload)
+        self._context.router.reply(asked.origin, asked.address, [answer])

@@ -240,6 +240,13 @@ Response = (
 )
 
 
+def is_specified(request: GetIndexRequest | GetPartitionIndexRequest) -> bool:
+    """Whether a question is spelt as the specification does, and as no released node does."""
+    tag = request.tag
+    shared = isinstance(request, GetPartitionIndexRequest) and tag == "stream_index"
+    return shared or tag.endswith(":request")
+
+
 def response_tag(request_tag: str) -> str:
     """Spell the answer as the request was spelt."""
     if request_tag.endswith(":request"):

@@ -11,6 +11,7 @@ import pytest
 
 from core_support import Core, Peer, decode, with_core
 from rillnode.actors.storage import Read
+from rillnode.codecs import native
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import PULL_ENTRIES_MAX
 from rillnode.codecs.ockam.routing import local
@@ -274,6 +275,61 @@ def test_bad_or_unknown_payload_at_the_index_service(payload: bytes) -> None:
         assert await peer.ask("stream_index", BinaryRequest(b"x"), CreateRequest("s")) == []
         answers = await peer.ask("stream_index", GetIndexRequest("c", "s"))
         assert answers == [IndexResponse("c", "s", None)]
+
+    with_core(test)
+
+
+SPECIFIED = [
+    (GetIndexRequest("c", "s", "stream_index:request"), "stream_index:response"),
+    (GetPartitionIndexRequest("c", "s", 1, "stream_index:request"), "stream_index:response"),
+    (GetPartitionIndexRequest("c", "s", 1, "stream_index"), "stream_index"),
+]
+
+
+@pytest.mark.parametrize(("get", "tag"), SPECIFIED)
+def test_an_index_never_saved_in_the_specification_s_spelling(
+    get: GetIndexRequest | GetPartitionIndexRequest, tag: str
+) -> None:
+    """The specification: "a new record MUST be created with an index 0"."""
+
+    async def test(core: Core) -> None:
+        peer = client(core)
+        partition = get.partition if isinstance(get, GetPartitionIndexRequest) else None
+        released: GetIndexRequest | GetPartitionIndexRequest
+
+        def answer(index: int | None, tag: str) -> IndexResponse | PartitionIndexResponse:
+            if partition is None:
+                return IndexResponse("c", "s", index, tag)
+            return PartitionIndexResponse("c", "s", partition, index, tag)
+
+        if partition is None:
+            released, plain = GetIndexRequest("c", "s"), "stream_index"
+        else:
+            plain = "stream_index_partitioned"
+            released = GetPartitionIndexRequest("c", "s", partition)
+        # Released clients are told of none, and asking makes none.
+        for _ in range(2):
+            assert await peer.ask("stream_index", released) == [answer(None, plain)]
+        assert await peer.ask("stream_index", get) == [answer(0, tag)]
+        assert await peer.ask("stream_index", released) == [answer(0, plain)]
+        save: SaveIndexRequest | SavePartitionIndexRequest = SaveIndexRequest("c", "s", 7)
+        if partition is not None:
+            save = SavePartitionIndexRequest("c", "s", partition, 7)
+        await peer.ask("stream_index", save)
+        assert await peer.ask("stream_index", get) == [answer(7, tag)]
+        listed = await core.peer().ask("stream_index", native.ListIndexesRequest(1, "s", "", 0, ""))
+        assert [(one.client_id, one.index) for one in listed[0].indexes] == [("c", 7)]
+
+    with_core(test)
+
+
+def test_a_record_that_cannot_be_made_is_an_error() -> None:
+    async def test(core: Core) -> None:
+        core.store.faults.failing_syncs = 1
+        get = GetIndexRequest("c", "s", "stream_index:request")
+        (answer,) = await client(core).ask("stream_index", get)
+        assert isinstance(answer, ErrorResponse)
+        assert answer.tag == "error:response"
 
     with_core(test)
 

@@ -175,6 +175,36 @@ def test_create_push_pull(tmp_path: Path) -> None:
     with_peer(tmp_path, talk)
 
 
+@pytest.mark.parametrize(
+    ("streams", "indexes"),
+    [
+        ("stream", "stream_index"),
+        ("stream_service", "stream_index_service"),
+        ("stream_kafka", "stream_kafka_index"),
+    ],
+)
+def test_each_address_of_a_service_leads_to_it_and_answers_as_itself(
+    tmp_path: Path, streams: str, indexes: str
+) -> None:
+    """`stream_kafka` and `stream_kafka_index` are in Ockam's guides, and of `ockam_kafka`."""
+
+    async def talk(node: Node, peer: OckamPeer) -> None:
+        request = encode_request(CreatePartitionedRequest("s", 1))
+        answer = await peer.ask(streams, request)
+        assert decode_response(answer.payload) == CreatePartitionedResponse("s", 0)
+        assert answer.return_route == (local("ST_S_0_s"),)
+        refusal = await peer.ask(streams, b"garbage")
+        assert refusal.return_route == (local(streams),)
+        get = GetIndexRequest("c", "s")
+        answer = await peer.ask(indexes, encode_request(get))
+        assert decode_response(answer.payload) == IndexResponse("c", "s", None)
+        assert answer.return_route == (local(indexes),)
+        peer.send(indexes, encode_request(SaveIndexRequest("c", "s", 4)))
+        assert await ask(peer, "stream_index", get) == IndexResponse("c", "s", 4)
+
+    with_peer(tmp_path, talk)
+
+
 def test_create_again_gives_the_same_address_and_keeps_the_entries(tmp_path: Path) -> None:
     async def talk(_: Node, peer: OckamPeer) -> None:
         stream = await create(peer, "s")

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from core_support import Core, with_core
-from rillnode.actors.storage import SaveIndex
+from rillnode.actors.storage import Capability, SavedIndexKey, SaveIndex
 from rillnode.actors.streams.index import FENCED_MAX
 from rillnode.codecs import native
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.ockam.stream import GetIndexRequest, IndexResponse
 
 
 class Fencing:
@@ -47,6 +48,29 @@ def test_a_position_that_another_node_has_saved_is_saved_again_if_it_is_beyond(
         assert fencing.refused == len(theirs)
         load = native.LoadIndexRequest(2, "c", "s", 0)
         assert await peer.ask("stream_index", load) == [native.SavedIndexResponse(2, found)]
+
+    with_core(test)
+
+
+def test_a_record_with_0_is_made_only_where_no_node_has_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(core: Core) -> None:
+        fencing = Fencing(core, [9])
+        monkeypatch.setattr(core.store, "submit", fencing.submit)
+        peer = core.peer()
+        get = GetIndexRequest("c", "s", "stream_index:request")
+        found = IndexResponse("c", "s", 9, "stream_index:response")
+        assert await peer.ask("stream_index", get) == [found]
+        assert fencing.refused == 1
+        # Another node's save counts for the next question, too.
+        shared = property(lambda _: frozenset({Capability.SHARED}))
+        monkeypatch.setattr(type(core.store), "capabilities", shared)
+        theirs = SaveIndex(reply_to=core.streams, key=SavedIndexKey("s", 0, "c"), index=12)
+        core.store.submit(theirs)
+        await core.settle()
+        found.index = 12
+        assert await peer.ask("stream_index", get) == [found]
 
     with_core(test)
 
