@@ -7,21 +7,27 @@ names answers as itself.
 import logging
 from collections.abc import Callable
 
-from rillnode.actors.delivery import Delivery
+from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.router import Router
 from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.ockam import hub
 
 logger = logging.getLogger("rillnode.actors.services.answering")
 
-Answer = Callable[[bytes], bytes | None]
+Answer = Callable[[bytes, Origin], bytes | None]
 """Makes a payload's answer, or None where it has none; raises CodecError for one it cannot read."""
 
 
-def echo(payload: bytes) -> bytes:
+def echo(payload: bytes, _: Origin) -> bytes:
     """Answer with what came."""
     return payload
+
+
+def uppercase(payload: bytes, _: Origin) -> bytes:
+    """Answer in capitals; raises as `hub.uppercase` does."""
+    return hub.uppercase(payload)
 
 
 class AnsweringActor(Worker):
@@ -39,7 +45,7 @@ class AnsweringActor(Worker):
             return
         for wire in message.messages:
             try:
-                payload = self._answer(wire.payload)
+                payload = self._answer(wire.payload, message.origin)
             except CodecError as error:
                 logger.info("bad_request", extra={"code": error.code})
                 continue

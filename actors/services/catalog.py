@@ -8,8 +8,10 @@ from functools import lru_cache, partial
 from itertools import chain
 from typing import Final, NamedTuple
 
+from rillnode.actors.delivery import Origin
 from rillnode.actors.ports import Entropy
-from rillnode.actors.services.answering import AnsweringActor, echo
+from rillnode.actors.services import static_forwarding
+from rillnode.actors.services.answering import AnsweringActor, echo, uppercase
 from rillnode.actors.services.context import ServiceContext
 from rillnode.actors.services.forwarding import FORWARDING, TRACING, AliasService
 from rillnode.actors.services.names import SERVICE_NAMES, ServiceName
@@ -21,7 +23,6 @@ from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
 from rillnode.codecs.ockam import discovery
-from rillnode.codecs.ockam.hub import uppercase
 from rillnode.codecs.ockam.routing import local
 
 _SELECTIONS_KEPT: Final = 16
@@ -36,6 +37,8 @@ def addresses_of(name: ServiceName) -> tuple[bytes, ...]:
     """The addresses of a service."""
     if name == "stream_subscribe":
         return bidirectional.ADDRESSES
+    if name == "static_forwarding":
+        return static_forwarding.ADDRESSES
     return name.encode(), f"{name}_service".encode()
 
 
@@ -94,7 +97,8 @@ def _select(enabled: frozenset[ServiceName]) -> _Selection:
 
 
 def _discover(
-    services: Sequence[discovery.Service], entropy: Entropy, payload: bytes
+    services: Sequence[discovery.Service], entropy: Entropy, payload: bytes, origin: Origin
 ) -> bytes | None:
-    request = discovery.decode_request(payload)
+    cbor = origin.account.wire_format == "cbor"
+    request = discovery.decode_request(payload, cbor=cbor)
     return discovery.encode_answer(request, services, int.from_bytes(entropy(2), "big"))

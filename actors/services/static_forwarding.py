@@ -1,7 +1,9 @@
 """The static forwarding service: aliases with a wished name, kept over a reconnect.
 
 A request's payload is a name; the alias is `forward_to_<name>`, and its answer is the name again,
-sent from the alias. Another request for a name gives its alias a new route where it comes
+sent from the alias. At `static_forwarding_api` the name is the body of a post to the path "" (see
+`codecs/ockam/api`), the answer's body is the alias, and what is refused is answered, too. Another
+request for a name gives its alias a new route where it comes
 
 - through the connection that holds the alias, or
 - from the principal that holds it, unless that is `anonymous`: so a device that reconnects has
@@ -13,7 +15,8 @@ Any other is refused, so that nobody takes over an alias in use. Over plain TCP 
 `anonymous`: there a device gets its alias back when its old connection has ended (see
 `idle_close_seconds` of the listener). While nobody is connected the alias is an unknown address.
 
-Source: the Elixir nodes of 2021-08 to 2024-10, which let anybody take any alias at any time.
+Source: the Elixir nodes of 2021-08 to 2024-10, which let anybody take any alias at any time; the
+interface is that of 2022-05 to 2023-10, before who asks had to prove an identity.
 """
 
 from dataclasses import dataclass
@@ -31,10 +34,17 @@ from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import ALIAS_KEPT_SECONDS
-from rillnode.codecs.ockam.hub import TEXT, decode_name
+from rillnode.codecs.ockam import api
+from rillnode.codecs.ockam.hub import TEXT, decode_name, read_name
 from rillnode.codecs.ockam.routing import WireMessage
 
 PREFIX: Final = b"forward_to_"
+
+API_ADDRESS: Final = b"static_forwarding_api"
+ADDRESSES: Final = (b"static_forwarding", b"static_forwarding_service", API_ADDRESS)
+
+STATUSES: Final = {"return_route": api.BAD_REQUEST, "alias_taken": api.CONFLICT}
+"""Of the reasons why an alias is not given; too many have none of their own in released nodes."""
 
 
 @dataclass(slots=True)
@@ -88,22 +98,61 @@ class StaticForwardingService(Worker):
 
     def _request(self, origin: Origin, wire: WireMessage) -> None:
         context = self._context
+        if wire.onward_route[0].value == API_ADDRESS:
+            self._api_request(origin, wire)
+            return
         try:
             name = decode_name(wire.payload)
         except CodecError as error:
             context.refuse("static_forwarding", error.code, origin, wire)
             return
-        held = self._aliases.get(name)
-        if not leads_out(context.router, origin, wire.return_route):
-            context.refuse("static_forwarding", "return_route", origin, wire)
-        elif held is not None and not _may_replace(held, origin):
-            context.refuse("static_forwarding", "alias_taken", origin, wire)
-        elif not (held or self._allowance.permits(origin)):
-            context.refuse("static_forwarding", "too_many_aliases", origin, wire)
+        refusal = self._give(origin, wire, name)
+        if refusal is not None:
+            context.refuse("static_forwarding", refusal, origin, wire)
         else:
-            if held is not None:
-                self._forget(name, held)
-            self._assign(origin, wire, name)
+            answer = (wire.return_route, TEXT.encode(name))
+            context.router.reply(origin, PREFIX + name.encode(), [answer])
+
+    def _api_request(self, origin: Origin, wire: WireMessage) -> None:
+        context = self._context
+        try:
+            request = api.decode_request(wire.payload)
+        except CodecError as error:
+            context.refuse("static_forwarding", error.code, origin, wire)
+            return
+        answer_id = int.from_bytes(context.entropy(2), "big")
+        try:
+            name = read_name(request.body or b"")
+        except CodecError:
+            name = ""
+        refusal: str | None
+        if request.method != api.POST:
+            refusal, status = "method_not_allowed", api.METHOD_NOT_ALLOWED
+        elif request.path or not name:
+            refusal, status = "bad_request", api.BAD_REQUEST
+        else:
+            refusal = self._give(origin, wire, name)
+            status = api.OK if refusal is None else STATUSES.get(refusal, api.SERVER_ERROR)
+        if refusal is None:
+            payload = api.encode_answer(request, answer_id, status, PREFIX + name.encode())
+        else:
+            context.refuse("static_forwarding", refusal, origin, wire)
+            payload = api.encode_error(request, answer_id, status, refusal)
+        context.router.reply(origin, API_ADDRESS, [(wire.return_route, payload)])
+
+    def _give(self, origin: Origin, wire: WireMessage, name: str) -> str | None:
+        """Give the asker an alias; return why not."""
+        held = self._aliases.get(name)
+        if not leads_out(self._context.router, origin, wire.return_route):
+            return "return_route"
+        if held is not None and not _may_replace(held, origin):
+            return "alias_taken"
+        if not (held or self._allowance.permits(origin)):
+            return "too_many_aliases"
+        if held is not None:
+            self._forget(name, held)
+        self._assign(origin, wire, name)
+        return None
 
     def _assign(self, origin: Origin, wire: WireMessage, name: str) -> None:
         context = self._context
@@ -114,7 +163,6 @@ class StaticForwardingService(Worker):
         self._allowance.take(origin, cell)
         self._aliases[name] = _Alias(origin.principal, origin, cell)
         self._names[cell] = name
-        context.router.reply(origin, address, [(wire.return_route, TEXT.encode(name))])
 
     def _forget(self, name: str, alias: _Alias) -> None:
         del self._aliases[name]

@@ -7,17 +7,17 @@ Elixir nodes of 2021-08 to 2022-08, BARE behind a zero byte:
     answer   = 00 | []ServiceInfo to list, ServiceInfo to get, nothing when there is no such service
     ServiceInfo { id: string, route: Route, metadata: map<string, data> }
 
-A registration has no answer. Later nodes, a request of their CBOR interface as BARE data (of which
-no request is empty, so the first byte is not zero):
+A registration has no answer. Later nodes use the form of their interfaces (see `api`), with
 
-    request  = data( {1: id uint, 2: path text, 3: method uint, 4: has_body bool} | body )
-    answer   = data( {1: id uint, 2: request id uint, 3: status uint, 4: has_body bool} | body )
-    body     = an array of infos to the path "", one info to a service's id, a text to an error
-    info     = {1: id bytes, 2: [{"type": uint, "value": text}], 3: {}}
+    body     = an array of infos to the path "", one info to a service's id
+    info     = {1: id, 2: [{"type": uint, "value": text}], 3: {}}
 
-Method 0 is get. Other keys of a request's header are ignored, as are the bodies of requests.
+where the id is a text since 2022-12 and bytes before; neither end reads the other's. Requests tell
+the age of who asks by what they have had since: a body, which is empty, since 2023-06; a tracing
+text; the 2024 dialect. Those of 2022-12 to 2023-05 have nothing that the older ones have not.
 
-Source: the Elixir nodes, services/discovery and services/api/discovery_api, at 2021-08 and 2024-10.
+Source: the Elixir nodes, services/discovery, services/api/discovery_api and api/discovery/
+service_info, at 2021-08, 2022-06, 2022-11, 2023-06 and 2024-10.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,16 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from rillnode.codecs.bare import Codec, Length, UInt
-from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam.cbor_items import encode_array, encode_head, encode_text, read_map
+from rillnode.codecs.ockam import api
+from rillnode.codecs.ockam.cbor_items import (
+    BYTES,
+    TEXT,
+    UINT,
+    encode_array,
+    encode_head,
+    encode_text,
+)
 from rillnode.codecs.ockam.routing import Route
-
-GET: Final = 0
-OK: Final = 200
-NOT_FOUND: Final = 404
-METHOD_NOT_ALLOWED: Final = 405
 
 _BARE: Final = b"\x00"
 
@@ -51,13 +53,15 @@ class DiscoveryRequest:
 
     Attributes:
         service_id: None for all.
-        api_id: the request's id in the CBOR interface; None in the BARE form.
+        asked: the request in the later form; None in the BARE form.
         get: whether it is a question at all, and nothing that this node does not do.
+        text_ids: whether who asks reads ids that are texts.
     """
 
     service_id: str | None
-    api_id: int | None = None
+    asked: api.ApiRequest | None = None
     get: bool = True
+    text_ids: bool = False
 
 
 @dataclass(slots=True)
@@ -86,17 +90,23 @@ class _ServiceInfo:
 _REQUEST: Final = Codec[_List | _Get | _Register](_List | _Get | _Register)
 _INFO: Final[Codec[_ServiceInfo]] = Codec(_ServiceInfo)
 _INFOS: Final = Codec[list[_ServiceInfo]](list[_ServiceInfo])
-_DATA: Final[Codec[bytes]] = Codec(bytes)
 
 
-def decode_request(payload: bytes) -> DiscoveryRequest:
+def decode_request(payload: bytes, *, cbor: bool = False) -> DiscoveryRequest:
     """Decode a request of either generation.
+
+    Args:
+        payload: what came.
+        cbor: whether it came in the 2024 dialect.
 
     Raises:
         CodecError: the payload is neither.
     """
     if not payload.startswith(_BARE):
-        return _decode_api(payload)
+        request = api.decode_request(payload)
+        get = request.method == api.GET
+        recent = cbor or request.traced or (get and request.body is not None)
+        return DiscoveryRequest(request.path or None, request, get, recent)
     match _REQUEST.decode(payload[1:]):
         case _List():
             return DiscoveryRequest(None)
@@ -114,25 +124,21 @@ def encode_answer(
     Args:
         request: what was asked.
         services: all that there are.
-        response_id: of the answer, in the CBOR interface.
+        response_id: of the answer, in the later form.
     """
     wanted = [one for one in services if request.service_id in (None, one.id)]
-    if request.api_id is None:
+    asked = request.asked
+    if asked is None:
         return _encode_bare(request, wanted) if request.get else None
     if not request.get:
-        status, body = METHOD_NOT_ALLOWED, encode_text(":method_not_allowed")
-    elif request.service_id is None:
-        status, body = OK, encode_array(map(_encode_info, wanted))
-    elif wanted:
-        status, body = OK, _encode_info(wanted[0])
-    else:
-        status, body = NOT_FOUND, encode_text(":not_found")
-    header = b"\xa4\x01%b\x02%b\x03%b\x04\xf5" % (
-        encode_head(0, response_id),
-        encode_head(0, request.api_id),
-        encode_head(0, status),
-    )
-    return _DATA.encode(header + body)
+        status = api.METHOD_NOT_ALLOWED
+        return api.encode_error(asked, response_id, status, "method_not_allowed")
+    infos = [_encode_info(one, text_ids=request.text_ids) for one in wanted]
+    if request.service_id is None:
+        return api.encode_answer(asked, response_id, api.OK, encode_array(infos))
+    if infos:
+        return api.encode_answer(asked, response_id, api.OK, infos[0])
+    return api.encode_error(asked, response_id, api.NOT_FOUND, "not_found")
 
 
 def _encode_bare(request: DiscoveryRequest, wanted: Sequence[Service]) -> bytes:
@@ -142,24 +148,17 @@ def _encode_bare(request: DiscoveryRequest, wanted: Sequence[Service]) -> bytes:
     return _BARE + b"".join(map(_INFO.encode, infos))
 
 
-def _encode_info(service: Service) -> bytes:
+def _encode_info(service: Service, *, text_ids: bool) -> bytes:
     route = encode_array(
         b"\xa2%b%b%b%b"
         % (
             encode_text("type"),
-            encode_head(0, address.type),
+            encode_head(UINT, address.type),
             encode_text("value"),
-            encode_head(3, len(address.value)) + address.value,
+            encode_head(TEXT, len(address.value)) + address.value,
         )
         for address in service.route
     )
     name = service.id.encode()
-    return b"\xa3\x01%b%b\x02%b\x03\xa0" % (encode_head(2, len(name)), name, route)
-
-
-def _decode_api(payload: bytes) -> DiscoveryRequest:
-    header, _ = read_map(_DATA.decode(payload), 0)
-    api_id, path, method = header.get(1), header.get(2), header.get(3)
-    if not (type(api_id) is int and isinstance(path, str) and type(method) is int):
-        raise CodecError("discovery.header", "a request has an id, a path and a method")
-    return DiscoveryRequest(path or None, api_id, get=method == GET)
+    head = encode_head(TEXT if text_ids else BYTES, len(name))
+    return b"\xa3\x01%b%b\x02%b\x03\xa0" % (head, name, route)

@@ -1,6 +1,6 @@
 """Payloads of a hub's plain services: one BARE string, without a protocol's envelope.
 
-    static_forwarding   request and answer: the alias's name
+    static_forwarding   request and answer: the alias's name; see `api` for its other interface
     pub_sub             request and answer: "name:topic", the subscriber's name and the topic
     uppercase           request and answer: any text
 
@@ -31,6 +31,20 @@ def decode_name(payload: bytes) -> str:
         CodecError: no BARE string, bytes after it, or not 1 to NAME_BYTES_MAX bytes of text.
     """
     name = TEXT.decode(payload)
+    _check(name)
+    return name
+
+
+def read_name(data: bytes) -> str:
+    """Read an alias's name that stands alone, as a request's body in the form of `api`.
+
+    Raises:
+        CodecError: no text, or not 1 to NAME_BYTES_MAX bytes of it.
+    """
+    try:
+        name = data.decode()
+    except UnicodeDecodeError as error:
+        raise CodecError("codec.utf8", "no text", offset=error.start) from None
     _check(name)
     return name
 

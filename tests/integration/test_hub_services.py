@@ -9,6 +9,7 @@ import msgspec
 
 from channel_peer import LEVELS, ChannelPeer
 from nodes import node_config
+from ockam_2024_peer import Ockam2024Peer
 from ockam_peer import OckamPeer
 from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.ockam.routing import (
@@ -231,6 +232,24 @@ def test_discovery_lists_what_is_there(tmp_path: Path) -> None:
             assert bytes((len(name),)) + name + b"\x01\x00" + bytes((len(name),)) + name in listed
         one = await ask(peer, "discovery", b"\x00\x01\x04echo")
         assert one.payload == b"\x00\x04echo\x01\x00\x04echo\x00"
+
+    with_peers(tmp_path, talk)
+
+
+LIST_OF_2022 = bytes.fromhex("09a401070260030004f4")
+LIST_OF_2024 = bytes.fromhex("09a401070260030004f5")
+
+
+def test_each_generation_reads_the_ids_that_it_is_told(tmp_path: Path) -> None:
+    """Clients since 2022-12 read `64 6563686f`, the ones before `44 6563686f`."""
+
+    async def talk(node: Node, connect: Connect) -> None:
+        peer = await connect()
+        assert b"\x01\x44echo" in (await ask(peer, "discovery", LIST_OF_2022)).payload
+        assert b"\x01\x64echo" in (await ask(peer, "discovery", LIST_OF_2024)).payload
+        async with await Ockam2024Peer.connect(node.addresses()["ockam"]) as later:
+            for request in (LIST_OF_2022, LIST_OF_2024):
+                assert b"\x01\x64echo" in (await later.ask("discovery", request)).payload
 
     with_peers(tmp_path, talk)
 

@@ -14,7 +14,7 @@ from rillnode.codecs.limits import (
     RECORDED_ROUTE_BYTES_MAX,
 )
 from rillnode.codecs.ockam.hub import TEXT
-from rillnode.codecs.ockam.routing import Address, Route, local
+from rillnode.codecs.ockam.routing import Address, Route, WireMessage, local
 
 DEVICE = "noise:" + "11" * 32
 STRANGER = "noise:" + "22" * 32
@@ -404,5 +404,88 @@ def test_what_a_service_cannot_read_is_silent() -> None:
             assert await peer.ask(name, b"\xff\xff\xff") == []
         (answer,) = await peer.ask("uppercase", TEXT.encode("straße"))
         assert answer.payload == TEXT.encode("STRASSE")
+
+    with_hub(test)
+
+
+# Interfaces --------------------------------------------------------------------------------------
+
+API = "static_forwarding_api"
+
+
+def post(name: bytes, *, method: int = 1, path: bytes = b"") -> bytes:
+    """{1: 9, 2: path, 3: method, 4: true} and a body, as BARE data."""
+    header = b"\xa4\x01\x09\x02" + bytes((0x60 + len(path),)) + path
+    request = header + b"\x03" + bytes((method,)) + b"\x04\xf5" + name
+    return bytes((len(request),)) + request
+
+
+def answered(answer: WireMessage, status: int, body: bytes) -> bool:
+    """Whether an answer is {1: any, 2: 9, 3: status, 4: true} and a body, from the interface."""
+    head, _, rest = answer.payload.partition(b"\x02\x09\x03")
+    code = bytes((0x18, status)) if status < 256 else b"\x19" + status.to_bytes(2, "big")
+    assert answer.payload[0] == len(answer.payload) - 1
+    assert head[1:].startswith(b"\xa4\x01")
+    assert answer.return_route == (local(API),)
+    return rest == code + b"\x04\xf5" + body
+
+
+def text(reason: str) -> bytes:
+    return bytes((0x60 + len(reason),)) + reason.encode()
+
+
+def test_the_interface_of_static_forwarding_gives_an_alias() -> None:
+    async def test(core: Core) -> None:
+        device, sender = HubPeer(core), HubPeer(core)
+        (answer,) = await device.ask(API, post(b"lamp"))
+        assert answered(answer, 200, b"forward_to_lamp")
+        device.received.clear()
+        sender.send("forward_to_lamp", b"payload")
+        await core.settle()
+        assert [one.payload for one in device.received] == [b"payload"]
+        # It is the alias of the plain service, under the same rules.
+        (refused,) = await sender.ask(API, post(b"lamp"))
+        assert answered(refused, 409, text(":alias_taken"))
+        assert await sender.ask("static_forwarding", TEXT.encode("lamp")) == []
+        (again,) = await device.ask("static_forwarding", TEXT.encode("lamp"))
+        assert again.return_route == (local("forward_to_lamp"),)
+
+    with_hub(test)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "reason"),
+    [
+        (post(b"", method=0), 405, ":method_not_allowed"),
+        (post(b"lamp", method=2), 405, ":method_not_allowed"),
+        (post(b""), 400, ":bad_request"),
+        (post(b"lamp").replace(b"\xf5", b"\xf4"), 400, ":bad_request"),
+        (post(b"\xff"), 400, ":bad_request"),
+        (post(b"lamp", path=b"/"), 400, ":bad_request"),
+    ],
+)
+def test_the_interface_answers_what_it_does_not_do(
+    request_: bytes, status: int, reason: str
+) -> None:
+    async def test(core: Core) -> None:
+        (answer,) = await HubPeer(core).ask(API, request_)
+        assert answered(answer, status, text(reason))
+        assert core.router.lookup(b"forward_to_lamp") is None
+        assert core.router.undelivered["refused"] == 1
+        assert await HubPeer(core).ask(API, b"\x05hello") == []
+
+    with_hub(test)
+
+
+def test_the_interface_has_the_service_s_limits() -> None:
+    async def test(core: Core) -> None:
+        peer = HubPeer(core)
+        for number in range(ALIASES_PER_LINK_MAX):
+            assert await registers(peer, "static_forwarding", number)
+        (answer,) = await peer.ask(API, post(b"one more"))
+        assert answered(answer, 500, text(":too_many_aliases"))
+        peer.send(API, post(b"far"), (Address(0, b"x" * (RECORDED_ROUTE_BYTES_MAX + 1)),))
+        await core.settle()
+        assert answered(peer.received[-1], 400, text(":return_route"))
 
     with_hub(test)

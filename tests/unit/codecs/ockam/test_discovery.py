@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.ockam.api import ApiRequest
 from rillnode.codecs.ockam.discovery import (
     DiscoveryRequest,
     Service,
@@ -20,7 +21,10 @@ SERVICES = (ECHO, FAR)
 # In diagnostic notation: {1: 7, 2: "", 3: 0, 4: false}, then with path "far", then method put.
 LIST = bytes.fromhex("09 a4 0107 0260 0300 04f4".replace(" ", ""))
 GET = bytes.fromhex("0c a4 0107 0263666172 0300 04f4".replace(" ", ""))
-PUT = bytes.fromhex("0c a4 0107 0263666172 0301 04f5".replace(" ", ""))
+PUT = bytes.fromhex("0c a4 0107 0263666172 0302 04f5".replace(" ", ""))
+# As LIST, of nodes since 2023-06, with an empty body; and since 2024-01, with a tracing text.
+LIST_2023 = bytes.fromhex("09 a4 0107 0260 0300 04f5".replace(" ", ""))
+LIST_2024 = bytes.fromhex("0c a5 0107 0260 0300 04f4 056174".replace(" ", ""))
 
 
 def test_the_bare_form_lists_and_gets() -> None:
@@ -40,21 +44,37 @@ def test_a_registration_in_the_bare_form_has_no_answer() -> None:
     assert encode_answer(request, SERVICES, 1) is None
 
 
-def test_the_cbor_form_lists_and_gets() -> None:
-    assert decode_request(LIST) == DiscoveryRequest(None, 7)
-    assert decode_request(GET) == DiscoveryRequest("far", 7)
-    # {1: h'6563686f', 2: [{"type": 0, "value": "echo"}], 3: {}}
-    echo = "a30144 6563686f 0281 a2 6474797065 00 6576616c7565 64 6563686f 03a0"
-    far = (
-        "a30143 666172 0282 a2 6474797065 01 6576616c7565 69 686f73743a34303030"
-        " a2 6474797065 00 6576616c7565 63 666172 03a0"
-    )
+# The id as bytes and as text: {1: h'6563686f', 2: [{"type": 0, "value": "echo"}], 3: {}}.
+ECHO_INFO = "a301{0}4 6563686f 0281 a2 6474797065 00 6576616c7565 64 6563686f 03a0"
+FAR_INFO = (
+    "a301{0}3 666172 0282 a2 6474797065 01 6576616c7565 69 686f73743a34303030"
+    " a2 6474797065 00 6576616c7565 63 666172 03a0"
+)
+
+
+@pytest.mark.parametrize(
+    ("request_", "cbor", "major"),
+    [
+        (LIST, False, 4),
+        (LIST, True, 6),
+        (LIST_2023, False, 6),
+        (LIST_2024, False, 6),
+        (LIST_2024, True, 6),
+        (GET, False, 4),
+        (GET, True, 6),
+        (GET.replace(b"\xf4", b"\xf5"), False, 6),
+    ],
+)
+def test_ids_are_texts_for_who_has_asked_since_2022_12(
+    request_: bytes, cbor: bool, major: int
+) -> None:
+    asked = decode_request(request_, cbor=cbor)
+    assert asked.service_id == ("far" if b"far" in request_ else None)
+    echo, far = ECHO_INFO.format(major), FAR_INFO.format(major)
+    body = far if asked.service_id else f"82 {echo} {far}"
     # {1: 300, 2: 7, 3: 200, 4: true}
-    header = "a4 0119012c 0207 0318c8 04f5"
-    for request, body in ((LIST, f"82 {echo} {far}"), (GET, far)):
-        answer = encode_answer(decode_request(request), SERVICES, 300)
-        expected = bytes.fromhex(f"{header} {body}".replace(" ", ""))
-        assert answer == bytes((len(expected),)) + expected
+    expected = bytes.fromhex(f"a4 0119012c 0207 0318c8 04f5 {body}".replace(" ", ""))
+    assert encode_answer(asked, SERVICES, 300) == bytes((len(expected),)) + expected
 
 
 @pytest.mark.parametrize(
@@ -75,7 +95,9 @@ def test_what_a_newer_request_may_hold_more_is_passed_over() -> None:
     # {0: 7586022, 1: 7, 2: "far", 3: 0, 4: true, 9: null, 10: h'00'} and a body
     more = "a7 001a0073c0e6 0107 0263666172 0300 04f5 09f6 0a4100 deadbeef"
     header = bytes.fromhex(more.replace(" ", ""))
-    assert decode_request(bytes((len(header),)) + header) == DiscoveryRequest("far", 7)
+    request = decode_request(bytes((len(header),)) + header)
+    asked = ApiRequest(7, "far", 0, b"\xde\xad\xbe\xef")
+    assert request == DiscoveryRequest("far", asked, text_ids=True)
 
 
 @pytest.mark.parametrize(
