@@ -41,8 +41,11 @@ ENTRY_OVERHEAD_BYTES: Final = 15
 """Room for an entry's index and length, each at its longest."""
 
 RELAYED_BYTES: Final = U16_FRAME_BYTES_MAX - U16_MESSAGE_BYTES_MAX
-"""What an answer of several entries leaves free: a released node on its way, since 2022-05, passes
-on no more than U16_MESSAGE_BYTES_MAX, and who asked would ask for the same again for ever."""
+"""What an answer leaves free where it can: a released node on its way, since 2022-05, passes on no
+more than U16_MESSAGE_BYTES_MAX, and who asked would ask for the same again for ever."""
+
+DIRECT_HOPS: Final = 2
+"""Of a route without another node: the connection, and the worker at its other end."""
 
 SHORT_WAY_HOPS: Final = 3
 SHORT_WAY_BYTES: Final = 8_192
@@ -222,7 +225,8 @@ def collect(pull: Pull, operation: Read, own_address: bytes) -> Collected:
                 tag, request_id = response_tag(request.tag), request.request_id
                 named = AnswerSize(pull.origin, pull.return_route, back, tag, request_id, index)
                 messages.append((index, data))
-                found.unnamed = named.of(size) > pull.origin.message_bytes_max
+                relayed = RELAYED_BYTES if len(pull.return_route) > DIRECT_HOPS else 0
+                found.unnamed = named.of(size) > pull.origin.message_bytes_max - relayed
                 return found
             found.next_index = index + 1
             found.too_large += 1

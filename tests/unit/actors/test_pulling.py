@@ -166,6 +166,18 @@ def test_an_answer_of_several_entries_passes_nodes_of_2022_too() -> None:
     assert RELAYED_BYTES == U16_FRAME_BYTES_MAX - U16_MESSAGE_BYTES_MAX
 
 
+def test_what_nodes_of_2022_have_passed_on_passes_them_on_its_way_back() -> None:
+    """A push of 65,000 bytes through another node: its entry comes back in no more."""
+    route = (CONNECTION, local("TCP_C_0123456789abcdef"), RANDOM)
+    push = wire_codec("bare")
+    empty = len(push.encode(WireMessage((SHORT,), route[1:], encode_request(PushRequest(1, b"")))))
+    size = U16_MESSAGE_BYTES_MAX - empty - 6  # three lengths have three bytes then
+    for request_id in (1, 1_000):
+        found, sent = answered(pull_of(route, request_id=request_id), [bytes(size)], 0)
+        assert [len(data) for _, data in found.messages] == [size]
+        assert sent <= U16_MESSAGE_BYTES_MAX
+
+
 @pytest.mark.parametrize("tag", ["stream_push", "stream_push:request"])
 @pytest.mark.parametrize("way", [(), (RANDOM,), (RANDOM, local("me"), local("x" * 2_000))])
 def test_a_push_is_taken_where_pulls_over_its_way_can_carry_it(tag: str, way: Route) -> None:
