@@ -282,6 +282,10 @@ def test_bad_or_unknown_payload_at_the_index_service(payload: bytes) -> None:
 SPECIFIED = [
     (GetIndexRequest("c", "s", "stream_index:request"), "stream_index:response"),
     (GetPartitionIndexRequest("c", "s", 1, "stream_index:request"), "stream_index:response"),
+    (
+        GetPartitionIndexRequest("c", "s", 1, "stream_index_partitioned:request"),
+        "stream_index_partitioned:response",
+    ),
     (GetPartitionIndexRequest("c", "s", 1, "stream_index"), "stream_index"),
 ]
 

@@ -339,8 +339,8 @@ RELEASED = {
 }
 
 
-@pytest.mark.parametrize("spelling", ["", ":request"])
-@pytest.mark.parametrize("name", ["s", "a" * 9, "a" * 14, "a" * 17, "a" * 100])
+@pytest.mark.parametrize("spelling", ["", ":request"], ids=["released", "specified"])
+@pytest.mark.parametrize("name", ["s", "a" * 9, "a" * 14, "a" * 17, "a" * 100], ids=len)
 @pytest.mark.parametrize("year", RELEASED)
 def test_what_is_confirmed_can_be_pulled_by_the_same_kind_of_client(
     tmp_path: Path, year: str, name: str, spelling: str
