@@ -16,6 +16,7 @@ from msgspec import Struct
 from rillnode.actors.delivery import Origin
 from rillnode.actors.storage import Read
 from rillnode.codecs.entries import items_of
+from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import (
     PULL_ENTRIES_MAX,
     PULL_LOOK_BYTES_MAX,
@@ -164,7 +165,10 @@ def entry_bytes_max(
     """
     answer = AnswerSize(origin, onward, (), response_tag(tag), request_id, index)
     limit = origin.message_bytes_max
-    size = 2 * limit - answer.of(limit)
+    try:
+        size = 2 * limit - answer.of(limit)
+    except CodecError:
+        return -1  # a worker of this node has made the route longer than routes may be
     while answer.of(max(0, size + 1)) <= limit:  # lengths before it may be a byte shorter
         size += 1
     return size

@@ -26,6 +26,7 @@ from rillnode.codecs import native
 from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body
 from rillnode.codecs.limits import (
     PULL_LOOK_BYTES_MAX,
+    ROUTE_HOPS_MAX,
     U16_FRAME_BYTES_MAX,
     U16_MESSAGE_BYTES_MAX,
     U32_MESSAGE_BYTES_MAX,
@@ -298,6 +299,25 @@ def test_one_pull_looks_past_so_much_and_the_next_goes_on_there(
             looked = 0
             assert await indexes(peer, address, 0) == found
             assert looked <= PULL_LOOK_BYTES_MAX + 2 * LOOK_READ_BYTES
+
+    with_core(test)
+
+
+def test_a_route_that_is_too_long_for_any_answer_harms_nothing() -> None:
+    """A worker on the way, such as a watcher, adds itself to as many hops as a message may have."""
+
+    async def test(core: Core) -> None:
+        peer = core.peer(native_too=False)
+        address = await create(peer)
+        await bring(core, address, LARGE)
+        way = (local("watcher"), CONNECTION, *[RANDOM] * ROUTE_HOPS_MAX)
+        requests = PushRequest(1, b"x"), PullRequest(1, 0, 9)
+        messages = [WireMessage((local(address),), way, encode_request(one)) for one in requests]
+        core.router.route(peer.origin, messages)
+        await core.settle()
+        assert core.router.undelivered["entry_too_large"] == 1
+        assert await indexes(peer, address, 0) == []
+        assert await indexes(core.peer(), address, 0) == [0]
 
     with_core(test)
 
