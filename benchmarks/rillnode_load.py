@@ -27,6 +27,7 @@ from benchmarks.measure import Meter, NumberedPayloads, Reading, payloads
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client, Stream, connect
+from rillnode.node.iteration import Iteration
 
 _SAVE_ENTRIES: Final = 10_000
 """How often a reader of whole batches saves its position."""
@@ -93,7 +94,7 @@ async def replay(job: ReplayJob) -> AsyncGenerator[Result]:
         yield result
 
 
-async def _until(entries: AsyncGenerator[Entry], count: int) -> int:
+async def _until(entries: Iteration[Entry], count: int) -> int:
     """Take entries one by one; return the number of different ones."""
     read = 0
     try:

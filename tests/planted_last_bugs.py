@@ -7,7 +7,6 @@ Each is a patch of the right code.
 # pyright: reportPrivateUsage=false
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
@@ -58,18 +57,14 @@ def hosts_counted_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 def entries_given_are_processed(patch: pytest.MonkeyPatch) -> None:
     """A consumer's position counts an entry as processed when it is given to the consumer."""
-    follow = client_stream.Stream._follow
+    take = client_stream._Consumed.__anext__
 
-    async def hasty(
-        self: client_stream.Stream, starts: dict[int, int]
-    ) -> AsyncGenerator[list[Entry]]:
-        async for batch in follow(self, starts):
-            for entry in batch:
-                for positions in self._consumers:
-                    positions.processed[entry.partition] = entry.index + 1
-                yield [entry]
+    async def hasty(self: client_stream._Consumed) -> Entry:
+        entry = await take(self)
+        self._processed[entry.partition] = entry.index + 1
+        return entry
 
-    patch.setattr(client_stream.Stream, "_follow", hasty)
+    patch.setattr(client_stream._Consumed, "__anext__", hasty)
 
 
 def ends_are_not_saved(patch: pytest.MonkeyPatch) -> None:

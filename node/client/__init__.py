@@ -1,6 +1,11 @@
 """Clients of a node: over a Noise link, in the node's own process, or blocking."""
 
-from rillnode.node.client.blocking import BlockingClient, connect_blocking
+from rillnode.node.client.blocking import (
+    BlockingClient,
+    BlockingIteration,
+    BlockingStream,
+    connect_blocking,
+)
 from rillnode.node.client.channel import SecureChannel
 from rillnode.node.client.client import Client, SavedIndex, connect
 from rillnode.node.client.hub import Hub
@@ -12,6 +17,8 @@ from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
 __all__ = [
     "Answer",
     "BlockingClient",
+    "BlockingIteration",
+    "BlockingStream",
     "Client",
     "Hub",
     "HubEntry",

@@ -1,9 +1,11 @@
 """A blocking face of the client, for notebooks and scripts: the same verbs, own loop."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.keys import Identity
@@ -12,6 +14,66 @@ from rillnode.node.client.client import Client, SavedIndex, connect
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer
 from rillnode.node.client.stream import Stream, StreamInfo
+
+Item = TypeVar("Item")
+
+
+class BlockingIteration(Generic[Item]):
+    """What a client reads, item by item: an iterator and a context manager.
+
+    Ctrl-C while it waits leaves it as it is: the next `next` goes on, and no item is lost or comes
+    twice. It ends with `close`, with the end of its `with`, or when nothing refers to it any more.
+    """
+
+    def __init__(
+        self,
+        loop: LoopThread,
+        fetch: Callable[[], Coroutine[Any, Any, Sequence[Item]]],
+        close: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._loop = loop
+        self._fetch = fetch
+        self._close = close
+        self._items: deque[Item] = deque()
+        self._fetching: Future[Sequence[Item]] | None = None
+
+    def __iter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __next__(self) -> Item:
+        """Wait for the next item; raises what the call that made the iteration says."""
+        if not self._items:
+            # What it brings after an interrupt is for the next call.
+            self._fetching = self._fetching or self._loop.start(self._fetch())
+            try:
+                items = self._loop.result(self._fetching)
+            except StopAsyncIteration:
+                self._fetching = None
+                raise StopIteration from None
+            except Exception:
+                self._fetching = None
+                raise
+            self._fetching, self._items = None, deque(items)
+        return self._items.popleft()
+
+    def __enter__(self) -> Self:
+        """It is open already."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def __del__(self) -> None:
+        """Nobody waits any more for what an interrupt has left under way."""
+        if self._fetching is not None:
+            self._fetching.cancel()
+
+    def close(self) -> None:
+        """End it; what was not taken is forgotten."""
+        self._items.clear()
+        self._loop.run(self._close())
 
 
 class BlockingStream:
@@ -37,28 +99,24 @@ class BlockingStream:
 
     def consume(
         self, client_id: str, *, partitions: Sequence[int] | None = None
-    ) -> Generator[Entry]:
+    ) -> BlockingIteration[Entry]:
         """Follow from the saved position; positions are saved as in `Stream.consume`."""
         entries = self._stream.consume(client_id, partitions=partitions)
-        try:
-            while True:
-                yield self._loop.run(anext(entries))
-        finally:
-            self._loop.run(entries.aclose())
+
+        async def one() -> tuple[Entry]:
+            return (await anext(entries),)
+
+        return BlockingIteration(self._loop, one, entries.aclose)
 
     def tail(
         self,
         *,
         start: int | Literal["start", "end"] = "end",
         partitions: Sequence[int] | None = None,
-    ) -> Generator[Entry]:
+    ) -> BlockingIteration[Entry]:
         """Follow for ever."""
         batches = self._stream.batches(start=start, partitions=partitions)
-        try:
-            while True:
-                yield from self._loop.run(anext(batches))
-        finally:
-            self._loop.run(batches.aclose())
+        return BlockingIteration(self._loop, batches.__anext__, batches.aclose)
 
 
 class BlockingClient:

@@ -1,7 +1,7 @@
 """The asynchronous client."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from rillnode.node.client.messages import ANSWER_SECONDS, Answer, as_route
 from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.session import Connect, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
+from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.keyfiles import read_key
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkEvents
@@ -109,16 +110,18 @@ class Client:
         """All streams that this client may use, by name."""
         return [info async for info in self.iterate_streams(prefix)]
 
-    async def iterate_streams(self, prefix: str = "") -> AsyncIterator[StreamInfo]:
+    def iterate_streams(self, prefix: str = "") -> Iteration[StreamInfo]:
         """All streams that this client may use, by name, fetched as they are asked for."""
+        return iterate(self._pages_of_streams(prefix))
+
+    async def _pages_of_streams(self, prefix: str) -> AsyncGenerator[list[StreamInfo]]:
         after = ""
         while True:
             request = native.ListRequest(self._session.next_id(), prefix, after)
             response = await self._session.request(b"stream", request)
             if not isinstance(response, native.ListResponse):
                 raise _unexpected()
-            for info in response.streams:
-                yield StreamInfo.of(info)
+            yield [StreamInfo.of(info) for info in response.streams]
             after = response.next_after
             if not after:
                 return

@@ -25,6 +25,7 @@ from rillnode.codecs.ockam.stream import (
 )
 from rillnode.node.client.hub_calls import ASK_AGAIN, HubCalls, T, Take
 from rillnode.node.client.hub_index import HubIndex
+from rillnode.node.iteration import Iteration, iterate
 
 logger = logging.getLogger("rillnode.node.client.hub")
 
@@ -144,14 +145,14 @@ class HubStream:
             raise RequestError("hub.answer", f"the hub gave other entries than those from {index}")
         return [HubEntry(partition, at, data) for at, data in answer.messages]
 
-    async def consume(
+    def consume(
         self,
         client_id: str,
         *,
         partition: int = 0,
         limit: int = PULL_LIMIT,
         poll_seconds: float = POLL_SECONDS,
-    ) -> AsyncGenerator[HubEntry]:
+    ) -> Iteration[HubEntry]:
         """Follow a partition from where `client_id` stopped, and save what was processed.
 
         As released consumers do: what is saved is the next index to read, after each answer and
@@ -170,6 +171,11 @@ class HubStream:
         Raises:
             RequestError, ActorError, TransportError: as `pull`.
         """
+        return iterate(self._consume(client_id, partition, limit, poll_seconds))
+
+    async def _consume(
+        self, client_id: str, partition: int, limit: int, poll_seconds: float
+    ) -> AsyncGenerator[tuple[HubEntry]]:
         place = partition if self.partitions > 1 else None
         position = HubIndex(self._calls, client_id, self.name, place)
         start = saved = index = await self._calls.persist(position.load) or 0
@@ -184,7 +190,8 @@ class HubStream:
                         start = saved = index = 0
                     continue
                 for entry in entries:
-                    yield entry
+                    # One by one: it is processed when the generator goes on.
+                    yield (entry,)
                     index = entry.index + 1
                 if index != saved and position.tell(index):
                     saved = index

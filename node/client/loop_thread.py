@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from rillnode.codecs.errors import TransportError
@@ -29,19 +29,36 @@ class LoopThread:
         Raises:
             TransportError: `client.closed`, the loop has ended, or ends meanwhile.
         """
+        future = self.start(work)
+        try:
+            return self.result(future)
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the loop; `result` waits for it.
+
+        Raises:
+            TransportError: `client.closed`, the loop has ended.
+        """
         with self._lock:
             if self._stopped:
                 work.close()
                 raise _closed()
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def result(self, future: Future[T]) -> T:
+        """Wait for what `start` has begun; an interrupt leaves it under way.
+
+        Raises:
+            TransportError: `client.closed`, the loop ends meanwhile.
+        """
         try:
             return future.result()
         except CancelledError:
             if self._stopped:
                 raise _closed() from None
-            raise
-        except KeyboardInterrupt:
-            future.cancel()
             raise
 
     def stop(self, last: Coroutine[Any, Any, object] | None = None) -> None:

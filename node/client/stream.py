@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -13,6 +13,7 @@ from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.node.client.producer import Data, Producer
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import Follower
+from rillnode.node.iteration import Iteration, kept
 
 logger = logging.getLogger("rillnode.node.client")
 
@@ -137,90 +138,71 @@ class Stream:
                 break
         return found
 
-    async def batches(
+    def batches(
         self,
         *,
         start: int | Literal["start", "end"] = "start",
         partitions: Sequence[int] | None = None,
-    ) -> AsyncGenerator[list[Entry]]:
+    ) -> Iteration[list[Entry]]:
         """Follow partitions for ever, in batches of entries of one partition each.
 
         Args:
-            start: an index, the first entry kept, or only what comes from now on.
+            start: an index, the first entry kept, or only what comes from now on: from when the
+                first batch is asked for.
             partitions: which; None: all.
         """
-        chosen = range(self.partitions) if partitions is None else partitions
-        starts: dict[int, int] = {}
-        if start == "end":
-            extents = await self._extents()
-            starts = {partition: extents[partition].next_index for partition in chosen}
-        elif start != "start":
-            starts = dict.fromkeys(chosen, start)
-        async for batch in self._follow({p: starts.get(p, 0) for p in chosen}):
-            yield batch
+        return Iteration(_Batches(self._following(start, partitions)))
 
-    async def tail(
+    def tail(
         self,
         *,
         start: int | Literal["start", "end"] = "end",
         partitions: Sequence[int] | None = None,
-    ) -> AsyncGenerator[Entry]:
+    ) -> Iteration[Entry]:
         """Follow partitions for ever, entry by entry; arguments as of `batches`."""
-        async for batch in self.batches(start=start, partitions=partitions):
-            for entry in batch:
-                yield entry
+        return Iteration(self._following(start, partitions))
 
-    async def consume(
+    def consume(
         self,
         client_id: str,
         *,
         partitions: Sequence[int] | None = None,
         save_seconds: float = SAVE_SECONDS,
-    ) -> AsyncGenerator[Entry]:
+    ) -> Iteration[Entry]:
         """Follow partitions from where `client_id` stopped, and save what was processed.
 
-        An entry counts as processed when the next one is asked for. Positions are saved every
-        `save_seconds` and when the iteration or the client is closed; after a crash, the entries
-        of at most that time come again.
+        An entry counts as processed when the next one is asked for, whether or not one comes: the
+        entry at which a loop is left comes again. Positions are saved every `save_seconds` and when
+        the iteration or the client is closed; after a crash, the entries of at most that time come
+        again.
 
         Raises:
             RequestError: `stream.removed`, the stream is no more; its positions went with it.
         """
         chosen = range(self.partitions) if partitions is None else partitions
         positions = _Positions(self._session, client_id, self.name)
-        starts = {partition: await positions.load(partition) for partition in chosen}
-        saving = asyncio.get_running_loop().create_task(positions.save_every(save_seconds))
-        self._consumers.add(positions)
-        try:
-            async for batch in self._follow(starts):
-                processed = positions.processed
-                for entry in batch:
-                    yield entry
-                    processed[entry.partition] = entry.index + 1
-        except RequestError as error:
-            if error.code == "stream.removed":
-                # Saved now, they would be those of a later stream of the name.
-                positions.processed.clear()
-            raise
-        finally:
-            self._consumers.discard(positions)
-            saving.cancel()
-            await positions.save()
+        consuming = _Consuming(
+            self._session, self._address, chosen, positions, save_seconds, self._consumers
+        )
+        return _Consumed(consuming, positions.processed)
 
     async def close(self) -> None:
         """Save the positions of consumers that are still open."""
         for positions in list(self._consumers):
             await positions.save()
 
-    async def _follow(self, starts: dict[int, int]) -> AsyncGenerator[list[Entry]]:
-        follower = Follower()
-        try:
-            for partition, index in starts.items():
-                follower.follow(self._session, self._address(partition), partition, index)
-            while True:
-                yield await follower.batch()
-        finally:
-            follower.close()
+    def _following(
+        self, start: int | Literal["start", "end"], partitions: Sequence[int] | None
+    ) -> "_Following":
+        chosen = range(self.partitions) if partitions is None else partitions
+
+        async def starts() -> dict[int, int]:
+            if start == "end":
+                extents = await self._extents()
+                return {partition: extents[partition].next_index for partition in chosen}
+            return dict.fromkeys(chosen, 0 if start == "start" else start)
+
+        return _Following(self._session, self._address, starts)
 
     async def _extents(self) -> list[native.PartitionInfo]:
         return (await describe(self._session, self.name)).partitions
@@ -282,3 +264,117 @@ class _Positions:
                 await self.save()
             except RillnodeError as error:
                 logger.warning("position_not_saved", extra={"code": error.code})
+
+
+class _Following:
+    """Follows partitions from where `starts` says; satisfies `Source`."""
+
+    def __init__(
+        self,
+        session: Session,
+        address: Callable[[int], bytes],
+        starts: Callable[[], Awaitable[dict[int, int]]],
+    ) -> None:
+        self._session = session
+        self._address = address
+        self._starts = starts
+        self._follower = Follower()
+        self._opening: asyncio.Task[None] | None = None
+
+    async def fetch(self) -> list[Entry]:
+        """Wait for the next entries of a partition."""
+        if self._opening is None:
+            self._opening = kept(self._open())
+        if not self._opening.done():
+            # What is at the end now must not be asked again: entries would be passed over.
+            await asyncio.wait((self._opening,))
+        if not self._opening.cancelled():
+            self._opening.result()
+        return await self._follower.batch()
+
+    async def close(self) -> None:
+        """End all subscriptions."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        self._follower.close()
+
+    async def _open(self) -> None:
+        for partition, index in (await self._starts()).items():
+            self._follower.follow(self._session, self._address(partition), partition, index)
+
+
+class _Batches:
+    """Entries as they come together; satisfies `Source`."""
+
+    def __init__(self, following: _Following) -> None:
+        self._following = following
+        self.close = following.close
+
+    async def fetch(self) -> tuple[list[Entry]]:
+        """Wait for the next batch."""
+        return (await self._following.fetch(),)
+
+
+class _Consuming(_Following):
+    """Follows partitions from a consumer's positions, which it saves from time to time."""
+
+    def __init__(
+        self,
+        session: Session,
+        address: Callable[[int], bytes],
+        partitions: Iterable[int],
+        positions: _Positions,
+        save_seconds: float,
+        consumers: set[_Positions],
+    ) -> None:
+        super().__init__(session, address, self._load)
+        self._partitions = partitions
+        self._positions = positions
+        self._save_seconds = save_seconds
+        self._consumers = consumers
+        self._saving: asyncio.Task[None] | None = None
+
+    async def fetch(self) -> list[Entry]:
+        """Wait for the next entries of a partition."""
+        try:
+            return await super().fetch()
+        except RequestError as error:
+            if error.code == "stream.removed":
+                # Saved now, they would be those of a later stream of the name.
+                self._positions.processed.clear()
+            raise
+
+    async def close(self) -> None:
+        """End all subscriptions, and save the positions."""
+        await super().close()
+        self._consumers.discard(self._positions)
+        if self._saving is not None:
+            self._saving.cancel()
+            await self._positions.save()
+
+    async def _load(self) -> dict[int, int]:
+        starts = {
+            partition: await self._positions.load(partition) for partition in self._partitions
+        }
+        saving = self._positions.save_every(self._save_seconds)
+        self._saving = asyncio.get_running_loop().create_task(saving)
+        self._consumers.add(self._positions)
+        return starts
+
+
+class _Consumed(Iteration[Entry]):
+    """Entries that count as processed when the next one is asked for."""
+
+    def __init__(self, consuming: _Consuming, processed: dict[int, int]) -> None:
+        super().__init__(consuming)
+        self._processed = processed
+        self._handed: Entry | None = None
+
+    async def __anext__(self) -> Entry:
+        """Wait for the next entry; the one before is processed."""
+        handed, self._handed = self._handed, None
+        if handed is not None:
+            self._processed[handed.partition] = handed.index + 1
+        self._handed = entry = self._items.popleft() if self._items else await super().__anext__()
+        return entry

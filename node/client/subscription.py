@@ -33,6 +33,7 @@ class Follower:
         self._wake = asyncio.Event()
         self._error: RillnodeError | None = None
         self._partitions: list[_Partition] = []
+        self._closed = False
 
     def follow(self, session: Session, address: bytes, partition: int, index: int) -> None:
         """Add a partition, from `index` on."""
@@ -43,8 +44,11 @@ class Follower:
 
         Raises:
             RillnodeError: the node refused, or the session ended.
+            StopAsyncIteration: it is closed.
         """
         while not self._ready:
+            if self._closed:
+                raise StopAsyncIteration
             if self._error is not None:
                 raise self._error
             self._wake.clear()
@@ -58,6 +62,8 @@ class Follower:
         for partition in self._partitions:
             partition.close()
         self._ready.clear()
+        self._closed = True
+        self._wake.set()
 
     def received(self, partition: "_Partition", entries: list[Entry], size: int) -> None:
         """Take a partition's next entries; `size` bytes of credit return with them."""

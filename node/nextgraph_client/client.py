@@ -53,6 +53,7 @@ from rillnode.codecs.nextgraph.types import (
     OverlayId,
     ReadWriteAccess,
 )
+from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.nextgraph_client.connection import Connection, expected, unexpected
 from rillnode.node.nextgraph_client.inboxes import Inboxes
 from rillnode.node.nextgraph_client.objects import Objects
@@ -278,7 +279,7 @@ class Client:
             raise found
         return Published(event, new=not found.found)
 
-    async def sync(
+    def sync(
         self,
         overlay: OverlayId,
         topic: bytes,
@@ -286,7 +287,7 @@ class Client:
         known: Sequence[bytes] = (),
         until: Sequence[bytes] = (),
         local: Sequence[bytes] = (),
-    ) -> AsyncGenerator[Event]:
+    ) -> Iteration[Event]:
         """Read a topic's stored events, parents before children; each has been verified.
 
         Args:
@@ -305,15 +306,20 @@ class Client:
         """
         filtered = make_filter(local, len(local)) if local else None
         request = TopicSyncReq(topic, list(known), list(until), filtered)
+        return iterate(self._sync(overlay, request))
+
+    async def _sync(
+        self, overlay: OverlayId, request: TopicSyncReq
+    ) -> AsyncGenerator[tuple[Event]]:
         async with aclosing(self._link.stream(overlay, request)) as answers:
             async for answer in answers:
                 item = expected(answer, TopicSyncRes).item
                 if not isinstance(item, Event):
                     continue  # blocks in place of an event that is gone
                 check_event(item)
-                if item.content.topic != topic:
+                if item.content.topic != request.topic:
                     raise unexpected(answer)
-                yield item
+                yield (item,)
 
     # Blocks ----------------------------------------------------------------------------------
 
@@ -325,9 +331,9 @@ class Client:
         for some in portions(blocks):
             await self._link.ask(overlay, BlocksPut(some))
 
-    async def get_blocks(
+    def get_blocks(
         self, overlay: OverlayId, ids: Iterable[bytes], *, children: bool = False
-    ) -> AsyncGenerator[Block]:
+    ) -> Iteration[Block]:
         """Read blocks, those that the broker has; each is one that was asked for.
 
         Args:
@@ -338,7 +344,11 @@ class Client:
         Raises:
             RequestError: also `nextgraph.not_found`: there is none of them.
         """
-        asked = list(dict.fromkeys(ids))
+        return iterate(self._get_blocks(overlay, list(dict.fromkeys(ids)), children))
+
+    async def _get_blocks(
+        self, overlay: OverlayId, asked: list[bytes], children: bool
+    ) -> AsyncGenerator[tuple[Block]]:
         wanted = set(asked)
         request = BlocksGet(asked, children, None)
         async with aclosing(self._link.stream(overlay, request)) as answers:
@@ -348,7 +358,7 @@ class Client:
                     raise CodecError("block.id", "the block is none that was asked for")
                 if children:
                     wanted.update(block.content.children)
-                yield block
+                yield (block,)
 
     async def get_commit(
         self, overlay: OverlayId, commit: bytes, *, topic: bytes | None = None

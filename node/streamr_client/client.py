@@ -19,6 +19,7 @@ from rillnode.codecs.streamr.encryption import GroupKey, RsaKey
 from rillnode.codecs.streamr.ethereum import SECRET_BYTES, EthereumKey
 from rillnode.codecs.streamr.json_text import write_json
 from rillnode.codecs.streamr.stream_message import MessageId, StreamMessage
+from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.streamr_client.connection import Connection
 from rillnode.node.streamr_client.endpoints import Endpoints
 from rillnode.node.streamr_client.key_file import GroupKeyFile
@@ -364,9 +365,7 @@ class Client:
         self._subscriptions[next(self._numbers)] = subscription
         return subscription
 
-    async def resend(
-        self, stream_id: str, what: Resend, *, partition: int = 0
-    ) -> AsyncGenerator[Message]:
+    def resend(self, stream_id: str, what: Resend, *, partition: int = 0) -> Iteration[Message]:
         """Read stored messages, in ascending order of timestamp and sequence.
 
         What this client has published before is among them. Of one partition; messages of
@@ -381,6 +380,11 @@ class Client:
             RequestError: the server refuses; the code is the server's.
             TransportError: it is not reached, or the connection broke on the way.
         """
+        return iterate(self._resend(stream_id, what, partition))
+
+    async def _resend(
+        self, stream_id: str, what: Resend, partition: int
+    ) -> AsyncGenerator[list[Message]]:
         await self._publisher.settle_for_reading(stream_id, partition)
         wake = asyncio.Event()
         reader = Reader(self._tools, wake.set)
@@ -389,14 +393,11 @@ class Client:
             async with aclosing(stored) as messages:
                 async for message in messages:
                     if await reader.is_genuine(message):
-                        for opened in await reader.read(message):
-                            yield opened
+                        yield await reader.read(message)
                     while reader.is_full:
-                        for opened in await reader.wait(wake):
-                            yield opened
+                        yield await reader.wait(wake)
             while reader.locked:
-                for opened in await reader.wait(wake):
-                    yield opened
+                yield await reader.wait(wake)
         finally:
             reader.close()
 

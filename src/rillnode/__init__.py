@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rillnode.codecs.ockam.channel_key import ChannelKey
     from rillnode.node.client import (
         BlockingClient,
+        BlockingIteration,
+        BlockingStream,
         Client,
         Hub,
         HubEntry,
@@ -33,12 +35,15 @@ if TYPE_CHECKING:
         connect_blocking,
     )
     from rillnode.node.config import Config
+    from rillnode.node.iteration import Iteration
     from rillnode.node.runtime import Node
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BlockingClient",
+    "BlockingIteration",
+    "BlockingStream",
     "ChannelKey",
     "Client",
     "Config",
@@ -50,6 +55,7 @@ __all__ = [
     "HubEntry",
     "HubStream",
     "Identity",
+    "Iteration",
     "Node",
     "PartitionInfo",
     "RequestError",
@@ -76,6 +82,8 @@ _HOMES: Final = {
     "rillnode.codecs.ockam.channel_key": ("ChannelKey",),
     "rillnode.node.client": (
         "BlockingClient",
+        "BlockingIteration",
+        "BlockingStream",
         "Client",
         "Hub",
         "HubEntry",
@@ -89,6 +97,7 @@ _HOMES: Final = {
         "connect_blocking",
     ),
     "rillnode.node.config": ("Config",),
+    "rillnode.node.iteration": ("Iteration",),
     "rillnode.node.runtime": ("Node",),
 }
 

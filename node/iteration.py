@@ -1,0 +1,159 @@
+"""Async iterators that a timeout does not end: what clients give out to read from."""
+
+import asyncio
+import logging
+import weakref
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from rillnode.codecs.errors import RillnodeError
+
+logger = logging.getLogger("rillnode.node.client")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Item_co = TypeVar("Item_co", covariant=True)
+
+
+class Source(Protocol[Item_co]):
+    """Where an iteration's items come from."""
+
+    async def fetch(self) -> Sequence[Item_co]:
+        """Wait for the next items; cancelled and called again, it loses none.
+
+        Raises:
+            StopAsyncIteration: there are no more.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back what it holds; who waits in `fetch` is told that there are no more."""
+        ...
+
+
+class Iteration(Generic[Item]):
+    """What a client reads, item by item: an async iterator and an async context manager.
+
+    `anext` may be cancelled at any time, by `asyncio.wait_for` as well: the next one goes on where
+    it waited, and no item is lost or comes twice. An error is raised again by each further `anext`.
+    It ends with `aclose`, with the end of its `async with`, or when nothing refers to it any more.
+    """
+
+    def __init__(self, source: Source[Item]) -> None:
+        self._source = source
+        self._items: deque[Item] = deque()
+        self._error: Exception | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._keep: Callable[[], object] | None = None
+
+    def __aiter__(self) -> Self:
+        """Itself."""
+        return self
+
+    async def __anext__(self) -> Item:
+        """Wait for the next item; raises what the call that made the iteration says."""
+        while not self._items:
+            if self._closing is not None:
+                raise self._error or StopAsyncIteration
+            if self._keep is None:
+                # Whoever breaks out of a loop closes nothing, and what is read from goes on.
+                loop = asyncio.get_running_loop()
+                dropped = weakref.finalize(self, _close_dropped, loop, self._source)
+                dropped.atexit = False
+                self._keep = dropped.detach
+            try:
+                self._items += await self._source.fetch()
+            except Exception as error:
+                await self._fail(error)
+                raise
+        # Nothing is awaited once items are there: a cancellation meets none on its way.
+        return self._items.popleft()
+
+    async def __aenter__(self) -> Self:
+        """It is open already."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End it; what was not taken is forgotten. Cancelled, it goes on to close."""
+        if self._closing is None:
+            self._items.clear()
+            if self._keep is not None:
+                self._keep()
+            self._closing = asyncio.get_running_loop().create_task(self._source.close())
+        await asyncio.shield(self._closing)
+
+    async def _fail(self, error: Exception) -> None:
+        """Close because of an error, which counts for more than what closing may bring."""
+        self._error = self._error or error
+        try:
+            await self.aclose()
+        except RillnodeError as further:
+            logger.warning("iteration_not_closed", extra={"code": further.code})
+
+
+class Steps(Generic[Item]):
+    """Makes a source of an async generator of groups of items.
+
+    A cancelled generator is over. So each step of it is a task, which outlives whoever waits.
+    """
+
+    def __init__(self, groups: AsyncGenerator[Sequence[Item]]) -> None:
+        self._groups = groups
+        self._step: asyncio.Task[Sequence[Item]] | None = None
+        self._closed = False
+
+    async def fetch(self) -> Sequence[Item]:
+        """Take the generator's next step, or wait on for one that was begun."""
+        while not self._closed:
+            if self._step is None:
+                self._step = kept(self._next())
+            step = self._step
+            await asyncio.wait((step,))
+            if step is self._step and not self._closed:  # else somebody else has had it
+                self._step = None
+                return step.result()
+        raise StopAsyncIteration
+
+    async def close(self) -> None:
+        """End the generator, and the step that is under way."""
+        self._closed = True
+        if self._step is not None:
+            self._step.cancel()
+            await asyncio.gather(self._step, return_exceptions=True)
+        await self._groups.aclose()
+
+    async def _next(self) -> Sequence[Item]:
+        return await anext(self._groups)
+
+
+def iterate(groups: AsyncGenerator[Sequence[Item]]) -> Iteration[Item]:
+    """Make an iteration of an async generator of groups of items."""
+    return Iteration(Steps(groups))
+
+
+def kept(work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+    """Begin work whose result, an error as well, may wait for whoever asks next, or for nobody."""
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
+
+
+def _close_dropped(loop: asyncio.AbstractEventLoop, source: Source[object]) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_close_later, loop, source)
+
+
+def _close_later(loop: asyncio.AbstractEventLoop, source: Source[object]) -> None:
+    loop.create_task(_close_quietly(source))
+
+
+async def _close_quietly(source: Source[object]) -> None:
+    try:
+        await source.close()
+    except RillnodeError as error:
+        logger.warning("iteration_not_closed", extra={"code": error.code})
