@@ -8,7 +8,6 @@ Kill it at any time: what it had not saved comes again, nothing is left out.
 import argparse
 import asyncio
 import json
-from contextlib import aclosing
 from pathlib import Path
 
 import rillnode
@@ -24,7 +23,7 @@ async def main(args: argparse.Namespace) -> None:
     ) as client:
         stream = await client.stream(args.stream)
         # Positions are saved every second, and when the iteration is closed.
-        async with aclosing(stream.consume(args.client_id)) as entries:
+        async with stream.consume(args.client_id) as entries:
             while True:
                 try:
                     entry = await asyncio.wait_for(anext(entries), args.idle_seconds)

@@ -7,7 +7,6 @@ Run it twice: the second run goes on where the first one stopped.
 
 import asyncio
 import sys
-from contextlib import aclosing
 from pathlib import Path
 
 import rillnode
@@ -30,7 +29,7 @@ async def main(directory: Path) -> None:
         indexes = await asyncio.gather(*futures)
         print(f"stored {indexes[0]} to {indexes[-1]}")
 
-        async with aclosing(stream.consume("example")) as entries:
+        async with stream.consume("example") as entries:
             async for entry in entries:
                 print(f"{entry.index}: {entry.data.decode()}")
                 if entry.index == indexes[-1]:

@@ -132,7 +132,7 @@ class Runner:
             where = f"{page.relative_to(ROOT)}:{block.line}"
             if pending is not None:
                 expected = self._local(block.text) if block.language == "text" else None
-                self._python(pending, expected, where)
+                self.python(pending, expected, where)
                 pending = None
             if block.language == "python":
                 pending = block
@@ -145,7 +145,7 @@ class Runner:
             elif block.title:
                 (self._directory / block.title).write_text(block.text, encoding="utf-8")
         if pending is not None:
-            self._python(pending, None, str(page))
+            self.python(pending, None, str(page))
 
     def command(self, text: str) -> None:
         """Run one command, whatever it prints."""
@@ -180,7 +180,8 @@ class Runner:
         documented = "|".join(re.escape(address) for address in self._ports)
         return re.sub(rf"({documented})\b", lambda found: self._ports[found[0]], text)
 
-    def _python(self, block: Block, expected: str | None, where: str) -> None:
+    def python(self, block: Block, expected: str | None, where: str) -> None:
+        """Run a Python block, which must print what is expected, if anything is."""
         path = self._directory / (block.title or f"block_{block.line}.py")
         path.write_text(self._local(block.text), encoding="utf-8")
         done = self._process([sys.executable, path.name])
