@@ -57,6 +57,11 @@ class Identity:
         return cls(SigningKey(seed))
 
     @classmethod
+    def generate(cls) -> "Identity":
+        """Make a new identity, of the system's random bytes."""
+        return cls(SigningKey.generate())
+
+    @classmethod
     def from_hex(cls, text: str) -> "Identity":
         """Read a seed as a key file holds it; blanks around it are ignored.
 

@@ -119,8 +119,8 @@ def initiate(local: Local, node_identity: str | None, suite: Suite) -> Steps:
     if verdict != _WELCOME:
         raise HandshakeError(
             "noise.unknown_identity",
-            f"the node does not know {local.identity.public_hex}: "
-            f'grant it something, with who = "noise:{local.identity.public_hex}"',
+            f"the node does not know {local.identity.public_hex}: add a [[grant]] with "
+            f'who = "noise:{local.identity.public_hex}" to its configuration',
         )
     return session
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from rillnode.codecs.errors import TransportError
-from rillnode.codecs.keys import SEED_BYTES, Identity
+from rillnode.codecs.keys import Identity
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, UsageError, add_verb, positive_number, seconds
 from rillnode.node.cli.terminal import Terminal
@@ -133,7 +133,7 @@ async def _node(home: Path) -> AsyncGenerator[Client]:
         bound = msgspec.json.decode(ports.read_bytes(), type=dict[str, str])
         async with await connect(
             f"noise://{bound['noise']}",
-            identity=Identity.from_seed(os.urandom(SEED_BYTES)),
+            identity=Identity.generate(),
             node_identity=bound["identity"],
         ) as client:
             yield client

@@ -23,11 +23,11 @@ _SCHEME: Final = "noise://"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A node to talk to, and as whom; `node_identity` as `connect` takes it."""
+    """A node to talk to, and as whom; all as `connect` takes them."""
 
     url: str
     node_identity: str
-    identity: Identity
+    identity: Identity | None
 
 
 def add_connection_options(parser: Parser) -> None:
@@ -39,7 +39,10 @@ def add_connection_options(parser: Parser) -> None:
         help="take address, identity and admin key from this node.toml (default: ./node.toml)",
     )  # fmt: skip
     group.add_argument("--node", metavar="URL", help="address of the node: noise://HOST:PORT")
-    group.add_argument("--key", type=Path, metavar="FILE", help="your key file")
+    group.add_argument(
+        "--key", type=Path, metavar="FILE",
+        help="your key file; without one, a new key, for nodes that let everybody in",
+    )  # fmt: skip
     group.add_argument(
         "--node-identity",
         metavar="HEX",
@@ -87,7 +90,7 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
         url = url or _url(config.noise.address)
         identity = identity or ",".join(rotation_identities(config.key_file))
         key = key or config.admin_key_file
-    given = {"--node": url, "--node-identity": identity, "--key": key}
+    given = {"--node": url, "--node-identity": identity}
     missing = [option for option, value in given.items() if not value]
     if len(missing) == len(given):
         text = "no node named: there is no node.toml here, and neither -c nor --node was given"
@@ -96,7 +99,7 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
         raise ConfigError("config.connection", f"{' and '.join(missing)} missing")
     _check_url(url)
     parse_identities(identity)
-    return Target(url, identity, read_key(key))
+    return Target(url, identity, key and read_key(key))
 
 
 def _url(listen: ListenAddress) -> str:

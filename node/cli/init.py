@@ -1,12 +1,11 @@
 """`rillnode init`: a directory with keys and a configuration, ready to run."""
 
 import argparse
-import os
 from pathlib import Path
 from typing import Final
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.codecs.keys import SEED_BYTES, Identity
+from rillnode.codecs.keys import Identity
 from rillnode.node.cli.connection import CONFIG_FILE
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
@@ -45,7 +44,7 @@ def init(args: argparse.Namespace, terminal: Terminal) -> int:
         if path.exists():
             text = f"{path} exists; nothing was written: choose another directory"
             raise ConfigError("config.exists", text)
-    node, admin, broker = (Identity.from_seed(os.urandom(SEED_BYTES)) for _ in range(3))
+    node, admin, broker = (Identity.generate() for _ in range(3))
     text = template(args.name or directory.resolve().name or _DEFAULT_NAME, admin.public_hex)
     write_key(node_key, node)
     write_key(admin_key, admin)

@@ -54,11 +54,7 @@ def add(commands: Commands) -> None:
 
 def new(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make a key file."""
-    key = (
-        ChannelKey(os.urandom(KEY_BYTES))
-        if args.channel
-        else Identity.from_seed(os.urandom(SEED_BYTES))
-    )
+    key = ChannelKey(os.urandom(KEY_BYTES)) if args.channel else Identity.generate()
     write_key(args.file, key)
     _show(terminal, args.file, key)
     return Exit.OK

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from rillnode.codecs import native
-from rillnode.codecs.errors import ConfigError, RequestError
+from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.noise import NoiseLink
 from rillnode.codecs.noise_cipher import Suite
@@ -364,23 +364,31 @@ async def connect(
     Args:
         url: `noise://host:port`.
         key_file: file with this client's key.
-        identity: this client's key, instead of a file.
+        identity: this client's key, instead of a file. With neither, a key is made that is
+            forgotten with the client: for nodes that let everybody in, such as those of `--dev`.
         node_identity: the node's identity (hex): no other node is talked to.
         reconnect: make new links with backoff when one is lost.
         chacha: use ChaCha20-Poly1305, for machines without AES instructions.
 
     Raises:
         TransportError: the node is not reached.
-        HandshakeError: it is another node, or does not know this identity.
+        HandshakeError: it is another node, or does not know this identity; the text has the grant
+            that lets it in.
         ConfigError: the address or the key cannot be used.
     """
+    made = identity is None and key_file is None
     if identity is None:
-        if key_file is None:
-            raise ConfigError("client.key", "a client needs `key_file` or `identity`")
-        identity = read_key(Path(key_file))
+        identity = Identity.generate() if key_file is None else read_key(Path(key_file))
     way = noise_connect(url, identity, node_identity, chacha=chacha)
     session = Session(way, reconnect=reconnect)
-    await session.open()
+    try:
+        await session.open()
+    except HandshakeError as error:
+        if made and error.code == "noise.unknown_identity":
+            text = f"{error.text}; no key was given, so this one is forgotten with the client: "
+            text += "make one to keep with `rillnode key new FILE`, and connect with it"
+            raise HandshakeError(error.code, text) from None
+        raise
     return Client(session)
 
 

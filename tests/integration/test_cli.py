@@ -196,10 +196,12 @@ def test_dev_lets_everybody_in_and_says_so(start: Start, tmp_path: Path) -> None
     key = tmp_path / "any.key"
     assert call("key", "new", key).returncode == 0
     at = (
-        "--node", f"noise://{node.ports['noise']}", "--key", key,
-        "--node-identity", node.ports["identity"],
-    )  # fmt: skip
-    assert lines(call("stream", "push", "s", "--create", *at, stdin=b"a\n"))[0]["entries"] == 1
+        *("--node", f"noise://{node.ports['noise']}"),
+        *("--node-identity", node.ports["identity"]),
+    )
+    for who in ((), ("--key", key)):
+        pushed = lines(call("stream", "push", "s", "--create", *at, *who, stdin=b"a\n"))
+        assert pushed[0]["entries"] == 1
     assert node.stop() == 0
     assert not list(tmp_path.glob("ports-*"))
 

@@ -1,6 +1,7 @@
 """The client over the encrypted link, against a running node."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -14,7 +15,7 @@ from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import ENTRY_BYTES_MAX
-from rillnode.node.client import Client, connect
+from rillnode.node.client import Client, connect, connect_blocking
 from rillnode.node.client.stream import Stream
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
@@ -412,6 +413,40 @@ def test_an_unknown_identity_is_told_what_to_do(tmp_path: Path) -> None:
         with pytest.raises(HandshakeError) as caught:
             await connect_to(node, stranger)
         assert caught.value.code == "noise.unknown_identity"
+        assert f'[[grant]] with who = "noise:{stranger.public_hex}"' in caught.value.text
+
+    with_client(tmp_path, talk)
+
+
+def test_a_client_without_a_key_has_one_of_its_own(tmp_path: Path) -> None:
+    async def talk(node: Node, _: Client) -> None:
+        url = f"noise://{node.addresses()['noise']}"
+        owners: set[str] = set()
+        for number in range(2):
+            async with await connect(url, node_identity=node.identity) as client:
+                await (await client.stream(f"s{number}")).push(b"x")
+                owners.add((await client.describe(f"s{number}")).owner)
+
+        def block() -> str:
+            with connect_blocking(url, node_identity=node.identity) as client:
+                client.stream("s2").push(b"x")
+                return client.describe("s2").owner
+
+        owners.add(await asyncio.to_thread(block))
+        assert len(owners) == 3
+        assert all(re.fullmatch("noise:[0-9a-f]{64}", owner) for owner in owners)
+
+    with_client(tmp_path, talk, GrantTable(who="*", streams="*", may=("create", "push", "pull")))
+
+
+def test_a_client_without_a_key_is_told_which_grant_would_let_one_in(tmp_path: Path) -> None:
+    async def talk(node: Node, _: Client) -> None:
+        url = f"noise://{node.addresses()['noise']}"
+        with pytest.raises(HandshakeError) as caught:
+            await connect(url, node_identity=node.identity)
+        assert caught.value.code == "noise.unknown_identity"
+        assert re.search(r'\[\[grant\]\] with who = "noise:[0-9a-f]{64}"', caught.value.text)
+        assert "rillnode key new" in caught.value.text
 
     with_client(tmp_path, talk)
 

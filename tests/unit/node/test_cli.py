@@ -160,6 +160,14 @@ def test_options_stand_in_for_what_a_configuration_says(client: FakeClient, home
     }
 
 
+def test_without_a_key_the_client_makes_one(
+    client: FakeClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("stream", "ls", "--node", "noise://h:1", "--node-identity", "aa" * 32)[0] == 0
+    assert client.connected_to["identity"] is None
+
+
 @pytest.mark.parametrize(
     ("listen", "url"),
     [
@@ -186,7 +194,7 @@ def test_the_environment_counts_for_the_address_too(client: FakeClient, home: Pa
     ("argv", "said"),
     [
         ((), "no node named"),
-        (("--node", "noise://h:1"), "--node-identity and --key missing"),
+        (("--node", "noise://h:1"), "--node-identity missing"),
         (("--node", "noise://h:1", "--key", "other.key"), "--node-identity missing"),
         (
             ("--node", "h:1", "--key", "other.key", "--node-identity", "aa" * 32),
