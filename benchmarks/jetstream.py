@@ -279,6 +279,7 @@ def _node(
     settings = (
         "store.engine=jetstream",
         f"store.servers={json.dumps(urls)}",
+        f"store.monitors={json.dumps(servers.monitors)}",
         f"store.replicas={replicas}",
     )
     return start_rillnode(home / f"node-{number}", settings=settings)

@@ -19,13 +19,19 @@ class NatsServers:
 
     Attributes:
         ports: where clients connect.
+        monitors: where a node asks whether they sync.
     """
 
     def __init__(
-        self, processes: Sequence[Process], ports: Sequence[int], profilers: Sequence[int]
+        self,
+        processes: Sequence[Process],
+        ports: Sequence[int],
+        monitors: Sequence[str],
+        profilers: Sequence[int],
     ) -> None:
         self._processes = processes
         self.ports = ports
+        self.monitors = monitors
         self._profilers = profilers
 
     @property
@@ -49,22 +55,25 @@ class NatsServers:
 
 @contextmanager
 def start_nats_servers(directory: Path, count: int) -> Generator[NatsServers]:
-    """Run so many servers with JetStream in files, in a cluster where they are several."""
+    """Run so many servers that sync every write to files, in a cluster where they are several."""
     ports = [free_port() for _ in range(count)]
     routes = [free_port() for _ in range(count)]
     profilers = [free_port() for _ in range(count)]
+    monitors = [f"127.0.0.1:{free_port()}" for _ in range(count)]
     others = json.dumps([f"nats://127.0.0.1:{port}" for port in routes])
     with ExitStack() as stack:
         processes: list[Process] = []
         for number, (port, route) in enumerate(zip(ports, routes, strict=True)):
             home = directory / f"nats-{number}"
             home.mkdir(parents=True)
+            store = f"store_dir: {json.dumps(str(home / 'data'))}, sync_interval: always"
             lines = [
                 f"server_name: n{number}",
                 f'listen: "127.0.0.1:{port}"',
+                f'http: "{monitors[number]}"',
                 "max_payload: 8388608",
                 f"prof_port: {profilers[number]}",
-                f"jetstream {{ store_dir: {json.dumps(str(home / 'data'))} }}",
+                f"jetstream {{ {store} }}",
             ]
             if count > 1:
                 cluster = f'name: bench, listen: "127.0.0.1:{route}", routes: {others}'
@@ -75,7 +84,8 @@ def start_nats_servers(directory: Path, count: int) -> Generator[NatsServers]:
             processes.append(stack.enter_context(Process(command, home / "nats.log")))
         for process, port in zip(processes, ports, strict=True):
             process.wait_for_port(port)
-        yield NatsServers(processes, ports, profilers)
+        shown = [f"http://{monitor}" for monitor in monitors]
+        yield NatsServers(processes, ports, shown, profilers)
 
 
 def _live_bytes(profiler: int) -> int:

@@ -143,7 +143,8 @@ def missing(name: str) -> str:
     if program == "redis-server" and find_spec("hiredis") is None:
         return "there is no hiredis: run pip install --group bench"
     if not found:
-        return f"there is no {program}: run benchmarks/install-peers.sh"
+        install = "make setup" if program == "nats-server" else "benchmarks/install-peers.sh"
+        return f"there is no {program}: run {install}"
     if name == "nats, sync always" and found < (2, 10):
         return f"nats-server {'.'.join(map(str, found))} cannot: 2.10 can"
     return ""
@@ -161,5 +162,6 @@ def version(program: str) -> tuple[int, ...]:
 
 
 def program_path(name: str) -> str:
-    """Where a peer's program is; its bare name where it is not installed."""
-    return shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin") or name
+    """Where a peer's program is, first beside Python; its bare name where it is not installed."""
+    places = (str(Path(sys.executable).parent), None, "/usr/sbin:/usr/local/sbin")
+    return next(filter(None, (shutil.which(name, path=place) for place in places)), name)

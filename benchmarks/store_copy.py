@@ -8,6 +8,7 @@ store that came back is compared, by a checksum of each partition, with what was
 
 import argparse
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -94,10 +95,13 @@ def _configured(home: Path, servers: NatsServers) -> Path:
     """A node's configuration as `rillnode init` writes it, but with its store in JetStream."""
     command = [sys.executable, "-m", "rillnode", "init", str(home)]
     subprocess.run(command, check=True, capture_output=True)
-    lines = '[store]\nengine = "jetstream"\nreplicas = 1\nservers = '
+    lines = (
+        '[store]\nengine = "jetstream"\nreplicas = 1\n'
+        f"monitors = {json.dumps(servers.monitors)}\nservers = {json.dumps(servers.urls)}\n"
+    )
     text = (home / "node.toml").read_text()
     file = home / "three.toml"
-    file.write_text(text.replace("[store]\n", f"{lines}{servers.urls}\n".replace("'", '"')))
+    file.write_text(text.replace("[store]\n", lines))
     return file
 
 

@@ -74,5 +74,5 @@ def jetstream_options(table: StoreTable) -> "JetStreamOptions":
         tls_cert=table.tls_cert,
         tls_key=table.tls_key,
         monitors=table.monitors,
-        sync_required=table.sync_required,
+        sync=table.sync,
     )

@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from doc_support import ROOT, Block, Runner, blocks, documents, running
-from nats_support import NATS_SERVER, running_nats
+from nats_support import NATS_SERVER, NO_NATS, running_nats
 
 Name = tuple[str, str]
 
@@ -178,7 +178,7 @@ def _with_configuration(runner: Runner, _: ExitStack) -> None:
 
 def _with_two_stores(runner: Runner, stack: ExitStack) -> None:
     if NATS_SERVER is None:
-        pytest.skip("nats-server is not installed: run tests/integration/nats/install-nats.sh")
+        pytest.skip(NO_NATS)
     server = stack.enter_context(running_nats(runner.directory / "nats"))
     _start(runner, "")
     three = runner.directory / "three.toml"
@@ -186,7 +186,7 @@ def _with_two_stores(runner: Runner, stack: ExitStack) -> None:
     _add_tables(
         three,
         f'\n[store]\nengine = "jetstream"\nservers = ["{server.url}"]\n'
-        "sync_required = false\nreplicas = 1\n",
+        f'monitors = ["{server.monitor}"]\nreplicas = 1\n',
     )
     for number in range(3):
         runner.command(f"echo {number} | rillnode stream push readings --create")

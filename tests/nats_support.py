@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Generator, Sequence
@@ -21,19 +23,29 @@ from rillnode.actors.storage.jetstream.store import JetStreamLogStore
 from rillnode.node.config import Config, StoreTable
 from store_support import ANSWER_SECONDS, ThreadedDriver
 
-NATS_SERVER = (
-    os.environ.get("NATS_SERVER")
-    or shutil.which("nats-server")
-    or shutil.which("nats-server", path="/usr/sbin")
-)
-"""The server that tests start: the one that the environment names, or the installed one."""
+
+def _nats_server() -> str | None:
+    """The first one that can sync every write: early ones have no such setting."""
+    named = os.environ.get("NATS_SERVER")
+    beside = str(Path(sys.executable).parent)
+    found = [named] if named else [shutil.which("nats-server", path=beside)]
+    found += [shutil.which("nats-server"), shutil.which("nats-server", path="/usr/sbin")]
+    for program in filter(None, found):
+        said = subprocess.run((program, "--version"), capture_output=True, text=True, check=False)
+        version = re.search(r"v(\d+)\.(\d+)\.", said.stdout)
+        if version is not None and tuple(map(int, version.groups())) >= (2, 10):
+            return program
+    return None
+
+
+NATS_SERVER = _nats_server()
+"""The server that tests start: the one that the environment names, or an installed one."""
+
+NO_NATS = "there is no nats-server 2.10 or later: make setup installs it"
 
 START_SECONDS = 120.0
 
-needs_nats = pytest.mark.skipif(
-    NATS_SERVER is None,
-    reason="nats-server is not installed: run tests/integration/nats/install-nats.sh",
-)
+needs_nats = pytest.mark.skipif(NATS_SERVER is None, reason=NO_NATS)
 
 
 class NatsServer:
@@ -44,6 +56,7 @@ class NatsServer:
         settings: more lines of its configuration.
         host: where it listens.
         command: what starts it, where it is to run elsewhere.
+        sync: when it syncs: `always`, or how often.
 
     Attributes:
         directory: the same; its data are in `data`.
@@ -58,16 +71,18 @@ class NatsServer:
         *settings: str,
         host: str = "127.0.0.1",
         command: Sequence[str] = (),
+        sync: str = "always",
     ) -> None:
         self.port, monitoring = free_port(), free_port()
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self._config = directory / "nats.conf"
+        store = f"store_dir: {json.dumps(str(directory / 'data'))}, sync_interval: {sync}"
         lines = [
             f"listen: {host}:{self.port}",
             f"http: {host}:{monitoring}",
             "max_payload: 8388608",
-            f"jetstream {{ store_dir: {json.dumps(str(directory / 'data'))} }}",
+            f"jetstream {{ {store} }}",
             *settings,
         ]
         self._config.write_text("\n".join(lines) + "\n")
@@ -156,11 +171,6 @@ class NatsCluster:
             for number, port in enumerate(ports)
         ]
 
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """Where clients connect."""
-        return tuple(server.url for server in self.servers)
-
     def start(self) -> None:
         """Start all; they elect who leads in a while."""
         for server in self.servers:
@@ -226,20 +236,35 @@ class MutingProxy:
                 one.shutdown(socket.SHUT_RDWR)
 
 
-def on_jetstream(config: Config, *urls: str, replicas: int = 1) -> Config:
+def on_jetstream(config: Config, *servers: NatsServer, replicas: int = 1) -> Config:
     """The same configuration of a node, called as its directory, whose streams are in JetStream."""
-    store = StoreTable(engine="jetstream", servers=urls, replicas=replicas)
+    store = StoreTable(
+        engine="jetstream",
+        servers=tuple(server.url for server in servers),
+        monitors=tuple(server.monitor for server in servers),
+        replicas=replicas,
+    )
     return msgspec.structs.replace(config, name=config.data_dir.name, store=store)
 
 
 class JetStreamDriver(ThreadedDriver):
-    """Drives a JetStreamLogStore whose limits are reached early."""
+    """Drives a JetStreamLogStore whose limits are reached early.
+
+    Args:
+        server: where it is; the attribute of this name is the same.
+        prefix: of its streams.
+        url: where to connect instead, to something that leads there.
+        cluster: all servers, where it is one of several.
+        identity: of its node.
+    """
 
     def __init__(
         self,
-        url: str,
+        server: NatsServer,
         prefix: str,
         *,
+        url: str | None = None,
+        cluster: Sequence[NatsServer] = (),
         answer_seconds_max: float = 10.0,
         patience_seconds: float = 0.0,
         settle_seconds_max: float = 30.0,
@@ -250,8 +275,10 @@ class JetStreamDriver(ThreadedDriver):
         identity: str = "",
     ) -> None:
         self.identity = identity
+        self.server = server
         self.options = JetStreamOptions(
-            servers=(url,),
+            servers=(url or server.url,),
+            monitors=tuple(one.monitor for one in cluster or (server,)),
             prefix=prefix,
             replicas=1,
             answer_seconds_max=answer_seconds_max,

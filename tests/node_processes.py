@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nats_support import NatsServer
 from nodes import CLIENT
 from rillnode.codecs.keys import Identity
 from rillnode.node.keyfiles import write_key
@@ -29,7 +30,7 @@ class NodeProcess:
     def __init__(
         self,
         directory: Path,
-        servers: Sequence[str],
+        servers: Sequence[NatsServer],
         *,
         listen: str = "127.0.0.1:0",
         replicas: int = 1,
@@ -54,7 +55,9 @@ class NodeProcess:
             f'[identity]\nkey_file = "{directory / "node.key"}"\n'
             f'[noise]\nlisten = "{listen}"\n'
             "[http]\nenabled = false\n"
-            f'[store]\nengine = "jetstream"\nservers = {json.dumps(list(servers))}\n'
+            '[store]\nengine = "jetstream"\n'
+            f"servers = {json.dumps([server.url for server in servers])}\n"
+            f"monitors = {json.dumps([server.monitor for server in servers])}\n"
             f"replicas = {replicas}\nallow_plain = true\n"
             f'[[grant]]\nwho = "noise:{CLIENT.public_hex}"\nstreams = "*"\n'
             'may = ["create", "push", "pull", "subscribe", "admin"]\n' + more

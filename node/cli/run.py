@@ -23,6 +23,7 @@ from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.config import Config, GrantTable, LogTable, load_config
+from rillnode.node.config.store_tables import CONFIRMS
 from rillnode.node.logs import configure_logs
 
 if TYPE_CHECKING:
@@ -194,6 +195,9 @@ def _banner(node: "Node", *, dev: bool) -> str:
         scheme = "https" if node.config.http.tls_cert else "http"
         lines.append(f"  {name:<9} {f'{scheme}://{address}/' if name == 'http' else address}")
     lines.append(f"  data      {node.config.data_dir}")
+    store = node.config.store
+    if store.engine == "jetstream":
+        lines.append(f"  store     NATS JetStream: {CONFIRMS[store.sync]}")
     if dev:
         lines.append("  --dev: EVERYBODY who reaches this node may do everything")
     return "".join(f"{line}\n" for line in lines)

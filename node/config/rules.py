@@ -115,9 +115,6 @@ def _store(config: Config) -> Iterator[Problem]:
     if table.engine != "jetstream" and table.servers:
         text = f'conflicts with {table.servers[0]}: set store.engine = "jetstream" to use it'
         yield Problem(("store", "engine"), "config.conflict", text)
-    if table.sync_required and not table.monitors:
-        text = "can be seen only by way of the servers' monitoring addresses: set monitors, too"
-        yield Problem(("store", "sync_required"), "config.missing", text)
     encrypted = table.tls_ca is not None or table.tls_cert is not None
     for at, url in enumerate(table.servers):
         scheme, _, address = url.partition("://")

@@ -1,7 +1,7 @@
 """The table of `node.toml` that says where streams are kept."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -23,12 +23,20 @@ MonitorUrl = Annotated[
 ]
 
 
+CONFIRMS: Final = {
+    "always": "a confirm means that a majority of the servers has synced the entry",
+    "interval": "entries that were confirmed may be lost if all servers lose power at once",
+}
+"""What a node on JetStream says of its confirms, by `sync`."""
+
+
 class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where streams are kept. A confirm follows the store's own; there is no option to weaken it.
+    """Where streams are kept, and what a confirm means.
 
     With `rocksdb` everything lies in `data_dir`, and every confirm is synced to its disk. With
-    `jetstream` it lies in a NATS JetStream cluster, whose majority confirms, and only keys lie in
-    `data_dir`; all other settings of this table are for it.
+    `jetstream` it lies in a NATS JetStream cluster: a confirm means that a majority of its servers
+    has synced the entry, and only keys lie in `data_dir`. All other settings of this table are for
+    `jetstream`.
 
     Attributes:
         engine: The storage engine.
@@ -42,10 +50,11 @@ class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         tls_key: Its key.
         allow_plain: Whether a `nats://` server that is not on this machine may be talked to without
             TLS.
-        monitors: Monitoring addresses of all servers. The node asks there whether every write is
-            synced (`sync_interval: always`), and warns where not.
-        sync_required: Whether the node refuses to start unless most `monitors` say so, and none
-            says otherwise; so a server may be away.
+        monitors: Monitoring addresses of all servers. The node asks there whether they sync every
+            write (`sync_interval: always`).
+        sync: With `"always"` the node starts only if a majority of the servers is known by their
+            `monitors` to sync every write, and none says otherwise. With `"interval"` it starts in
+            any case: entries that were confirmed may be lost if all servers lose power at once.
     """
 
     engine: Literal["rocksdb", "jetstream"] = "rocksdb"
@@ -64,4 +73,4 @@ class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     tls_key: Annotated[Path | None, Meta(examples=["tls/key.pem"])] = None
     allow_plain: bool = False
     monitors: tuple[MonitorUrl, ...] = ()
-    sync_required: bool = False
+    sync: Literal["always", "interval"] = "always"

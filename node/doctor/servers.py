@@ -66,5 +66,5 @@ async def _syncing(options: "JetStreamOptions") -> Finding:
     reason, is_grave = await unsynced(options)
     if not reason:
         return Finding("store sync", "ok", "every write")
-    state: State = "fail" if is_grave and options.sync_required else "warn"
+    state: State = "fail" if is_grave and options.sync == "always" else "warn"
     return Finding("store sync", state, reason, REMEDY)

@@ -35,6 +35,7 @@ class Site:
         self.server = NatsServer(directory / "nats", *operator.settings, tls)
         self.options = JetStreamOptions(
             servers=(self.server.url.replace("nats:", "tls:"),),
+            monitors=(self.server.monitor,),
             replicas=1,
             tls_ca=self.certificate,
             answer_seconds_max=10.0,
@@ -61,6 +62,7 @@ def test_a_node_with_credentials_has_its_streams_there(site: Site, tmp_path: Pat
         store = StoreTable(
             engine="jetstream",
             servers=site.options.servers,
+            monitors=site.options.monitors,
             replicas=1,
             tls_ca=site.certificate,
             credentials_file=site.account.credentials(directory.with_suffix(".creds")),
@@ -87,7 +89,7 @@ def test_each_account_has_streams_of_its_own(tmp_path: Path) -> None:
     server = NatsServer(tmp_path / "nats", *Operator(tmp_path, one, other).settings)
     server.start()
     try:
-        options = JetStreamOptions(servers=(server.url,), replicas=1)
+        options = JetStreamOptions(servers=(server.url,), monitors=(server.monitor,), replicas=1)
         stores = [
             opened(replace(options, credentials=account.credentials(tmp_path / f"{number}.creds")))
             for number, account in enumerate((one, other))

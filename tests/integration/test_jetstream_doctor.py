@@ -1,6 +1,5 @@
 """`rillnode doctor` on the servers of a store on JetStream."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -22,17 +21,9 @@ def config(tmp_path: Path, nats: NatsServer) -> Config:
     return Config(name="a", data_dir=tmp_path / "data", store=store)
 
 
-def says(fault: str | None) -> Callable[[str, bytes], str | None]:
-    def sync_fault(url: str, answer: bytes) -> str | None:
-        return fault
-
-    return sync_fault
-
-
 @pytest.fixture(autouse=True)
-def synced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which the tests' server need not be, nor new."""
-    monkeypatch.setattr(checks, "sync_fault", says(None))
+def new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which the tests' server need not be."""
     monkeypatch.setattr(checks, "VERSION_MIN", (0, 0, 1))
 
 
@@ -61,13 +52,20 @@ def test_early_servers_are_told_of(config: Config, monkeypatch: pytest.MonkeyPat
     assert states(found(config)) == ["warn", "ok"]
 
 
-@pytest.mark.parametrize(("required", "state"), [(False, "warn"), (True, "fail")])
-def test_servers_that_do_not_sync_are_told_of(
-    config: Config, monkeypatch: pytest.MonkeyPatch, *, required: bool, state: str
+@pytest.mark.parametrize(("sync", "state"), [("interval", "warn"), ("always", "fail")])
+def test_servers_that_are_not_known_to_sync_are_told_of(
+    config: Config, tmp_path: Path, sync: str, state: str
 ) -> None:
-    monkeypatch.setattr(checks, "sync_fault", says("not synced"))
-    sync = found(config, sync_required=required)[-1]
-    assert (sync.state, sync.text) == (state, "not synced")
+    server = NatsServer(tmp_path / "lazy", sync='"2m"')
+    server.start()
+    try:
+        finding = found(config, monitors=(server.monitor,), sync=sync)[-1]
+    finally:
+        server.kill()
+    assert (finding.state, "syncs every 120 seconds" in finding.text) == (state, True)
+    finding = found(config, monitors=(), sync=sync)[-1]
+    assert (finding.state, "no monitoring address" in finding.text) == (state, True)
+    assert 'sync = "interval"' in finding.advice
 
 
 def test_a_store_on_this_machine_has_no_servers(config: Config) -> None:

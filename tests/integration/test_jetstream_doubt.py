@@ -20,7 +20,7 @@ LOG_STREAM = f"t-{LOG:016x}"
 @pytest.fixture
 def driver(nats: NatsServer) -> Iterator[JetStreamDriver]:
     driver = JetStreamDriver(
-        nats.url, "t", patience_seconds=ANSWER_SECONDS, doubt_seconds=ANSWER_SECONDS
+        nats, "t", patience_seconds=ANSWER_SECONDS, doubt_seconds=ANSWER_SECONDS
     )
     yield driver
     driver.store.close()
@@ -48,7 +48,7 @@ def test_a_log_that_seems_shorter_is_asked_for_again(
     for number in range(3):
         driver.write(append(b"%d" % number))
     # Another store has written, so that the end must be read anew.
-    other = JetStreamDriver(nats.url, "t")
+    other = JetStreamDriver(nats, "t")
     other.write(append(b"3"))
     other.store.close()
     answers = [said] * 3

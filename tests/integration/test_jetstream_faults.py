@@ -8,7 +8,8 @@ nats-server 2.9.10 may itself keep different messages at one place of a stream a
 was cut: a leader that is alone keeps the one message that nobody else has, and afterwards no node
 can know which of the servers tells the truth. Where something fails, the servers' files are
 looked at: it is a failure of the nodes only where these agree. Newer servers were never seen to
-differ (decision 6); the environment variable NATS_SERVER names another one than the installed.
+differ (decision 6); the environment variable NATS_SERVER names another one than the installed, 2.10
+or later.
 """
 
 import asyncio
@@ -85,11 +86,10 @@ def made(space: Network, directory: Path, disk: Path) -> Cluster:
                 command=machine.command,
             )
         )
-    urls = [server.url for server in cluster.servers]
     for number, machine in enumerate(cluster.machines):
         node = NodeProcess(
             directory / f"node-{number}",
-            urls[number:] + urls[:number],
+            cluster.servers[number:] + cluster.servers[:number],
             listen=f"{machine.host}:4100",
             replicas=3,
             command=machine.command,

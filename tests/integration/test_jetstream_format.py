@@ -15,15 +15,15 @@ def test_a_store_of_another_format_is_refused_and_left_alone(
     nats: NatsServer, monkeypatch: pytest.MonkeyPatch, written_by: int
 ) -> None:
     monkeypatch.setattr(jetstream_format, "FORMAT_VERSION", written_by)
-    driver = JetStreamDriver(nats.url, "t")
+    driver = JetStreamDriver(nats, "t")
     driver.write(append(b"0"))
     driver.store.close()
     monkeypatch.setattr(jetstream_format, "FORMAT_VERSION", 2)
     with pytest.raises(StoreError, match=f"has format {written_by}, this version reads 2") as found:
-        JetStreamDriver(nats.url, "t")
+        JetStreamDriver(nats, "t")
     assert (found.value.code, found.value.retryable) == ("store.format", False)
-    JetStreamDriver(nats.url, "another").store.close()
+    JetStreamDriver(nats, "another").store.close()
     monkeypatch.setattr(jetstream_format, "FORMAT_VERSION", written_by)
-    driver = JetStreamDriver(nats.url, "t")
+    driver = JetStreamDriver(nats, "t")
     assert texts(driver) == [b"0"]
     driver.store.close()

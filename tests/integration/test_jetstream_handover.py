@@ -24,7 +24,7 @@ PAUSE_SECONDS_MAX = 15.0
 @pytest.fixture
 def nodes(nats: NatsServer, tmp_path: Path) -> Iterator[list[NodeProcess]]:
     """Three nodes on one server; the last one is not started."""
-    nodes = [NodeProcess(tmp_path / name, [nats.url]) for name in ("a", "b", "c")]
+    nodes = [NodeProcess(tmp_path / name, [nats]) for name in ("a", "b", "c")]
     # Their names decide it: there is something to hand over at the join and at the loss.
     assert all(owned(node, *nodes) for node in nodes)
     try:

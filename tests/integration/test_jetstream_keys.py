@@ -36,7 +36,7 @@ Pair = tuple[bytes, int]
 def drivers(nats: NatsServer) -> Iterator[tuple[JetStreamDriver, JetStreamDriver]]:
     """Two stores on the same streams."""
     with ExitStack() as stack:
-        opened = [JetStreamDriver(nats.url, "t") for _ in range(2)]
+        opened = [JetStreamDriver(nats, "t") for _ in range(2)]
         for driver in opened:
             stack.callback(driver.store.close)
         yield opened[0], opened[1]
@@ -251,7 +251,7 @@ def test_a_store_can_be_closed_while_it_reads_keys(
 
 def test_what_takes_too_much_disk_is_refused_or_makes_room(nats: NatsServer) -> None:
     """The keys of one log that do not fit are an error; those of several are read in turns."""
-    driver = JetStreamDriver(nats.url, "t", keys_bytes_max=400_000)
+    driver = JetStreamDriver(nats, "t", keys_bytes_max=400_000)
     logs = [log_id(number, 0) for number in (1, 2, 3)]
     appends = {log: [driver.write(keyed(n, 500, log=log)) for n in range(3)] for log in logs}
     for _ in range(2):
@@ -273,7 +273,7 @@ def test_what_takes_too_much_disk_is_refused_or_makes_room(nats: NatsServer) -> 
 
 
 def test_keys_of_more_logs_than_are_kept_are_read_again(nats: NatsServer) -> None:
-    driver = JetStreamDriver(nats.url, "t")
+    driver = JetStreamDriver(nats, "t")
     logs = [log_id(number, 0) for number in range(1, 101)]  # it keeps 64
     appends = {log: [driver.write(keyed(log, 2, log=log))] for log in logs}
     for log in logs + logs[::-1]:

@@ -52,7 +52,7 @@ def opened(nats: NatsServer) -> Iterator[Open]:
 
         def open_store(*, patience_seconds: float = NEVER_SECONDS) -> JetStreamDriver:
             driver = JetStreamDriver(
-                nats.url, "t",
+                nats, "t",
                 patience_seconds=patience_seconds,
                 repair_seconds_min=NEVER_SECONDS, repair_seconds_max=NEVER_SECONDS,
             )  # fmt: skip
@@ -60,7 +60,7 @@ def opened(nats: NatsServer) -> Iterator[Open]:
             return driver
 
         with ExitStack() as first:
-            driver = JetStreamDriver(nats.url, "t")
+            driver = JetStreamDriver(nats, "t")
             first.callback(driver.store.close)
             for name in ("bad", "good"):
                 assert driver.write(PutStream(record=StreamRecord(name=name))).error is None
@@ -146,7 +146,7 @@ def test_what_waits_too_long_is_refused_alone_and_taken_once_there_is_an_answer(
     opened: Open, nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ExitStack() as stack:
-        driver = JetStreamDriver(nats.url, "t", patience_seconds=0.2, settle_seconds_max=0.5)
+        driver = JetStreamDriver(nats, "t", patience_seconds=0.2, settle_seconds_max=0.5)
         stack.callback(driver.store.close)
         opened(patience_seconds=0.2)
         silent = silence(monkeypatch, stream_of(BAD))
@@ -184,7 +184,7 @@ def test_a_stream_is_removed_while_another_does_not_answer(
 def test_a_removal_waits_for_what_was_submitted_before(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver = JetStreamDriver(opened().options.servers[0], "t", patience_seconds=NEVER_SECONDS)
+    driver = JetStreamDriver(opened().server, "t", patience_seconds=NEVER_SECONDS)
     try:
         silent = silence(monkeypatch, stream_of(BAD))
         before, removal = submitted(driver, BAD), RemoveStream(name="bad")
@@ -233,7 +233,7 @@ def test_reads_of_other_logs_do_not_wait(opened: Open, monkeypatch: pytest.Monke
 def test_a_stream_is_found_once_its_log_answers(
     nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver = JetStreamDriver(nats.url, "t", patience_seconds=NEVER_SECONDS)
+    driver = JetStreamDriver(nats, "t", patience_seconds=NEVER_SECONDS)
     try:
         driver.write(PutStream(record=StreamRecord(name="bad")))
         silent = silence(monkeypatch, stream_of(BAD))
@@ -284,7 +284,7 @@ def test_a_store_is_not_writable_while_no_server_answers_for_jetstream(
     nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where most of the servers are lost: connections stand, and nothing has a leader."""
-    driver = JetStreamDriver(nats.url, "t", patience_seconds=0.3)
+    driver = JetStreamDriver(nats, "t", patience_seconds=0.3)
     try:
         driver.write(append(b"0", log=GOOD))
         silent = silence(monkeypatch, stream_of(GOOD))
@@ -319,13 +319,18 @@ def test_logs_go_on_while_the_server_of_another_is_gone(tmp_path: Path) -> None:
     with ExitStack() as stack:
         stack.callback(cluster.kill)
         cluster.start()
-        urls = cluster.urls
         logs = [log_id(number, 0) for number in range(1, 7)]
         bad, good = logs[:2], logs[2:]
         places = {stream_of(log): "n2" for log in bad}
         places |= {stream_of(log): f"n{number % 2}" for number, log in enumerate(good)}
-        asyncio.run(place(urls[0], {"t-journal": "n1"} | places))
-        driver = JetStreamDriver(urls[0], "t", patience_seconds=NEVER_SECONDS, answer_seconds_max=1)
+        asyncio.run(place(cluster.servers[0].url, {"t-journal": "n1"} | places))
+        driver = JetStreamDriver(
+            cluster.servers[0],
+            "t",
+            cluster=cluster.servers,
+            patience_seconds=NEVER_SECONDS,
+            answer_seconds_max=1,
+        )
         stack.callback(driver.store.close)
         for log in logs:
             assert driver.write(append(b"0", log=log)).error is None

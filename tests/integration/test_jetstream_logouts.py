@@ -22,7 +22,7 @@ pytestmark = [needs_nats, pytest.mark.usefixtures("impatient")]
 
 
 def configs_of(directory: Path, nats: NatsServer) -> list[Config]:
-    return [on_jetstream(streamr_config(directory / name), nats.url) for name in "ab"]
+    return [on_jetstream(streamr_config(directory / name), nats) for name in "ab"]
 
 
 @asynccontextmanager
@@ -45,7 +45,7 @@ def followed(driver: JetStreamDriver, prefix: str) -> WatchValues:
 
 
 def test_a_store_tells_which_values_others_have_changed(nats: NatsServer) -> None:
-    one, other = JetStreamDriver(nats.url, "t"), JetStreamDriver(nats.url, "t")
+    one, other = JetStreamDriver(nats, "t"), JetStreamDriver(nats, "t")
     pending, elsewhere = WatchValues(prefix="a/"), WatchValues(prefix="b/")
     other.store.watch(pending)
     other.store.watch(elsewhere)

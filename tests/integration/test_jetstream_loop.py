@@ -52,7 +52,7 @@ def test_a_store_on_a_given_loop_has_no_thread_and_leaves_the_loop_running(
 ) -> None:
     async def run() -> None:
         told = Told()
-        options = JetStreamOptions(servers=(nats.url,), replicas=1)
+        options = JetStreamOptions(servers=(nats.url,), monitors=(nats.monitor,), replicas=1)
         loop = asyncio.get_running_loop()
         store = JetStreamLogStore(options, complete=told.complete, on_health=ignored, loop=loop)
         for opening in range(2):
@@ -80,7 +80,7 @@ def test_a_given_loop_outlives_a_store_that_does_not_open(nats: NatsServer) -> N
     nats.stop()
 
     async def run() -> None:
-        options = JetStreamOptions(servers=(nats.url,), replicas=1)
+        options = JetStreamOptions(servers=(nats.url,), monitors=(nats.monitor,), replicas=1)
         loop = asyncio.get_running_loop()
         told = Told()
         store = JetStreamLogStore(options, complete=told.complete, on_health=ignored, loop=loop)
@@ -95,7 +95,7 @@ def test_a_given_loop_outlives_a_store_that_does_not_open(nats: NatsServer) -> N
 
 
 def test_a_node_keeps_its_store_on_its_own_loop(nats: NatsServer, tmp_path: Path) -> None:
-    config = on_jetstream(node_config(tmp_path / "a"), nats.url)
+    config = on_jetstream(node_config(tmp_path / "a"), nats)
 
     async def run() -> None:
         async with Node(config) as node, await connect_to(node) as client:

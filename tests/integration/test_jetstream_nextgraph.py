@@ -53,7 +53,7 @@ class Brokers:
         listener = NextgraphListener(
             listen="127.0.0.1:0", registration="invitation" if invited else "open"
         )
-        config = on_jetstream(node_config(self._directory / name), self._nats.url)
+        config = on_jetstream(node_config(self._directory / name), self._nats)
         config = replace(config, nextgraph=listener)
         write_key(config.nextgraph_key_file, BROKER)
         return await self._stack.enter_async_context(Node(config))
@@ -464,7 +464,7 @@ def test_an_invitation_is_good_once_at_all_nodes(nats: NatsServer, tmp_path: Pat
 def test_a_user_that_is_removed_elsewhere_is_disconnected(nats: NatsServer, tmp_path: Path) -> None:
     async def test(brokers: Brokers) -> None:
         a = await brokers.node("a")
-        elsewhere = JetStreamDriver(nats.url, JetStreamOptions(servers=()).prefix)
+        elsewhere = JetStreamDriver(nats, JetStreamOptions(servers=()).prefix)
         async with client(a) as phone, client(a, identity("bob")) as other:
             events = await followed(phone)
             await pinned(other)

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.npm, pytest.mark.long, needs_nats]
 
 def config_of(directory: Path, nats: NatsServer) -> Config:
     listener = NextgraphListener(listen="127.0.0.1:0", registration="open")
-    config = replace(on_jetstream(node_config(directory), nats.url), nextgraph=listener)
+    config = replace(on_jetstream(node_config(directory), nats), nextgraph=listener)
     write_key(config.nextgraph_key_file, BROKER)
     return config
 

@@ -51,7 +51,7 @@ def test_a_node_keeps_nothing_of_its_streams_on_its_own_disk(
 ) -> None:
     async def first() -> None:
         async with (
-            Node(on_jetstream(node_config(tmp_path / "a"), nats.url)) as node,
+            Node(on_jetstream(node_config(tmp_path / "a"), nats)) as node,
             await connect_to(node) as client,
         ):
             stream = await client.stream("s")
@@ -62,7 +62,7 @@ def test_a_node_keeps_nothing_of_its_streams_on_its_own_disk(
     async def second() -> None:
         # Another machine with the same streams, after the first is gone.
         async with (
-            Node(on_jetstream(node_config(tmp_path / "b"), nats.url)) as node,
+            Node(on_jetstream(node_config(tmp_path / "b"), nats)) as node,
             await connect_to(node) as client,
         ):
             stream = await client.stream("s")
@@ -81,7 +81,7 @@ def test_a_node_keeps_nothing_of_its_streams_on_its_own_disk(
 def test_a_node_outlives_the_crash_of_its_server(nats: NatsServer, tmp_path: Path) -> None:
     async def run() -> None:
         async with (
-            Node(on_jetstream(node_config(tmp_path / "a"), nats.url)) as node,
+            Node(on_jetstream(node_config(tmp_path / "a"), nats)) as node,
             await connect_to(node) as client,
         ):
             confirmed = [await pushed(client, b"%d" % number) for number in range(20)]
@@ -106,7 +106,7 @@ def test_a_node_does_not_start_without_its_servers(nats: NatsServer, tmp_path: P
     nats.kill()
 
     async def run() -> None:
-        async with Node(on_jetstream(node_config(tmp_path / "a"), nats.url)):
+        async with Node(on_jetstream(node_config(tmp_path / "a"), nats)):
             pass
 
     with pytest.raises(StoreError, match="JetStream does not answer"):
@@ -145,8 +145,8 @@ def test_a_node_shows_who_writes(nats: NatsServer, tmp_path: Path) -> None:
 
     async def main() -> None:
         async with (
-            Node(on_jetstream(node_config(tmp_path / "a"), nats.url)) as a,
-            Node(on_jetstream(node_config(tmp_path / "b"), nats.url)) as b,
+            Node(on_jetstream(node_config(tmp_path / "a"), nats)) as a,
+            Node(on_jetstream(node_config(tmp_path / "b"), nats)) as b,
             aiohttp.ClientSession() as http,
         ):
             await run(a, b, http)

@@ -44,7 +44,7 @@ def opened(nats: NatsServer) -> Iterator[Open]:
     with ExitStack() as stack:
 
         def open_store(identity: str) -> JetStreamDriver:
-            driver = JetStreamDriver(nats.url, "t", identity=identity)
+            driver = JetStreamDriver(nats, "t", identity=identity)
             stack.callback(driver.store.close)
             return driver
 
@@ -227,7 +227,7 @@ def test_requests_are_taken_once_after_a_pause_of_the_server(nats: NatsServer) -
         drivers: list[JetStreamDriver] = []
         for identity in (A, B):
             driver = JetStreamDriver(
-                nats.url, "t", identity=identity, answer_seconds_max=2.0, patience_seconds=30.0
+                nats, "t", identity=identity, answer_seconds_max=2.0, patience_seconds=30.0
             )
             stack.callback(driver.store.close)
             drivers.append(driver)

@@ -20,7 +20,7 @@ pytestmark = [needs_nats, pytest.mark.usefixtures("impatient")]
 
 def config_of(directory: Path, nats: NatsServer) -> Config:
     quota = QuotaTable(who=f"noise:{CLIENT.public_hex}", streams_max=3, bytes_max=1_000)
-    config = on_jetstream(node_config(directory), nats.url)
+    config = on_jetstream(node_config(directory), nats)
     return msgspec.structs.replace(config, quotas=(quota,))
 
 

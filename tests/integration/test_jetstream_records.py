@@ -30,7 +30,7 @@ def followed(driver: JetStreamDriver) -> WatchRecords:
 
 def test_a_store_tells_what_others_have_changed(nats: NatsServer) -> None:
     with ExitStack() as stack:
-        one, other = JetStreamDriver(nats.url, "t"), JetStreamDriver(nats.url, "t")
+        one, other = JetStreamDriver(nats, "t"), JetStreamDriver(nats, "t")
         for driver in (one, other):
             stack.callback(driver.store.close)
         made = one.write(PutStream(record=StreamRecord(name="s", owner="me"))).record
@@ -115,8 +115,8 @@ def test_permissions_limits_and_removals_hold_at_every_node(
 
     async def main() -> None:
         async with (
-            Node(on_jetstream(streamr_config(tmp_path / "a"), nats.url)) as a,
-            Node(on_jetstream(streamr_config(tmp_path / "b"), nats.url)) as b,
+            Node(on_jetstream(streamr_config(tmp_path / "a"), nats)) as a,
+            Node(on_jetstream(streamr_config(tmp_path / "b"), nats)) as b,
             aiohttp.ClientSession() as http,
         ):
             await run(a, b, http)

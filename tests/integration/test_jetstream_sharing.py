@@ -48,7 +48,7 @@ def drivers(nats: NatsServer) -> Iterator[tuple[JetStreamDriver, JetStreamDriver
     with ExitStack() as stack:
         opened: list[JetStreamDriver] = []
         for _ in range(2):
-            driver = JetStreamDriver(nats.url, "t")
+            driver = JetStreamDriver(nats, "t")
             stack.callback(driver.store.close)
             opened.append(driver)
         yield opened[0], opened[1]
@@ -313,7 +313,7 @@ def test_two_under_load_lose_nothing_and_keep_their_order(
 
 
 def test_writes_wait_for_a_server_that_comes_back(nats: NatsServer) -> None:
-    driver = JetStreamDriver(nats.url, "t", patience_seconds=ANSWER_SECONDS)
+    driver = JetStreamDriver(nats, "t", patience_seconds=ANSWER_SECONDS)
     driver.write(append(b"0"))
     nats.kill()
     operations = [append(b"%d" % number) for number in range(1, 50)]
@@ -352,8 +352,8 @@ async def consumed(client: Client, count: int) -> list[bytes]:
 def test_any_node_serves_any_stream(nats: NatsServer, tmp_path: Path) -> None:
     async def run() -> None:
         async with (
-            Node(on_jetstream(node_config(tmp_path / "a"), nats.url)) as a,
-            Node(on_jetstream(node_config(tmp_path / "b"), nats.url)) as b,
+            Node(on_jetstream(node_config(tmp_path / "a"), nats)) as a,
+            Node(on_jetstream(node_config(tmp_path / "b"), nats)) as b,
             await connect_to(a) as near,
             await connect_to(b) as far,
         ):
@@ -417,7 +417,8 @@ def test_servers_and_nodes_that_are_killed_lose_nothing_confirmed(tmp_path: Path
 
     async def run() -> None:
         configs = [
-            on_jetstream(node_config(tmp_path / name), *cluster.urls, replicas=3) for name in "ab"
+            on_jetstream(node_config(tmp_path / name), *cluster.servers, replicas=3)
+            for name in "ab"
         ]
         async with Node(configs[0]) as a, await connect_to(a) as near:
             stop, stop_far = asyncio.Event(), asyncio.Event()

@@ -73,7 +73,7 @@ def driver(nats: NatsServer, opened: ExitStack) -> JetStreamDriver:
 
 
 def open_driver(nats: NatsServer, opened: ExitStack, url: str | None = None) -> JetStreamDriver:
-    driver = JetStreamDriver(url or nats.url, "t")
+    driver = JetStreamDriver(nats, "t", url=url)
     opened.callback(lambda: driver.store.close())
     return driver
 
@@ -250,7 +250,7 @@ def test_what_is_stored_and_not_acknowledged_is_confirmed_once_that_is_known(
 
 
 def test_a_server_that_hangs_is_waited_for(nats: NatsServer, opened: ExitStack) -> None:
-    driver = JetStreamDriver(nats.url, "t", answer_seconds_max=2.0)
+    driver = JetStreamDriver(nats, "t", answer_seconds_max=2.0)
     opened.callback(lambda: driver.store.close())
     driver.write(append(b"before"))
     nats.pause()
@@ -277,7 +277,7 @@ def test_a_server_that_hangs_is_waited_for(nats: NatsServer, opened: ExitStack) 
 def test_a_write_is_not_looked_for_without_end(nats: NatsServer, opened: ExitStack) -> None:
     proxy = MutingProxy(nats.port)
     opened.callback(proxy.close)
-    driver = JetStreamDriver(proxy.url, "t", settle_seconds_max=0.2)
+    driver = JetStreamDriver(nats, "t", url=proxy.url, settle_seconds_max=0.2)
     opened.callback(lambda: driver.store.close())
     driver.write(append(b"before"))
     proxy.mute()
@@ -341,7 +341,7 @@ def test_reads_of_what_was_lost_are_answered(
     nats: NatsServer, opened: ExitStack, kind: type[Read | ListKeys], lost: str
 ) -> None:
     # Of a stream that is no more, single messages are asked for in vain.
-    driver = JetStreamDriver(nats.url, "t", answer_seconds_max=2.0)
+    driver = JetStreamDriver(nats, "t", answer_seconds_max=2.0)
     opened.callback(lambda: driver.store.close())
     for number in range(4):
         driver.write(append(b"%d" % number))
@@ -373,7 +373,7 @@ def test_opening_without_a_server_says_which(nats: NatsServer) -> None:
 
 
 def test_more_replicas_than_servers_are_refused(nats: NatsServer) -> None:
-    options = JetStreamOptions(servers=(nats.url,), replicas=3)
+    options = JetStreamOptions(servers=(nats.url,), monitors=(nats.monitor,), replicas=3)
     store = JetStreamLogStore(options, complete=ignore, on_health=ignore)
     with pytest.raises(StoreError, match="replicas > 1 not supported") as caught:
         store.open()
@@ -386,7 +386,9 @@ def test_servers_and_nodes_show_each_other_certificates(tmp_path: Path, opened: 
     nats = NatsServer(tmp_path / "nats", f"tls {{ {files}, verify: true }}")
     nats.start()
     opened.callback(nats.kill)
-    options = JetStreamOptions(servers=(nats.url.replace("nats:", "tls:"),), replicas=1)
+    options = JetStreamOptions(
+        servers=(nats.url.replace("nats:", "tls:"),), monitors=(nats.monitor,), replicas=1
+    )
     trusting = replace(options, tls_ca=certificate)
     shown = replace(trusting, tls_cert=certificate, tls_key=key)
     for refused in (options, trusting):
@@ -408,28 +410,37 @@ def test_a_stream_of_something_else_is_not_taken_for_the_journal(
     assert caught.value.code == "store.corrupt"
 
 
-@pytest.mark.parametrize("required", [False, True])
-def test_servers_that_do_not_sync_are_seen_by_their_monitoring(
-    tmp_path: Path, opened: ExitStack, required: bool
+@pytest.mark.parametrize(
+    ("syncs", "shown", "refusal"),
+    [
+        ("always", True, None),
+        ('"2m"', True, "syncs every 120 seconds"),
+        ("always", False, "no monitoring address is configured"),
+    ],
+)
+def test_a_store_opens_where_the_servers_are_known_to_sync(
+    tmp_path: Path, opened: ExitStack, syncs: str, shown: bool, refusal: str | None
 ) -> None:
-    nats = NatsServer(tmp_path / "nats")
+    nats = NatsServer(tmp_path / "nats", sync=syncs)
     nats.start()
     opened.callback(nats.kill)
-    options = JetStreamOptions(
-        servers=(nats.url,),
-        replicas=1,
-        monitors=(nats.monitor,),
-        sync_required=required,
-    )
+    monitors = (nats.monitor,) if shown else ()
+    options = JetStreamOptions(servers=(nats.url,), monitors=monitors, replicas=1)
     store = JetStreamLogStore(options, complete=ignore, on_health=ignore)
     opened.callback(store.close)
-    if required:
-        with pytest.raises(StoreError, match="syncs every 120 seconds") as caught:
-            store.open()
-        assert caught.value.code == "store.unsynced"
-    else:
+    if refusal is None:
         store.open()
-        assert store.capabilities == {Capability.SHARED}
+        assert store.capabilities == {Capability.SHARED, Capability.POWER_CUT}
+        return
+    with pytest.raises(StoreError, match=refusal) as caught:
+        store.open()
+    assert caught.value.code == "store.unsynced"
+    for way in ("sync_interval: always", "[store] monitors", 'sync = "interval"', "may be lost"):
+        assert way in caught.value.text
+    weaker = JetStreamLogStore(replace(options, sync="interval"), complete=ignore, on_health=ignore)
+    opened.callback(weaker.close)
+    weaker.open()
+    assert weaker.capabilities == {Capability.SHARED}
 
 
 @pytest.mark.parametrize("early", [False, True])

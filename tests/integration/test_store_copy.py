@@ -47,7 +47,7 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
 @pytest.fixture
 def jetstream(server: NatsServer) -> Iterator[JetStreamDriver]:
     """Open where a test has not closed it."""
-    driver = JetStreamDriver(server.url, "t")
+    driver = JetStreamDriver(server, "t")
     driver.store.close()
     yield driver
     driver.store.close()
@@ -229,7 +229,10 @@ def call(*argv: str | Path, code: int = 0) -> str:
 
 def configured(home: Path, server: NatsServer) -> Path:
     """The configuration of a node's second life, beside that of its first one."""
-    table = f'[store]\nengine = "jetstream"\nservers = ["{server.url}"]\nreplicas = 1\n'
+    table = (
+        f'[store]\nengine = "jetstream"\nservers = ["{server.url}"]\n'
+        f'monitors = ["{server.monitor}"]\nreplicas = 1\n'
+    )
     file = home / "three.toml"
     text = (home / "node.toml").read_text()
     assert text.count("[store]\n") == 1
@@ -270,6 +273,35 @@ def pushed(config: Path, node: str, numbers: range) -> None:
     text = b"".join(b"%d\n" % number for number in numbers)
     argv = rillnode("stream", "push", "numbers", "-c", config, "--node", node, "-q")
     subprocess.run(argv, input=text, check=True, stdout=subprocess.DEVNULL, timeout=300.0)
+
+
+def test_a_node_starts_only_on_servers_that_sync_and_a_copy_runs_on_any(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path / "nats", sync='"2m"')
+    server.start()
+    running: Running | None = None
+    try:
+        home = tmp_path / "edge"
+        call("init", home)
+        three = configured(home, server)
+        refused = call("run", "-c", three, code=1)
+        assert "[store.unsynced]" in refused
+        assert "syncs every 120 seconds" in refused
+        assert 'sync = "interval"' in refused
+        RocksDriver(home / "data" / "store").store.close()
+        call("store", "copy", "--from", "rocksdb", "--to", "jetstream", "-c", three, "--final")
+        back = (*("--from", "jetstream", "--to", "rocksdb"), "--data-dir", tmp_path / "back")
+        call("store", "copy", *back, "-c", three, "--final")
+        looked = subprocess.run(rillnode("doctor", "-c", three), capture_output=True, timeout=300.0)
+        sync = json.loads(looked.stdout.splitlines()[-1])
+        assert (looked.returncode, sync["check"], sync["state"]) == (1, "store sync", "fail")
+        three.write_text(three.read_text().replace("[store]\n", '[store]\nsync = "interval"\n'))
+        running = Running(three)
+        running.stop()
+        assert "confirmed may be lost" in three.with_suffix(".log").read_text()
+    finally:
+        if running is not None:
+            running.kill()
+        server.kill()
 
 
 @pytest.mark.long

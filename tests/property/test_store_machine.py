@@ -257,7 +257,7 @@ def test_the_jetstream_store(tmp_path: Path, examples: int) -> None:
         """On JetStream; faults have tests of their own."""
 
         def make_driver(self) -> StoreDriver:
-            return JetStreamDriver(server.url, next(prefixes))
+            return JetStreamDriver(server, next(prefixes))
 
     server.start()
     try:

@@ -32,8 +32,10 @@ VERSION_MIN: Final = (2, 10, 23)
 """Of nats-server: earlier ones lose what they have confirmed when servers fail."""
 
 REMEDY: Final = (
-    "set `jetstream { sync_interval: always }` in the configuration of every server (2.10 or "
-    "later; 2.10.23 or later recommended), or power them independently of each other"
+    "set `jetstream { sync_interval: always }` in the configuration of every server (nats-server "
+    "2.10 or later; 2.10.23 or later recommended), and name all their monitoring addresses in "
+    '[store] monitors; or set [store] sync = "interval": then entries that were confirmed may be '
+    "lost if all servers lose power at once"
 )
 
 
@@ -41,7 +43,8 @@ async def check_servers(options: JetStreamOptions, server: Server) -> bool:
     """Warn of settings under which less is kept than is said; returns whether all writes sync.
 
     Raises:
-        StoreError: syncing is required, and some server does not do it, or most cannot be asked.
+        StoreError: `store.unsynced`, every write is to be synced, and some server says that it does
+            not, or too few say that they do.
     """
     if server.version is not None and server.version < VERSION_MIN:
         logger.warning(
@@ -69,10 +72,10 @@ async def check_syncs(options: JetStreamOptions) -> bool:
     reason, is_grave = await unsynced(options)
     if not reason:
         return True
-    if is_grave and options.sync_required:
+    if is_grave and options.sync == "always":
         raise StoreError(
             "store.unsynced",
-            f"the NATS servers do not sync every write ({reason}): {REMEDY}",
+            f"the NATS servers are not known to sync every write ({reason}): {REMEDY}",
             retryable=False,
         )
     logger.warning("store_unsynced", extra={"reason": reason, "remedy": REMEDY})
@@ -80,17 +83,30 @@ async def check_syncs(options: JetStreamOptions) -> bool:
 
 
 async def unsynced(options: JetStreamOptions) -> tuple[str, bool]:
-    """Why not all writes are known to be synced, if so; and whether more is wrong than some away.
+    """Why not all writes are known to be synced, if so; and whether that is more than some away.
 
-    A node must start though a server is away, or the loss of one machine would be that of two.
+    A node must start though a server is away, or the loss of one machine would be that of two. So
+    it is enough that most of the cluster's servers are known to sync: each majority that confirms
+    has one of them.
     """
-    said = await asyncio.gather(*map(_sync, options.monitors))
-    faults = [text for says, text in said if says and text]
-    silent = [text for says, text in said if not says and text]
     if not options.monitors:
-        silent = ["no monitoring port is configured, so the sync interval is not known"]
-    is_grave = bool(faults) or 2 * len(silent) >= len(options.monitors)
-    return "; ".join([*faults, *silent]), is_grave
+        return "no monitoring address is configured, so the sync interval is not known", True
+    said = await asyncio.gather(*map(_ask, options.monitors))
+    silent = [answer for answer in said if isinstance(answer, str)]
+    faults: list[str] = []
+    synced: set[str] = set()
+    count = len(options.monitors)
+    for url, answer in zip(options.monitors, said, strict=True):
+        if not isinstance(answer, str):
+            count = max(count, answer.cluster_size)
+            if fault := sync_fault(url, answer):
+                faults.append(fault)
+            else:
+                synced.add(answer.server_id or url)
+    unknown = count - len(synced) - len(faults) - len(silent)
+    if unknown:
+        silent.append(f"{unknown} of {count} servers have no monitoring address here")
+    return "; ".join([*faults, *silent]), bool(faults) or 2 * len(synced) <= count
 
 
 def version_text(version: tuple[int, int, int]) -> str:
@@ -103,30 +119,48 @@ class _Config(msgspec.Struct):
     sync_interval: int | None = None
 
 
+class _Meta(msgspec.Struct):
+    cluster_size: int = 1
+
+
 class _JetStream(msgspec.Struct):
     config: _Config | None = None
+    meta: _Meta | None = None
 
 
-class _Varz(msgspec.Struct):
+class Varz(msgspec.Struct):
+    """What a server's monitoring tells that matters here."""
+
+    server_id: str = ""
     version: str = ""
     jetstream: _JetStream | None = None
 
+    @property
+    def cluster_size(self) -> int:
+        """How many servers its cluster has, those that are away included."""
+        meta = None if self.jetstream is None else self.jetstream.meta
+        return 1 if meta is None else meta.cluster_size
 
-async def _sync(url: str) -> tuple[bool, str | None]:
-    """Whether a server says how it syncs, and what there is against it."""
+
+async def _ask(url: str) -> Varz | str:
+    """What a server says, or that it says nothing."""
     try:
-        return True, sync_fault(url, await asyncio.to_thread(_fetch, url))
+        return decode_varz(await asyncio.to_thread(_fetch, url))
     except (URLError, OSError, ValueError, msgspec.MsgspecError) as error:
-        return False, f"{url} does not say ({error})"
+        return f"{url} does not say ({error})"
 
 
-def sync_fault(url: str, answer: bytes) -> str | None:
-    """What the answer of `/varz` says against a server, if anything.
+def decode_varz(answer: bytes) -> Varz:
+    """Read the answer of `/varz`.
 
     Raises:
         MsgspecError: it is no such answer.
     """
-    server = msgspec.json.decode(answer, type=_Varz)
+    return msgspec.json.decode(answer, type=Varz)
+
+
+def sync_fault(url: str, server: Varz) -> str | None:
+    """What there is against a server's way to sync, if anything."""
     config = None if server.jetstream is None else server.jetstream.config
     if config is None:
         return f"{url} has no JetStream"

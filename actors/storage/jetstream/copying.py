@@ -5,6 +5,7 @@ import os
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -63,7 +64,9 @@ class JetStreamCopy:
         Raises:
             StoreError: it cannot be opened, or is a copy that is not finished.
         """
-        # What a crash has kept from the journal is written by who opens the store.
+        # What a crash has kept from the journal is written by who opens the store. A copy promises
+        # nothing of a power cut, so that who wants to leave servers that do not sync can do it.
+        options = replace(options, sync="interval")
         store = JetStreamLogStore(options, complete=_ignore, on_health=_ignore)
         await asyncio.to_thread(store.open)
         await asyncio.to_thread(store.close)

@@ -4,7 +4,10 @@ import re
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
+
+Sync = Literal["always", "interval"]
+"""When servers must have synced what they confirm: before, or some time after."""
 
 _CREDENTIALS: Final = re.compile(
     r"BEGIN NATS USER JWT-+\s+\S+\s+-+END NATS USER JWT-+.*BEGIN USER NKEY SEED-+\s+SU\w+\s",
@@ -24,8 +27,8 @@ class JetStreamOptions:
         tls_ca: certificates to trust instead of the system's.
         tls_cert: certificate to show, with `tls_key`.
         monitors: URLs of the servers' monitoring, where the sync interval can be read.
-        sync_required: refuse to open unless most of them say that every write is synced, and none
-            says otherwise.
+        sync: "always": refuse to open unless most of them say that every write is synced, and none
+            says otherwise. "interval": what is confirmed may be lost with the power of all servers.
         answer_seconds_max: wait for an answer. Electing a leader takes up to nine seconds in the
             worst case (nats-server, server/raft.go: election timeouts of 4 to 9 seconds); what
             was not answered by then is asked again.
@@ -56,7 +59,7 @@ class JetStreamOptions:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     monitors: tuple[str, ...] = ()
-    sync_required: bool = False
+    sync: Sync = "always"
     answer_seconds_max: float = 3.0
     patience_seconds: float = 15.0
     settle_seconds_max: float = 30.0

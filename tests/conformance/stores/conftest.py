@@ -25,7 +25,7 @@ def other_owner(nats: NatsServer) -> Iterator[JetStreamDriver]:
     """A store of a node that owns the log of the tests, whoever else is there."""
     members = [Member(f"{number:064x}", "", b"") for number in range(2)]
     owner = owner_of(LOG, members).identity
-    driver = JetStreamDriver(nats.url, next(_prefixes), identity=owner)
+    driver = JetStreamDriver(nats, next(_prefixes), identity=owner)
     yield driver
     driver.store.close()
 
@@ -33,8 +33,7 @@ def other_owner(nats: NatsServer) -> Iterator[JetStreamDriver]:
 def follower_of(owner: JetStreamDriver) -> JetStreamDriver:
     """A store of another node on the same logs, which knows the owner."""
     number = 1 - int(owner.identity)
-    url, prefix = owner.options.servers[0], owner.options.prefix
-    driver = JetStreamDriver(url, prefix, identity=f"{number:064x}")
+    driver = JetStreamDriver(owner.server, owner.options.prefix, identity=f"{number:064x}")
 
     def met() -> bool:
         sharing = driver.store.sharing()
@@ -62,6 +61,6 @@ def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreDriv
     elif request.param != "jetstream":
         opened = follower_of(request.getfixturevalue("other_owner"))
     else:
-        opened = JetStreamDriver(request.getfixturevalue("nats").url, next(_prefixes))
+        opened = JetStreamDriver(request.getfixturevalue("nats"), next(_prefixes))
     yield opened
     opened.store.close()

@@ -17,7 +17,7 @@ def test_what_a_store_can_do_beyond_the_others_has_a_name(driver: StoreDriver) -
     expected: dict[type[StoreDriver], set[Capability]] = {
         MemoryDriver: {Capability.POWER_CUT},
         RocksDriver: {Capability.CHECKPOINT, Capability.POWER_CUT},
-        JetStreamDriver: {Capability.SHARED},
+        JetStreamDriver: {Capability.SHARED, Capability.POWER_CUT},
     }
     assert capabilities == expected[type(driver)]
 
@@ -35,15 +35,9 @@ def test_a_shared_store_gives_no_index_twice(driver: StoreDriver) -> None:
     if not isinstance(driver, JetStreamDriver):
         assert Capability.SHARED not in driver.store.capabilities
         return
-    other = JetStreamDriver(driver.options.servers[0], driver.options.prefix)
+    other = JetStreamDriver(driver.server, driver.options.prefix)
     first = [driver.write(append(b"one")), other.write(append(b"two"))]
     assert [operation.first_index for operation in first] == [0, 1]
     assert driver.write(append(b"three")).first_index == 2
     assert [entry.data for entry in driver.entries()] == [b"one", b"two", b"three"]
     other.store.close()
-
-
-def test_a_store_says_whether_a_power_cut_loses_nothing(driver: StoreDriver) -> None:
-    # The servers of the tests sync every two minutes, as is their default.
-    expected = not isinstance(driver, JetStreamDriver)
-    assert (Capability.POWER_CUT in driver.store.capabilities) == expected

@@ -43,7 +43,7 @@ ENTRY_BYTES = 1_000
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[list[NodeProcess]]:
     with running_nats(tmp_path / "nats") as server, ExitStack() as stack:
-        nodes = [NodeProcess(tmp_path / name, [server.url]) for name in "ab"]
+        nodes = [NodeProcess(tmp_path / name, [server]) for name in "ab"]
         for node in nodes:
             stack.callback(node.kill)
             node.start(wait=False)
@@ -307,7 +307,7 @@ def test_a_job_over_two_nodes_lands_every_entry_once_whatever_is_killed(
     with running_nats(tmp_path / "nats") as server, ExitStack() as stack:
         sink = SINK.format(directory=tmp_path)
         nodes = [
-            NodeProcess(tmp_path / name, [server.url], listen=f"127.0.0.1:{free_port()}", more=sink)
+            NodeProcess(tmp_path / name, [server], listen=f"127.0.0.1:{free_port()}", more=sink)
             for name in "ab"
         ]
         for node in nodes:

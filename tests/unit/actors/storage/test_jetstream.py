@@ -18,7 +18,7 @@ from rillnode.actors.storage import (
 )
 from rillnode.actors.storage.jetstream import checks
 from rillnode.actors.storage.jetstream.catalog import Catalog
-from rillnode.actors.storage.jetstream.checks import check_syncs, sync_fault
+from rillnode.actors.storage.jetstream.checks import check_syncs, decode_varz, sync_fault
 from rillnode.actors.storage.jetstream.frames import (
     JournalFrame,
     LogFrame,
@@ -190,48 +190,56 @@ def test_no_operation_takes_more_room_than_it_counts_for(
     ],
 )
 def test_what_monitoring_says_of_the_sync_interval(answer: bytes, fault: str | None) -> None:
-    found = sync_fault("http://a:8222", answer)
+    found = sync_fault("http://a:8222", decode_varz(answer))
     assert found is None if fault is None else found is not None and fault in found
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b'{"jetstream": {"config": {"sync_always": 1}}}'])
 def test_what_is_no_answer_of_monitoring_is_an_error(answer: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
-        sync_fault("http://a:8222", answer)
+        decode_varz(answer)
 
 
 @pytest.mark.parametrize(
-    ("monitors", "synced", "refused"),
+    ("monitors", "size", "synced", "refused"),
     [
-        ("sss", True, False),
-        ("ss?", False, False),
-        ("s??", False, True),
-        ("???", False, True),
-        ("s?", False, True),
-        ("sss!", False, True),
-        ("ss?!", False, True),
-        ("", False, True),
+        ("a", 1, True, False),
+        ("abc", 3, True, False),
+        ("ab?", 3, False, False),
+        ("a??", 3, False, True),
+        ("???", 3, False, True),
+        ("a?", 2, False, True),
+        ("abc!", 3, False, True),
+        ("ab?!", 3, False, True),
+        ("", 0, False, True),
+        # Those that nobody asks do not count, nor does the same one twice.
+        ("ab", 3, False, False),
+        ("a", 3, False, True),
+        ("aaa", 3, False, True),
+        ("abc", 5, False, False),
+        ("abc", 6, False, True),
     ],
 )
-def test_a_node_that_requires_syncs_bears_that_few_servers_are_away(
-    monkeypatch: pytest.MonkeyPatch, monitors: str, synced: bool, refused: bool
+def test_a_majority_of_the_cluster_must_be_known_to_sync(
+    monkeypatch: pytest.MonkeyPatch, monitors: str, size: int, synced: bool, refused: bool
 ) -> None:
     def fetch(url: str) -> bytes:
         if url == "?":
             raise URLError("away")
-        return b'{"jetstream": {"config": {"sync_always": %s}}}' % (
-            b"true" if url == "s" else b"false"
-        )
+        always = b"false" if url == "!" else b"true"
+        return b'{"server_id": "%s", "jetstream": {"config": {"sync_always": %s}, "meta": %s}}' % (
+            url.encode(), always, b'{"cluster_size": %d}' % size,
+        )  # fmt: skip
 
     monkeypatch.setattr(checks, "_fetch", fetch)
-    required, not_required = (
-        JetStreamOptions(servers=(), monitors=tuple(monitors), sync_required=one)
-        for one in (True, False)
+    always, interval = (
+        JetStreamOptions(servers=(), monitors=tuple(monitors), sync=sync)
+        for sync in ("always", "interval")
     )
-    assert asyncio.run(check_syncs(not_required)) is synced
+    assert asyncio.run(check_syncs(interval)) is synced
     if refused:
         with pytest.raises(StoreError) as caught:
-            asyncio.run(check_syncs(required))
+            asyncio.run(check_syncs(always))
         assert caught.value.code == "store.unsynced"
     else:
-        assert asyncio.run(check_syncs(required)) is synced
+        assert asyncio.run(check_syncs(always)) is synced
