@@ -40,6 +40,7 @@ class Meter:
     def __init__(self, job: PushJob) -> None:
         self._pid = job.endpoint.pid
         self._begin = time.perf_counter() + job.seconds * _WARM_UP
+        self._seconds = job.seconds
         self._end = self._begin + job.seconds
         self._begun = 0.0
         self._cpu = (0.0, 0.0)
@@ -50,6 +51,8 @@ class Meter:
         """Whether there is still time; to be asked after each confirm."""
         if not self._begun and now >= self._begin:
             self._begun = now
+            # From now: a peer that syncs each message may have taken seconds for the first window.
+            self._end = now + self._seconds
             self._latencies.clear()
             self._counts.clear()
             self._cpu = (cpu_seconds(self._pid), time.process_time())
