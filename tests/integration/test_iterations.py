@@ -240,7 +240,8 @@ def test_nextgraph_events_are_followed_and_read(tmp_path: Path) -> None:
             async with await phone.subscribe(INNER, REPO, TOPIC.public_key) as events:
                 for number in range(COUNT):
                     made = commit(b"%d" % number)
-                    sent.append(await laptop.publish(INNER, TOPIC, BRANCH, made))
+                    published = await laptop.publish(INNER, TOPIC, BRANCH, made)
+                    sent.append(published.event)
                 found, cancelled = await read_impatiently(events, COUNT)
                 assert found == sent
                 assert cancelled
