@@ -34,13 +34,17 @@ class Pipeline:
         kind: EntryKind = EntryKind.STREAMR,
         partition: int = 0,
         received_at: int = TIME,
+        lost: str | None = None,
     ) -> None:
-        """Land entries as one batch of bronze."""
+        """Land entries as one batch of bronze, with a row for entries of stream `lost`."""
         builder = BatchBuilder()
+        if lost is not None:
+            builder.add_gap(lost, 3, 5, 9)
         first = self._indexes.get(partition, 0)
         until = self._indexes[partition] = first + len(items)
-        block = make_block(first, list(items), kind=kind, received_at=received_at)
-        builder.add_block("s", partition, block, first, until)
+        if items:
+            block = make_block(first, list(items), kind=kind, received_at=received_at)
+            builder.add_block("s", partition, block, first, until)
         self.bronze.run(self._batch, builder.finish())
         self._batch += 1
 

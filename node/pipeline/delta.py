@@ -14,13 +14,14 @@ commit, because the node may trim entries after that.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -28,12 +29,20 @@ from pyspark.sql.types import StructType
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.pipeline.checkpoint import query_id, sync_batch
 from rillnode.node.pipeline.files import local_path, locked_directory, sync_files
-from rillnode.node.pipeline.parquet import TableFile, remove_files, write_files
+from rillnode.node.pipeline.parquet import TableFile, read_statistics, remove_files, write_files
 from rillnode.node.pipeline.schema_upgrade import upgrade_table
+from rillnode.node.pipeline.statistics import (
+    arrow_schema_of,
+    names_its_statistics,
+    statistics_properties,
+    undescribed_files,
+)
 
 FORMAT: Final = "rillnode-delta"
 COMMIT_SECONDS_MAX: Final = 60.0
-TABLE_PROPERTIES: Final = {
+_DESCRIBED_AT_ONCE: Final = 256
+"""Files of one transaction that gives files new statistics."""
+_LOG_PROPERTIES: Final = {
     # A commit per trigger makes thousands of log files a day; readers need few of them.
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 7 days",
@@ -148,17 +157,120 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         sync_log(self._table, before, table.version())
 
     def _open(self) -> DeltaTable:
-        schema = Schema.from_json(self._schema_json)
-        try:
-            table = DeltaTable(self._table)
-        except TableNotFoundError:
-            DeltaTable.create(self._table, schema, mode="ignore", configuration=TABLE_PROPERTIES)
-            sync_log(self._table, -1, 0)
-            table = DeltaTable(self._table)
-        before = table.version()
-        if upgrade_table(table, schema):
-            sync_log(self._table, before, table.version())
-        return table
+        return open_to_write(self._table, Schema.from_json(self._schema_json))
+
+
+def open_to_write(location: str, schema: Schema) -> DeltaTable:
+    """A table with all columns of `schema`; it is made where there is none.
+
+    Raises:
+        ConfigError: a table with other columns lies there.
+    """
+    try:
+        table = DeltaTable(location)
+    except TableNotFoundError:
+        properties = {**_LOG_PROPERTIES, **statistics_properties(pa.schema(schema.to_arrow()))}
+        DeltaTable.create(location, schema, mode="ignore", configuration=properties)
+        sync_log(location, -1, 0)
+        table = DeltaTable(location)
+    before = table.version()
+    if upgrade_table(table, schema):
+        sync_log(location, before, table.version())
+    if not names_its_statistics(table):
+        upgrade_statistics(location)
+        table.update_incremental()
+    return table
+
+
+def upgrade_statistics(location: str) -> str | None:
+    """Make a table of an earlier version say what its files' statistics are about, and tell nulls.
+
+    Returns:
+        What was done, for the log; None where nothing was to do.
+    """
+    try:
+        table = DeltaTable(location)
+    except TableNotFoundError:
+        return None
+    before, described = table.version(), 0
+    schema = arrow_schema_of(table)
+    if not names_its_statistics(table):
+        table.alter.set_table_properties(statistics_properties(schema))
+        table.update_incremental()
+    waiting = undescribed_files(table)
+    while waiting:
+        some, waiting = waiting[:_DESCRIBED_AT_ONCE], waiting[_DESCRIBED_AT_ONCE:]
+        described += _describe(location, table, some)
+    if table.version() == before:
+        return None
+    sync_log(location, before, table.version())
+    return f"{location} tells what its statistics are about; {described} files got new ones"
+
+
+def _describe(location: str, table: DeltaTable, files: Sequence[Mapping[str, Any]]) -> int:
+    """Give files of a table new statistics; returns how many of them.
+
+    An action that adds a file again replaces the one before it. A file that is no longer in the
+    table is left out: it would be in it again.
+    """
+    schema = arrow_schema_of(table)
+    found: dict[str, str] = {}
+    for file in files:
+        with suppress(FileNotFoundError):  # who reads the table is told so, too
+            found[file["path"]] = read_statistics(location, unquote(file["path"]), schema)
+    while True:
+        paths = found.keys() & {file["path"] for file in undescribed_files(table)}
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(
+                file["path"],
+                file["size_bytes"],
+                {},
+                file["modification_time"],
+                data_change=False,
+                stats=found[file["path"]],
+            )
+            for file in files
+            if file["path"] in paths
+        ]
+        if not actions or commit_unless_changed(location, table, actions):
+            return len(actions)
+
+
+def commit_unless_changed(
+    location: str,
+    table: DeltaTable,
+    actions: list[AddAction | RemoveAction],
+    positions: Sequence[Transaction] = (),
+) -> bool:
+    """Commit what was made of a table's files, unless others have committed since it was read.
+
+    Delta would let such a transaction follow theirs, and rows that they have removed or replaced
+    would be in the table again. `table` is as of now afterwards.
+
+    Returns:
+        Whether it was committed, and is durable.
+
+    Raises:
+        CommitFailedError: it could not be committed for another reason.
+    """
+    before = table.version()
+    try:
+        table.create_write_transaction(
+            actions,
+            "append",
+            table.schema(),
+            commit_properties=CommitProperties(
+                app_transactions=list(positions), max_commit_retries=0
+            ),
+        )
+    except CommitFailedError:
+        table.update_incremental()
+        if table.version() == before:
+            raise
+        return False
+    table.update_incremental()
+    sync_log(location, before, table.version())
+    return True
 
 
 def writer_locations(name: str, options: Mapping[str, str], *, overwrite: bool) -> tuple[str, str]:

@@ -8,7 +8,7 @@ after growing pauses.
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,8 +22,9 @@ from rillnode.actors.sink_job import PASSING_CODE
 from rillnode.codecs.errors import StoreError
 from rillnode.node.pipeline.behind import LOOK_SECONDS, Behind
 from rillnode.node.pipeline.checkpoint import own_checkpoint
+from rillnode.node.pipeline.delta import upgrade_statistics
 from rillnode.node.pipeline.delta_log import TableLog, saved_position
-from rillnode.node.pipeline.explaining import FAILURES
+from rillnode.node.pipeline.explaining import FAILURES, explain
 from rillnode.node.pipeline.files import absolute
 from rillnode.node.pipeline.gold_query import GoldQuery
 from rillnode.node.pipeline.gold_tables import DERIVED, LAG
@@ -81,6 +82,20 @@ class Part:
             return {"state": "running", **self.behind}
         state = "waiting" if self._passes else "failed"
         return {"state": state, "failures": self._failures, "error": self._error, **self.behind}
+
+
+def upgrade_tables(locations: Iterable[str]) -> None:
+    """Make the tables that exist tell what their files' statistics are about, and say so.
+
+    One that cannot be upgraded now stops none of the others: its own query tells why it fails.
+    """
+    for location in locations:
+        try:
+            done = upgrade_statistics(absolute(location))
+        except FAILURES as error:
+            done = f"{location} keeps its statistics: {explain(error)[0]}"
+        if done:
+            print(done, file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -162,6 +177,7 @@ class Derived:
             PySparkException: the query failed.
         """
         self._own()
+        upgrade_tables(self._config.tables)
         self._start_silver({"availableNow": True}).awaitTermination()
         silver = self._silver_log.open()
         say(f"silver has {0 if silver is None else silver.count():,} rows")
@@ -172,6 +188,7 @@ class Derived:
 
     def start(self) -> None:
         """Begin to run; `step` keeps it running."""
+        upgrade_tables(self._config.tables)
         if self._gold:
             self._thread = threading.Thread(target=self._run_gold, name="gold", daemon=True)
             self._thread.start()

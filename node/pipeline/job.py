@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from rillnode.node.pipeline import landing
 from rillnode.node.pipeline.checkpoint import own_checkpoint, sync_commits
-from rillnode.node.pipeline.derived import Derived
+from rillnode.node.pipeline.derived import Derived, upgrade_tables
 from rillnode.node.pipeline.explaining import FAILURES
 from rillnode.node.pipeline.files import absolute
 from rillnode.node.pipeline.job_config import JobConfig, load_job_config
@@ -84,6 +84,7 @@ def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> Non
     drain_file.unlink(missing_ok=True)
     for text in check_stores(config.locations):
         print(text, file=sys.stderr, flush=True)
+    upgrade_tables([config.table_dir])
     session = open_session(
         f"rillnode {config.sink}",
         master=config.master,

@@ -7,6 +7,7 @@ import msgspec
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.pipeline.files import local_path
+from rillnode.node.pipeline.gold_tables import GOLD
 from rillnode.node.pipeline.ranges import ClientOptions
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
@@ -41,6 +42,16 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def locations(self) -> tuple[str, ...]:
         """Where the tables lie."""
         return tuple(filter(None, (self.silver_dir, self.gold_dir)))
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Directory or URI of each table."""
+        gold = (
+            ()
+            if self.gold_dir is None
+            else (f"{self.gold_dir.rstrip('/')}/{one.name}" for one in GOLD)
+        )
+        return (self.silver_dir, *gold)
 
 
 class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

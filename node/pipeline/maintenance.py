@@ -1,10 +1,9 @@
 """Keeps a table in few large files: a micro-batch every few seconds makes thousands a day.
 
-Consecutive small files are merged into one, in one transaction that changes no data. It does not
-conflict with the query's own commits, which only add. Two merges at the same time do: Delta does
-not notice by itself that both replace the same files, and the table would then hold their rows
-twice, so each says in its transaction that it is a merge, and of two the later one fails. Nothing
-but this package may compact a table while a job does.
+Consecutive small files are merged into one, in one transaction that changes no data. It counts only
+where nobody has committed since the files were last looked at: Delta does not notice by itself that
+two merges replace the same files, or that rows of them were deleted meanwhile, and the table would
+then hold rows twice, or again.
 
 The merged files stay for some days for who reads an older version of the table; then they are
 removed, and with them what failed tasks left.
@@ -16,11 +15,10 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError
+from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from rillnode.node.pipeline.delta import add_actions, sync_log
+from rillnode.node.pipeline.delta import add_actions, commit_unless_changed, upgrade_statistics
 from rillnode.node.pipeline.parquet import filesystem, remove_files, write_files
 from rillnode.node.pipeline.schema_upgrade import conform
 
@@ -29,8 +27,6 @@ FILES_MAX: Final = 256
 KEEP_HOURS: Final = 168
 _READ_ROWS: Final = 8_192
 _ATTEMPTS: Final = 10
-_MERGES: Final = "rillnode.merges"
-"""Whose transactions merges are: no two of them can be made of the same version."""
 
 
 def compact(location: str) -> Iterator[str]:
@@ -39,6 +35,8 @@ def compact(location: str) -> Iterator[str]:
     Raises:
         TableNotFoundError: there is no table.
     """
+    if done := upgrade_statistics(location):
+        yield done
     table = DeltaTable(location)
     work = Maintenance(location, commits=1)
     for files in plan_merges(live_files(table)):
@@ -93,29 +91,14 @@ class Maintenance:
             for file in files
         ]
         for _ in range(_ATTEMPTS):
-            if self._replaces(table, actions + add_actions(merged, data_change=False)):
+            if commit_unless_changed(
+                self._location, table, actions + add_actions(merged, data_change=False)
+            ):
                 return f"merged {len(files)} files of the table into {len(merged)}"
             if not set(files) <= set(live_files(table)):
                 break
         remove_files(self._location, [file.name for file in merged])
         return _taken(files)
-
-    def _replaces(self, table: DeltaTable, actions: list[AddAction | RemoveAction]) -> bool:
-        """Commit a merge; whether no other one has come before it."""
-        before = table.version()
-        properties = CommitProperties(app_transactions=[Transaction(_MERGES, before)])
-        try:
-            table.create_write_transaction(
-                actions, "append", table.schema(), commit_properties=properties
-            )
-        except CommitFailedError:
-            table.update_incremental()
-            if table.version() == before:
-                raise
-            return False
-        table.update_incremental()
-        sync_log(self._location, before, table.version())
-        return True
 
     def _finish(self, table: DeltaTable) -> str:
         table.update_incremental()

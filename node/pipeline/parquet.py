@@ -4,13 +4,11 @@ Statistics let readers of the table skip files: a bronze file holds few streams 
 of indexes and times.
 """
 
-import datetime
-import json
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,11 +16,12 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from rillnode.node.pipeline.files import local_path, sync_files
+from rillnode.node.pipeline.schema_upgrade import conform
+from rillnode.node.pipeline.statistics import FileStatistics, ranged_columns
 
 FILE_BYTES_MAX: Final = 536_870_912
 ROW_GROUP_BYTES: Final = 33_554_432
 _SHORT_TEXTS: Final = ("stream", "kind")
-_RANGED: Final = ("stream", "partition", "index", "received_at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +78,31 @@ def describe_file(table: str, name: str) -> TableFile:
     system, root = filesystem(table)
     path = f"{root}/{name}"
     with pq.ParquetFile(path, filesystem=system) as parquet:
-        present: list[str] = parquet.metadata.schema.names
-        wanted = [one for one in (*_RANGED, "data", "gap_until") if one in present]
-        figures = _Figures()
-        for batch in parquet.iter_batches(columns=wanted):
+        figures = _Figures(ranged_columns(parquet.schema_arrow))
+        for batch in parquet.iter_batches(columns=_present(parquet, figures.wanted)):
             figures.add(pa.Table.from_batches([batch]))
     return figures.file(name, system.get_file_info(path).size)
+
+
+def read_statistics(table: str, name: str, schema: pa.Schema) -> str:
+    """The statistics of a file that is in a table of that schema already, from its rows.
+
+    Raises:
+        FileNotFoundError: it is no longer there.
+    """
+    system, root = filesystem(table)
+    columns = ranged_columns(schema)
+    statistics = FileStatistics(columns)
+    wanted = pa.schema([schema.field(name) for name in columns])
+    with pq.ParquetFile(f"{root}/{name}", filesystem=system) as parquet:
+        for batch in parquet.iter_batches(columns=_present(parquet, columns)):
+            statistics.add(pa.Table.from_batches([conform(batch, wanted)]))
+    return statistics.to_json()
+
+
+def _present(parquet: pq.ParquetFile, columns: Iterable[str]) -> list[str]:
+    names = set(parquet.schema_arrow.names)
+    return [name for name in columns if name in names]
 
 
 def remove_files(table: str, names: Iterable[str]) -> None:
@@ -117,7 +135,7 @@ class _OpenFile:
         self._writer = pq.ParquetWriter(
             self._stream, schema, compression="zstd", use_dictionary=short, write_statistics=short
         )
-        self._figures = _Figures()
+        self._figures = _Figures(ranged_columns(schema))
 
     @property
     def written_bytes(self) -> int:
@@ -142,51 +160,28 @@ class _OpenFile:
 class _Figures:
     """What is counted of a file's rows."""
 
-    def __init__(self) -> None:
-        self._ranges: dict[str, tuple[Any, Any]] = {}
-        self._rows = 0
+    def __init__(self, ranged: Sequence[str]) -> None:
+        self.wanted = (*ranged, "data", "gap_until")
+        self._statistics = FileStatistics(ranged)
         self._data_bytes = 0
         self._entries_lost = 0
 
     def add(self, rows: pa.Table) -> None:
         """Count some rows."""
-        self._rows += rows.num_rows
+        self._statistics.add(rows)
         if "data" in rows.column_names:
             self._data_bytes += pc.sum(pc.binary_length(rows.column("data"))).as_py() or 0
         if "gap_until" in rows.column_names:
             lost = pc.subtract(rows.column("gap_until"), rows.column("index"))
             self._entries_lost += pc.sum(lost).as_py() or 0
-        for name in _RANGED:
-            if name in rows.column_names:
-                self._widen(name, pc.min_max(rows.column(name)).as_py())
 
     def file(self, name: str, size: int) -> TableFile:
         """The file of which everything is counted."""
-        stats = {
-            "numRecords": self._rows,
-            "minValues": {name: _stat(low) for name, (low, _) in self._ranges.items()},
-            "maxValues": {name: _stat(high) for name, (_, high) in self._ranges.items()},
-        }
         return TableFile(
             name=name,
             size=size,
-            rows=self._rows,
+            rows=self._statistics.rows,
             data_bytes=self._data_bytes,
             entries_lost=self._entries_lost,
-            stats=json.dumps(stats),
+            stats=self._statistics.to_json(),
         )
-
-    def _widen(self, name: str, found: dict[str, Any]) -> None:
-        low, high = found["min"], found["max"]
-        if low is None:
-            return
-        if name in self._ranges:
-            low, high = min(low, self._ranges[name][0]), max(high, self._ranges[name][1])
-        self._ranges[name] = (low, high)
-
-
-def _stat(value: object) -> object:
-    """A value as Delta's statistics hold it; bronze times are whole milliseconds."""
-    if isinstance(value, datetime.datetime):
-        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return value

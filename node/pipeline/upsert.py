@@ -5,7 +5,6 @@ that stay and the new ones, and says how far the table has come in what it is ma
 sorted by minute and cut into small files, so that only its last one is written again and again.
 """
 
-import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -16,16 +15,17 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import DeltaTable, Schema, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
-from rillnode.node.pipeline.delta import TABLE_PROPERTIES, committing, sync_log
+from rillnode.node.pipeline.delta import commit_unless_changed, committing, open_to_write
 from rillnode.node.pipeline.delta_log import open_table
 from rillnode.node.pipeline.files import sync_files
 from rillnode.node.pipeline.gold_tables import GoldTable
 from rillnode.node.pipeline.parquet import filesystem
-from rillnode.node.pipeline.schema_upgrade import conform, upgrade_table
+from rillnode.node.pipeline.schema_upgrade import conform
+from rillnode.node.pipeline.statistics import FileStatistics, ranged_columns
 
 FILE_ROWS_MAX: Final = 16_384
 KEEP_HOURS: Final = 6
@@ -50,21 +50,16 @@ def upsert(
     """
     with committing(location):
         present = _open(location, table)
-        removed, kept = _replaced(location, present, table, rows)
-        merged = pa.concat_tables([kept, rows.cast(table.schema)]).sort_by(_ORDER)
-        actions: list[AddAction | RemoveAction] = [
-            RemoveAction(path, data_change=True, deletion_timestamp=_now_ms()) for path in removed
-        ]
-        actions += _write(location, merged)
-        before = present.version()
-        present.create_write_transaction(
-            actions,
-            "append",
-            present.schema(),
-            commit_properties=CommitProperties(app_transactions=list(positions)),
-        )
-        present.update_incremental()
-        sync_log(location, before, present.version())
+        while True:
+            removed, kept = _replaced(location, present, table, rows)
+            merged = pa.concat_tables([kept, rows.cast(table.schema)]).sort_by(_ORDER)
+            actions: list[AddAction | RemoveAction] = [
+                RemoveAction(path, data_change=True, deletion_timestamp=_now_ms())
+                for path in removed
+            ]
+            actions += _write(location, merged)
+            if commit_unless_changed(location, present, actions, positions):
+                break
         if present.version() % TIDY_COMMITS == 0:
             present.vacuum(
                 retention_hours=KEEP_HOURS,
@@ -86,16 +81,8 @@ def read_rows(
 
 
 def _open(location: str, table: GoldTable) -> DeltaTable:
-    schema = Schema.from_arrow(table.schema)
-    present = open_table(location)
-    if present is None:
-        DeltaTable.create(location, schema, mode="ignore", configuration=TABLE_PROPERTIES)
-        sync_log(location, -1, 0)
-        return DeltaTable(location)
-    before = present.version()
-    if upgrade_table(present, schema):
-        sync_log(location, before, present.version())
-    return present
+    open_table(location)  # refuses one that needs more of its reader
+    return open_to_write(location, Schema.from_arrow(table.schema))
 
 
 def _replaced(
@@ -155,17 +142,9 @@ def _write(location: str, rows: pa.Table) -> list[AddAction | RemoveAction]:
 
 
 def _stats(rows: pa.Table) -> str:
-    span = pc.min_max(rows.column("minute")).as_py()
-    low, high = (
-        span[name].isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        for name in ("min", "max")
-    )
-    stats = {
-        "numRecords": rows.num_rows,
-        "minValues": {"minute": low},
-        "maxValues": {"minute": high},
-    }
-    return json.dumps(stats)
+    statistics = FileStatistics(ranged_columns(rows.schema))
+    statistics.add(rows)
+    return statistics.to_json()
 
 
 def _now_ms() -> int:

@@ -1,0 +1,125 @@
+"""What a table's log says of its files: the rows of each, and of some columns range and nulls.
+
+Readers skip files by it. A column of which a file's statistics say nothing is taken by some readers
+(delta-rs, so pandas, pyarrow and DuckDB through it) for one without any value, so that a filter
+finds nothing, unless the table itself names the columns that its statistics are about. And where
+they tell a range but not how many values are null, such a reader takes all rows for being in it. So
+every table names its columns, and every file tells the nulls of each.
+
+Statistics of a file, as JSON: `numRecords`, and by column `minValues`, `maxValues` and `nullCount`.
+A column whose values are all null has no range. Texts are told whole, never cut; times to the
+millisecond, the lower end rounded down and the upper end up.
+"""
+
+import datetime
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+_RANGED: Final = ("stream", "partition", "index", "received_at", "minute")
+"""Columns by whose range readers look for rows."""
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+
+
+def ranged_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that statistics of files with these columns are about.
+
+    Only types whose order all readers agree on: neither floating-point numbers, which may be no
+    number, nor binary data, nor what is nested.
+    """
+    return tuple(name for name in _RANGED if name in schema.names and _has_range(schema, name))
+
+
+def statistics_properties(schema: pa.Schema) -> dict[str, str]:
+    """What a table with these columns says of its statistics, as properties of the table."""
+    columns = ranged_columns(schema)
+    if not columns:
+        return {"delta.dataSkippingNumIndexedCols": "0"}
+    return {"delta.dataSkippingStatsColumns": ",".join(columns)}
+
+
+class FileStatistics:
+    """Statistics of a file, from its rows.
+
+    Args:
+        columns: the columns that they are about, which all rows have.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.rows = 0
+        self._nulls = dict.fromkeys(columns, 0)
+        self._ranges: dict[str, tuple[Any, Any]] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        """Count some rows."""
+        self.rows += rows.num_rows
+        for name in self._nulls:
+            column = rows.column(name)
+            self._nulls[name] += column.null_count
+            found = pc.min_max(column).as_py()
+            self._widen(name, found["min"], found["max"])
+
+    def to_json(self) -> str:
+        """The statistics as Delta's log holds them."""
+        statistics = {
+            "numRecords": self.rows,
+            "minValues": {name: _low(low) for name, (low, _) in self._ranges.items()},
+            "maxValues": {name: _high(high) for name, (_, high) in self._ranges.items()},
+            "nullCount": self._nulls,
+        }
+        return json.dumps(statistics)
+
+    def _widen(self, name: str, low: Any, high: Any) -> None:
+        if low is None:
+            return
+        if name in self._ranges:
+            low, high = min(low, self._ranges[name][0]), max(high, self._ranges[name][1])
+        self._ranges[name] = (low, high)
+
+
+def names_its_statistics(table: DeltaTable) -> bool:
+    """Whether a table's properties say what statistics its files have."""
+    wanted = statistics_properties(arrow_schema_of(table))
+    return wanted.items() <= table.metadata().configuration.items()
+
+
+def undescribed_files(table: DeltaTable) -> list[dict[str, Any]]:
+    """Files that do not tell the nulls of each column, as `get_add_actions` has them."""
+    columns = ranged_columns(arrow_schema_of(table))
+
+    def is_described(file: dict[str, Any]) -> bool:
+        nulls = file.get("null_count") or {}
+        return all(nulls.get(name) is not None for name in columns)
+
+    files: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
+    return [file for file in files if not is_described(file)]
+
+
+def arrow_schema_of(table: DeltaTable) -> pa.Schema:
+    """A table's columns as an Arrow schema."""
+    return pa.schema(table.schema().to_arrow())
+
+
+def _has_range(schema: pa.Schema, name: str) -> bool:
+    kind = schema.field(name).type
+    if pa.types.is_timestamp(kind):
+        return kind.tz is not None
+    texts = pa.types.is_string(kind), pa.types.is_large_string(kind), pa.types.is_string_view(kind)
+    return any(texts) or pa.types.is_signed_integer(kind)
+
+
+def _low(value: object) -> object:
+    if isinstance(value, datetime.datetime):
+        value = value.astimezone(datetime.UTC)
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value
+
+
+def _high(value: object) -> object:
+    if isinstance(value, datetime.datetime) and value.microsecond % 1_000:
+        return _low(value + _MILLISECOND)
+    return _low(value)

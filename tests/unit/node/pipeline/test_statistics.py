@@ -1,0 +1,210 @@
+"""What a table's log says of its files is true, and no reader is misled by what it leaves out."""
+
+import json
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from every_kind_of_row import OLD_TABLES, TABLES
+from pipeline_samples import Query, rows
+from rillnode.node.pipeline import delta
+from rillnode.node.pipeline import upsert as upserting
+from rillnode.node.pipeline.delta import commit_unless_changed, upgrade_statistics
+from rillnode.node.pipeline.delta_log import Position, TableLog, saved_position
+from rillnode.node.pipeline.derived import upgrade_tables
+from rillnode.node.pipeline.gold_tables import GOLD
+from rillnode.node.pipeline.maintenance import compact
+from rillnode.node.pipeline.silver_table import SILVER_STRUCT
+from rillnode.node.pipeline.statistics import (
+    FileStatistics,
+    ranged_columns,
+    statistics_properties,
+    undescribed_files,
+)
+from rillnode.node.pipeline.upsert import upsert
+from table_readers import BY_STATISTICS, plain_rows, wrong_answers
+
+NOW = datetime(2026, 3, 1, 10, 0, 0, 123_456, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def old_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("old")
+    shutil.unpack_archive(OLD_TABLES, directory)
+    return directory
+
+
+@pytest.fixture
+def old(old_tables: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(old_tables, tmp_path / "old"))
+
+
+def sorted_rows(location: Path) -> list[str]:
+    return sorted(map(repr, plain_rows(str(location)).to_pylist()))
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_of_an_earlier_version_is_healed_and_keeps_its_rows(old: Path, table: str) -> None:
+    location = old / table
+    before = DeltaTable(location)
+    rows_before = sorted_rows(location)
+    files = sorted(before.file_uris())
+    assert wrong_answers(str(location), ["delta-rs dataset"]), "it was wrong"
+    upgrade_tables([str(location)])
+    assert wrong_answers(str(location), BY_STATISTICS) == []
+    healed = DeltaTable(location)
+    assert sorted(healed.file_uris()) == files
+    assert sorted_rows(location) == rows_before
+    assert undescribed_files(healed) == []
+    # Once is enough, and a checkpoint of the log keeps it.
+    assert upgrade_statistics(str(location)) is None
+    healed.create_checkpoint()
+    assert wrong_answers(str(location), ["delta-rs dataset"]) == []
+
+
+def test_who_follows_a_table_does_not_see_that_it_was_healed(old: Path) -> None:
+    log = TableLog(str(old / "table"))
+    start = Position(str(DeltaTable(old / "table").metadata().id))
+    some, everything = log.plan(start, 1), log.plan(start, None)
+    files = log.files_between(some, everything)
+    silver = saved_position(DeltaTable(old / "silver"), start.table)
+    upgrade_tables(str(old / table) for table in TABLES)
+    assert log.files_between(some, everything) == files
+    after = log.plan(everything, None)
+    assert after.version > everything.version
+    assert log.files_between(everything, after) == []
+    assert log.files_left(files) == ([], [])
+    assert silver.version > 0
+    assert saved_position(DeltaTable(old / "silver"), start.table) == silver
+
+
+def test_the_next_commit_heals_a_table_too(old: Path, tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    shutil.copytree(old / "table", query.table)
+    query.run(0, rows(500, 5))
+    minutes = next(table for table in GOLD if table.name == "minutes")
+    upsert(str(old / "gold" / "minutes"), minutes, plain_rows(str(old / "gold" / "minutes"))[:1])
+    for location in (query.table, old / "gold" / "minutes"):
+        assert wrong_answers(str(location), ["delta-rs dataset"]) == []
+
+
+def test_a_file_that_is_gone_or_removed_meanwhile_is_not_added_again(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = old / "table"
+    table = DeltaTable(location)
+    rows_before = plain_rows(str(location)).num_rows
+    read = delta.read_statistics
+
+    def meanwhile(*arguments: Any) -> str:
+        monkeypatch.setattr(delta, "read_statistics", read)
+        DeltaTable(location).delete("index = 3")
+        return read(*arguments)
+
+    lost = Path(next(uri for uri in table.file_uris() if pq.read_table(uri).num_rows == 1))
+    lost_rows = pq.read_table(lost).num_rows
+    lost.unlink()
+    monkeypatch.setattr(delta, "read_statistics", meanwhile)
+    upgrade_statistics(str(location))
+    left = DeltaTable(location)
+    assert [Path(uri) for uri in left.file_uris() if not Path(uri).exists()] == [lost]
+    present = [pq.read_table(uri).num_rows for uri in left.file_uris() if Path(uri) != Path(lost)]
+    assert sum(present) == rows_before - lost_rows - 1
+
+
+def test_a_table_that_cannot_be_upgraded_stops_no_other(
+    old: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (old / "silver" / "_delta_log" / f"{2:020}.json").write_text("{")
+    upgrade_tables([str(old / "none"), str(old / "silver"), str(old / "table")])
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split()[0] for line in said] == [str(old / "silver"), str(old / "table")]
+    assert "keeps its statistics" in said[0]
+    assert wrong_answers(str(old / "table"), ["delta-rs dataset"]) == []
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_tables_that_are_written_now_answer_every_reader(
+    old: Path, tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of the earlier tables, written by what writes tables, several files of each."""
+    found = plain_rows(str(old / table)).combine_chunks()
+    half = found.num_rows // 2
+    parts = [part for part in (found[:half], found[half:]) if part.num_rows]
+    if table.startswith("gold/"):
+        location = tmp_path / table
+        monkeypatch.setattr(upserting, "FILE_ROWS_MAX", 1)
+        gold = next(one for one in GOLD if f"gold/{one.name}" == table)
+        upsert(str(location), gold, found)
+    else:
+        query = Query(tmp_path)
+        location = query.table
+        for batch, part in enumerate(parts):
+            (query.checkpoint / "offsets" / str(batch)).write_text("v1\n{}\n")
+            writer = query.writer(SILVER_STRUCT) if table == "silver" else query.writer()
+            writer.commit([writer.write(iter(part.to_batches()))], batch)
+    assert len(DeltaTable(location).file_uris()) >= len(parts)
+    assert wrong_answers(str(location), BY_STATISTICS) == []
+    if table == "table":
+        DeltaTable(location).delete("index = 7")
+        list(compact(str(location)))
+        assert wrong_answers(str(location)) == []
+
+
+def test_a_table_without_any_ranged_column_says_so(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("index", pa.binary()), pa.field("partition", pa.float64())])
+    assert ranged_columns(schema) == ()
+    assert statistics_properties(schema) == {"delta.dataSkippingNumIndexedCols": "0"}
+    query = Query(tmp_path)
+    batch = pa.RecordBatch.from_pylist(
+        [{"index": b"\xff", "partition": 2.5}, {"index": None, "partition": 1.0}], schema
+    )
+    (query.checkpoint / "offsets" / "0").write_text("v1\n{}\n")
+    writer = query.writer(from_arrow_schema(schema))
+    writer.commit([writer.write(iter([batch]))], 0)
+    assert wrong_answers(str(query.table), BY_STATISTICS) == []
+
+
+def test_statistics_hold_every_value_between_their_ends() -> None:
+    """Texts are told whole, times that are no whole milliseconds are rounded outwards."""
+    schema = pa.schema(
+        [
+            pa.field("stream", pa.string()),
+            pa.field("index", pa.int64()),
+            pa.field("received_at", pa.timestamp("us", tz="Europe/Paris")),
+            pa.field("minute", pa.timestamp("us", tz="UTC")),
+        ]
+    )
+    texts = ["\U0001f600" * 40, "\uffff" * 40, "", "z" * 10_000]
+    times = [NOW, NOW + timedelta(microseconds=1), None, NOW - timedelta(hours=1)]
+    found = FileStatistics(ranged_columns(schema))
+    for text, time in zip(texts, times, strict=True):
+        row = {"stream": text, "index": len(text), "received_at": time, "minute": None}
+        found.add(pa.Table.from_pylist([row], schema))
+    told = json.loads(found.to_json())
+    assert told["numRecords"] == 4
+    assert told["nullCount"] == {"stream": 0, "index": 0, "received_at": 1, "minute": 4}
+    assert told["minValues"] == {
+        "stream": "", "index": 0, "received_at": "2026-03-01T09:00:00.123Z",
+    }  # fmt: skip
+    assert told["maxValues"] == {
+        "stream": "\U0001f600" * 40, "index": 10_000, "received_at": "2026-03-01T10:00:00.124Z",
+    }  # fmt: skip
+
+
+def test_a_commit_does_not_follow_one_that_it_does_not_know(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    query.run(0, rows(0, 3))
+    table = DeltaTable(query.table)
+    query.run(1, rows(3, 3))
+    assert not commit_unless_changed(str(query.table), table, [])
+    assert table.version() == 2
+    assert commit_unless_changed(str(query.table), table, [])
+    assert DeltaTable(query.table).version() == table.version() == 3
