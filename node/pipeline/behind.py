@@ -46,7 +46,7 @@ class Behind:
             position in another table.
 
         Raises:
-            StoreError: the log does not reach back that far, or rows were rewritten.
+            StoreError: the log does not reach back that far.
             DeltaError, OSError: the table is not reached.
         """
         latest, now_ms = table.version(), round(now.timestamp() * 1_000)
@@ -65,8 +65,10 @@ class Behind:
         self._versions = {number: one for number, one in self._versions.items() if number >= first}
         missing = [number for number in range(first, latest + 1) if number not in self._versions]
         for number in missing[:VERSIONS_MAX]:
-            files, time_ms = self._log.added(number)
-            self._versions[number] = _Version(sum(file.rows for file in files), time_ms)
+            found = self._log.version(number)
+            # A position that rewritten rows stand before stays there, and they wait behind it.
+            rows = sum(file.rows for file in found.files)
+            self._versions[number] = _Version(rows, found.time_ms)
 
     def _behind(self, position: Position, latest: int, now_ms: int) -> dict[str, int]:
         found = {"versions_behind": latest - position.version}

@@ -6,8 +6,9 @@
 
 A first reader gets the whole content of the version that it finds, file by file in the order in
 which they were added, then what each later version adds. Versions that only rearrange rows (merged
-files) or remove old ones add nothing. A version that rewrites rows is refused: what was made of the
-old rows would stay.
+files) or delete some add nothing: a delete writes the files that it touches anew, but with no row
+that was not in the table before. A version that may have changed rows is refused: what was made of
+the old ones would stay.
 
 A *position* says how far the log was read. It holds the table's id and no path, so that a table
 may be moved; a table that was made anew has another id.
@@ -28,6 +29,17 @@ from rillnode.node.pipeline.parquet import filesystem
 
 TIME_COLUMN: Final = "received_at"
 """The column whose range in a file lets readers skip it."""
+
+ANEW: Final = (
+    "Make what depends on this table anew: `rillnode sink pause NAME`, `rillnode pipeline replay "
+    "NAME`, `rillnode sink resume NAME`; in an object store remove silver, its checkpoint and gold "
+    "in place of the replay"
+)
+"""What helps where a table can no longer be followed."""
+PLACE: Final = ("stream", "partition", "index", "received_at")
+"""The columns that tell the rows of bronze apart: of two that agree in all, one is a repeat."""
+_DELETE: Final = "DELETE"
+"""What delta-rs and Spark call a version that rows were deleted in."""
 
 
 class LogFile(NamedTuple):
@@ -95,6 +107,22 @@ class Position(NamedTuple):
 
 
 _NUMBERS: Final = ("base", "version", "files", "time_ms")
+
+
+class Version(NamedTuple):
+    """What one version of a table's log says.
+
+    Attributes:
+        files: the files that it has added rows in.
+        time_ms: when it was committed, ms since 1970.
+        operation: what it is called in the table's history.
+        is_rewrite: it may have changed rows that were in the table before.
+    """
+
+    files: list[LogFile]
+    time_ms: int
+    operation: str
+    is_rewrite: bool
 
 
 def saved_position(target: DeltaTable | None, table: str) -> Position:
@@ -209,6 +237,19 @@ class TableLog:
             return self._base_files(end.base)[: end.files]
         return live_files(self._at(end.version))
 
+    def files_left(self, files: Sequence[LogFile]) -> tuple[list[LogFile], list[LogFile]]:
+        """Those of some files that the table no longer has, and the files that have their rows.
+
+        Files are merged, and rows of them deleted, before who follows the log has come to them.
+        """
+        table = self.open()
+        if table is None:
+            return list(files), []
+        paths = {unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()}
+        gone = [file for file in files if file.path not in paths]
+        live = live_files(table) if gone else []
+        return gone, [one for one in live if any(_may_share(one, file) for file in gone)]
+
     def rows_left_of_base(self, position: Position) -> int:
         """Rows of the version whose whole content comes first that a position does not cover.
 
@@ -225,6 +266,21 @@ class TableLog:
         Raises:
             StoreError: the log does not reach back that far, or rows were rewritten.
         """
+        found = self.version(version)
+        if found.is_rewrite:
+            raise StoreError(
+                "spark.log",
+                f"version {version} of {self._location} rewrites rows ({found.operation}), and "
+                f"what was made of the old ones would stay. {ANEW}",
+            )
+        return found.files, found.time_ms
+
+    def version(self, version: int) -> Version:
+        """What one version of the log says.
+
+        Raises:
+            StoreError: the log does not reach back that far.
+        """
         system, root = filesystem(self._location)
         try:
             with system.open_input_stream(f"{root}/_delta_log/{version:020}.json") as stream:
@@ -232,7 +288,7 @@ class TableLog:
         except FileNotFoundError:
             raise _lost(self._location, version) from None
         files: list[LogFile] = []
-        removed, time_ms = 0, 0
+        removed, time_ms, operation = 0, 0, ""
         for line in lines:
             action: dict[str, dict[str, Any]] = json.loads(line)
             if "add" in action and action["add"].get("dataChange"):
@@ -241,13 +297,10 @@ class TableLog:
                 removed += 1
             elif "commitInfo" in action:
                 time_ms = int(action["commitInfo"].get("timestamp", 0))
-        if files and removed:
-            text = (
-                f"version {version} of {self._location} rewrites rows; "
-                "`rillnode pipeline replay` makes what depends on it anew"
-            )
-            raise StoreError("spark.log", text)
-        return files, time_ms
+                operation = str(action["commitInfo"].get("operation", ""))
+        if removed and operation == _DELETE:
+            return Version([], time_ms, operation, is_rewrite=False)
+        return Version(files, time_ms, operation, is_rewrite=bool(files and removed))
 
     def uris(self, files: Sequence[LogFile]) -> list[str]:
         """Where files lie, for Spark or pyarrow."""
@@ -255,16 +308,11 @@ class TableLog:
 
     def _timed(self, end: Position) -> Position:
         """The position with the time of its base; all of the base came at one time."""
-        added = self.added(end.base)[1]
-        return end._replace(time_ms=max(end.time_ms, added))
+        return end._replace(time_ms=max(end.time_ms, self.version(end.base).time_ms))
 
     def _check(self, position: Position, table: DeltaTable) -> None:
         if position.table and position.table != str(table.metadata().id):
-            text = (
-                f"the table {self._location} was made anew; "
-                "`rillnode pipeline replay` makes what depends on it anew, too"
-            )
-            raise ConfigError("spark.table", text)
+            raise ConfigError("spark.table", f"the table {self._location} was made anew. {ANEW}")
 
     def _base_files(self, base: int) -> list[LogFile]:
         if self._base is None or self._base[0] != base:
@@ -293,6 +341,11 @@ def live_files(table: DeltaTable, time_column: str = TIME_COLUMN) -> list[LogFil
     ]
 
 
+def _may_share(one: LogFile, other: LogFile) -> bool:
+    """Whether two files may hold the same row."""
+    return other.low is None or other.high is None or one.meets(other.low, other.high)
+
+
 def _logged_file(add: Mapping[str, Any]) -> LogFile:
     stats: dict[str, Any] = json.loads(add.get("stats") or "{}")
     low, high = (_bound(stats, name, TIME_COLUMN) for name in ("minValues", "maxValues"))
@@ -311,5 +364,5 @@ def _lost(location: str, version: int) -> StoreError:
     return StoreError(
         "spark.log",
         f"the log of {location} no longer has version {version}: what depends on the table was "
-        "stopped for too long. `rillnode pipeline replay` makes it anew",
+        f"stopped for too long. {ANEW}",
     )

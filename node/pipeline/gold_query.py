@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 
 from rillnode.node.pipeline import gold
 from rillnode.node.pipeline.delta_log import (
+    PLACE,
     LogFile,
     Position,
     TableLog,
@@ -139,18 +140,30 @@ class GoldQuery:
                 yield None
                 return
             low, high = _utc(found[0]), _utc(found[1]) + _MINUTE
-            landed = [one for one in self._bronze.files_at(covered) if one.meets(low, high)]
+            landed = self._landed(
+                [one for one in self._bronze.files_at(covered) if one.meets(low, high)]
+            )
             known = [one for one in silver if one.meets(low, high)]
             uris = [f"{self._silver.rstrip('/')}/{file.path}" for file in known]
             yield _Span(
                 touched,
                 low,
                 high,
-                _within(frame_of(self._session, self._bronze.uris(landed), BRONZE_STRUCT), touched),
+                _within(landed, touched),
                 _within(frame_of(self._session, uris, SILVER_STRUCT), touched),
             )
         finally:
             touched.unpersist()
+
+    def _landed(self, files: list[LogFile]) -> DataFrame:
+        """The rows of files of bronze that are in bronze now: silver takes in no deleted ones."""
+        rows = frame_of(self._session, self._bronze.uris(files), BRONZE_STRUCT)
+        gone, holders = self._bronze.files_left(files)
+        if not gone:
+            return rows
+        present = list(dict.fromkeys([*(one for one in files if one not in gone), *holders]))
+        left = frame_of(self._session, self._bronze.uris(present), BRONZE_STRUCT)
+        return rows.join(left.select(*PLACE), list(PLACE), "left_semi")
 
     def _earlier_chains(self, span: _Span) -> DataFrame:
         log = open_table(self._location)

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import Transaction
 from pyspark.sql import SparkSession
@@ -42,6 +44,8 @@ from rillnode.node.pipeline.checkpoint import batch_offset
 from rillnode.node.pipeline.decoding import decode_rows
 from rillnode.node.pipeline.delta import DeltaStreamWriter, writer_locations
 from rillnode.node.pipeline.delta_log import (
+    ANEW,
+    PLACE,
     LogFile,
     Position,
     TableLog,
@@ -117,10 +121,19 @@ class SilverOptions:
 
 @dataclass(frozen=True)
 class FilesPartition(InputPartition):
-    """One task's work: files of bronze, and when their batch counts as committed."""
+    """One task's work.
+
+    Attributes:
+        files: files of bronze, as URIs.
+        landed_at_ms: when their batch counts as committed.
+        gone: those of the files that bronze no longer has.
+        holders: the files that have what is left of their rows.
+    """
 
     files: tuple[str, ...]
     landed_at_ms: int
+    gone: frozenset[str]
+    holders: tuple[str, ...]
 
 
 class Silver(DataSource):
@@ -183,8 +196,9 @@ class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until = Position.from_json(end)
         bronze = self._bronze()
         files = bronze.files_between(Position.from_json(start), until)
+        gone, holders = (bronze.uris(some) for some in bronze.files_left(files))
         return [
-            FilesPartition(tuple(bronze.uris(task)), until.time_ms)
+            FilesPartition(tuple(bronze.uris(task)), until.time_ms, frozenset(gone), tuple(holders))
             for task in share_files(files, self._options.tasks_max)
         ]
 
@@ -192,7 +206,9 @@ class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Decode and write one task's rows; gives their keys."""
         task = cast("FilesPartition", partition)
         decoded = (
-            decode_rows(rows, task.landed_at_ms) for uri in task.files for rows in read_file(uri)
+            decode_rows(rows, task.landed_at_ms)
+            for uri in task.files
+            for rows in (read_file(uri) if uri not in task.gone else read_rest(uri, task.holders))
         )
         yield from write_candidates(self._options.target, decoded)
 
@@ -276,8 +292,37 @@ def share_files(files: list[LogFile], tasks_max: int) -> list[list[LogFile]]:
     return [task for task in tasks if task]
 
 
-def read_file(uri: str) -> Iterator[pa.RecordBatch]:
-    """The rows of one file of a table.
+def read_rest(uri: str, holders: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of one file that its table still has, in files that have come in its place.
+
+    Raises:
+        StoreError: a file was removed, long after its rows had moved to another.
+    """
+    wanted = pa.concat_arrays([_places(rows) for rows in read_file(uri, PLACE)])
+    is_left = np.zeros(len(wanted), np.bool_)
+    for holder in holders:
+        for rows in read_file(holder, PLACE):
+            found = pc.index_in(_places(rows), value_set=wanted).drop_null()
+            is_left[found.to_numpy()] = True
+    first = 0
+    for rows in read_file(uri):
+        yield rows.filter(pa.array(is_left[first : first + rows.num_rows]))
+        first += rows.num_rows
+
+
+def _places(rows: pa.RecordBatch) -> pa.Array:
+    """What tells the rows of bronze apart, one text for each."""
+    stream, partition, index, received_at = (rows.column(name) for name in PLACE)
+    numbers = [
+        partition.cast(pa.string()),
+        index.cast(pa.string()),
+        received_at.cast(pa.int64()).cast(pa.string()).fill_null("gap"),
+    ]
+    return pc.binary_join_element_wise(*numbers, stream.cast(pa.string()), " ")
+
+
+def read_file(uri: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of one file of a table, all of their columns or some.
 
     Raises:
         StoreError: it was removed, long after its rows had moved to another.
@@ -285,10 +330,10 @@ def read_file(uri: str) -> Iterator[pa.RecordBatch]:
     system, path = filesystem(uri)
     try:
         with pq.ParquetFile(path, filesystem=system) as parquet:
-            yield from parquet.iter_batches(batch_size=_READ_ROWS)
+            yield from parquet.iter_batches(batch_size=_READ_ROWS, columns=columns)
     except FileNotFoundError:
         raise StoreError(
             "spark.log",
-            f"{uri} was merged and removed before it was read: the query was stopped for too "
-            "long. `rillnode pipeline replay` makes what depends on the table anew",
+            f"{uri} was merged, or rows of it deleted, and then removed before it was read: the "
+            f"query was stopped for too long. {ANEW}",
         ) from None

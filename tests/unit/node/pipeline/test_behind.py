@@ -77,3 +77,16 @@ def test_nothing_is_known_of_a_position_elsewhere(tmp_path: Path) -> None:
     followed = Followed(tmp_path, 1)
     assert followed.look(None) == {}
     assert followed.look(Position("another", 1, 1, 1)) == {}
+
+
+def test_what_cannot_be_followed_is_counted(tmp_path: Path) -> None:
+    """A table that stands before rewritten rows is the one whose lag matters."""
+    followed = Followed(tmp_path, 2)
+    end = followed.log.plan(followed.start, None)
+    DeltaTable(followed.query.table).delete("index < 5")
+    assert followed.look(end)["rows_behind"] == 0
+    DeltaTable(followed.query.table).update({"publisher": "'nobody'"}, predicate="index < 10")
+    followed.add(1)
+    found = followed.look(end, timedelta(hours=1))
+    assert (found["versions_behind"], found["rows_behind"]) == (3, 15)
+    assert found["seconds_behind"] > 3_590

@@ -1,7 +1,8 @@
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import AddAction, RemoveAction
 
 from pipeline_samples import Query, rows
@@ -89,8 +90,10 @@ def test_what_cannot_be_followed_is_refused(tmp_path: Path) -> None:
     table.create_write_transaction(
         [RemoveAction(old, data_change=True, deletion_timestamp=0), new], "append", table.schema()
     )
-    with pytest.raises(StoreError, match=r"version 4 of .* rewrites rows"):
+    with pytest.raises(StoreError, match=r"version 4 of .* rewrites rows .*pipeline replay"):
         log.plan(end, None)
+    # Who begins now gets the table as it is, also where its last version is such a one.
+    assert sorted(*read(log, start_of(query))) == [0, 10, 10]
 
 
 def test_a_log_that_was_shortened_too_far_is_refused(tmp_path: Path) -> None:
@@ -136,6 +139,49 @@ def test_removed_rows_are_not_followed(tmp_path: Path) -> None:
     after = log.plan(end, None)
     assert after.version == end.version + 1
     assert log.files_between(end, after) == []
+
+
+def test_a_delete_of_some_rows_of_a_file_adds_none(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    fill(query, range(2))
+    log = TableLog(str(query.table))
+    end = log.plan(start_of(query), None)
+    DeltaTable(query.table).delete("index >= 5 AND index < 12")
+    after = log.plan(end, None)
+    assert after.version == end.version + 1
+    assert log.files_between(end, after) == []
+    assert [file.rows for file in log.files_at(after)] in ([5, 8], [8, 5], [13])
+    fill(query, range(2, 3))
+    assert read(log, end) == [[10]]
+    assert sum(map(sum, read(log, start_of(query)))) == 23
+
+
+@pytest.mark.parametrize("change", ["update", "overwrite"])
+def test_a_change_of_rows_is_refused(tmp_path: Path, change: str) -> None:
+    query = Query(tmp_path)
+    fill(query, range(2))
+    log = TableLog(str(query.table))
+    end = log.plan(start_of(query), None)
+    if change == "update":
+        DeltaTable(query.table).update({"publisher": "'nobody'"}, predicate="index < 5")
+    else:
+        write_deltalake(query.table, pa.table([*rows(7, 1)], rows(7, 1).schema), mode="overwrite")
+    with pytest.raises(StoreError, match=r"rewrites rows \((UPDATE|WRITE)\)"):
+        log.plan(end, None)
+
+
+def test_what_is_left_of_a_file_is_looked_for_where_it_may_be(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    fill(query, range(2))
+    log = TableLog(str(query.table))
+    files = log.files_between(start_of(query), log.plan(start_of(query), None))
+    assert log.files_left(files) == ([], [])
+    DeltaTable(query.table).delete("index < 5")
+    gone, holders = log.files_left(files)
+    assert gone == files[:1]
+    assert {file.rows for file in holders} == {5, 10}
+    DeltaTable(query.table).delete()
+    assert log.files_left(files) == (files, [])
 
 
 def test_without_a_table_there_is_nothing(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pipeline_samples import Query, rows
 from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.pipeline.arrow import BatchBuilder
 from rillnode.node.pipeline.delta_log import LogFile, live_files
+from rillnode.node.pipeline.maintenance import compact
 from rillnode.node.pipeline.silver import (
     Silver,
     SilverReader,
@@ -99,6 +101,44 @@ def test_a_batch_without_rows_still_says_how_far_it_has_come(tmp_path: Path) -> 
     assert after["version"] == end["version"] + 1
     assert chain.reader().initialOffset() == after
     assert chain.indexes() == list(range(10))
+
+
+def test_after_a_delete_nothing_is_lost_nothing_comes_twice_and_nothing_comes_back(
+    tmp_path: Path,
+) -> None:
+    """Of what silver has not read yet, it takes only what bronze still has."""
+    chain = Chain(tmp_path)
+    chain.bronze.run(0, rows(0, 10))
+    position = chain.run(chain.reader().initialOffset())
+    for batch in range(1, 4):
+        chain.bronze.run(batch, rows(batch * 10, 10))
+    # Some rows that were read, some that were not, and some of a file that was merged meanwhile.
+    DeltaTable(chain.bronze.table).delete("index >= 5 AND index < 13")
+    list(compact(str(chain.bronze.table)))
+    DeltaTable(chain.bronze.table).delete("index = 25")
+    chain.bronze.run(4, rows(40, 2))
+    while (end := chain.run(position)) != position:
+        position = end
+    kept = {*range(10), *range(13, 42)} - {25}
+    assert chain.indexes() == sorted(kept)
+    assert chain.bronze.indexes() == sorted(kept - set(range(5, 10)))
+
+
+def test_deleted_rows_of_ranges_that_were_lost_are_told_apart_too(tmp_path: Path) -> None:
+    """They have no time."""
+    chain = Chain(tmp_path)
+    builder = BatchBuilder()
+    for stream in ("s", "t"):
+        builder.add_gap(stream, 0, 0, 5)
+    chain.bronze.run(0, rows(5, 1), builder.finish())
+    position = chain.reader().latestOffset(chain.reader().initialOffset(), ReadMaxRows(15))
+    DeltaTable(chain.bronze.table).delete("stream = 't'")
+    (task,) = chain.reader().partitions(chain.reader().initialOffset(), position)
+    found = pa.Table.from_batches(list(chain.reader().read(task)))
+    assert sorted(zip(found["stream"].to_pylist(), found["event_id"].to_pylist(), strict=True)) == [
+        ("s", "#0"),
+        ("s", "#5"),
+    ]
 
 
 def test_no_batch_begins_while_the_query_is_drained(tmp_path: Path) -> None:

@@ -1,0 +1,234 @@
+"""Rows of bronze that somebody deletes or changes: what is made of bronze goes on, or says why not.
+
+An erasure is `DeltaTable(table).delete(...)`, beside a job that runs.
+"""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from pyspark.sql import SparkSession
+
+from chained_tables import Pipeline
+from every_kind_of_row import OLD_TABLES, TABLES
+from nodes import node_config
+from rillnode.node.config import Location, SinkTables, SparkSink
+from rillnode.node.pipeline import derived as deriving
+from rillnode.node.pipeline.derived import Derived
+from rillnode.node.pipeline.gold_tables import CHAINS
+from rillnode.node.pipeline.job_config import DerivedConfig
+from rillnode.node.runtime import Node
+from streamr_samples import make_message
+from table_readers import plain_rows, wrong_answers
+
+pytestmark = pytest.mark.spark
+
+SECONDS_MAX = 600.0
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, tmp_path: Path) -> Iterator[Pipeline]:
+    yield Pipeline(spark, tmp_path)
+    for query in spark.streams.active:
+        query.stop()
+
+
+@pytest.fixture
+def config(pipeline: Pipeline) -> DerivedConfig:
+    return DerivedConfig(
+        bronze_dir=str(pipeline.bronze.table),
+        silver_dir=str(pipeline.silver),
+        gold_dir=str(pipeline.gold),
+        checkpoint_dir=str(pipeline.checkpoint),
+        consumer="sink/bronze",
+        trigger_seconds=0.1,
+    )
+
+
+def wait_for(derived: Derived, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, derived.report()
+        derived.step()
+        time.sleep(0.05)
+
+
+def test_what_is_made_of_bronze_goes_on_after_a_delete_and_tells_of_a_change(
+    pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deriving, "GOLD_SECONDS", 0.1)
+    monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.5,))
+    monkeypatch.setattr(deriving, "LOOK_SECONDS", 0.1)
+    drain_file = tmp_path / "drain"
+
+    def counted() -> int:
+        return sum(row["messages"] for row in pipeline.gold_rows(CHAINS))
+
+    derived = Derived(pipeline.spark, config, drain_file)
+    derived.start()
+    pipeline.land(*(make_message(at) for at in range(5)))
+    wait_for(derived, lambda: counted() == 5)
+    DeltaTable(config.bronze_dir).delete("index < 2")
+    pipeline.land(*(make_message(at) for at in range(5, 8)))
+    wait_for(derived, lambda: counted() == 8)
+    # Silver keeps what it had, until it is deleted there, too; gold counted what happened.
+    assert pipeline.indexes() == list(range(8))
+    DeltaTable(config.silver_dir).delete("index < 2")
+    pipeline.land(make_message(8))
+    wait_for(derived, lambda: pipeline.indexes() == list(range(2, 9)))
+    assert {part["state"] for part in derived.report().values()} == {"running"}
+
+    # A change is none that silver could take in. It says so, and how far it is behind.
+    DeltaTable(config.bronze_dir).update({"publisher": "'nobody'"}, predicate="index = 3")
+    pipeline.land(make_message(9), make_message(10))
+    wait_for(derived, lambda: derived.report()["silver"]["state"] == "failed")
+    wait_for(derived, lambda: int(str(derived.report()["silver"].get("rows_behind", 0))) > 2)
+    told = derived.report()["silver"]
+    assert "rewrites rows (UPDATE)" in str(told["error"])
+    assert "`rillnode pipeline replay NAME`" in str(told["error"])
+    drain_file.touch()
+    derived.finish()
+
+
+def test_a_query_that_works_again_says_so_although_nothing_is_new(
+    pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.5,))
+    pipeline.land(make_message(1))
+    derived = Derived(pipeline.spark, config, tmp_path / "drain")
+    derived.start()
+    wait_for(derived, lambda: (pipeline.silver / "_delta_log").exists())
+    newest = max((Path(config.bronze_dir) / "_delta_log").glob("*.json"))
+    later = newest.with_name(f"{int(newest.stem) + 1:020}.json")
+    later.write_bytes(b"{")  # a log that cannot be read
+    wait_for(derived, lambda: derived.report()["silver"]["state"] == "failed")
+    later.unlink()
+    wait_for(derived, lambda: derived.report()["silver"]["state"] == "running")
+    (tmp_path / "drain").touch()
+    derived.finish()
+
+
+@pytest.mark.long
+def test_a_node_tells_of_a_silver_that_stands_and_of_one_that_goes_on(tmp_path: Path) -> None:
+    """The whole node and its job, over tables that an earlier version has begun."""
+    shutil.unpack_archive(OLD_TABLES, tmp_path)
+    sink = SparkSink(
+        name="lake",
+        streams=("t",),
+        table_dir=Location(tmp_path / "table"),
+        silver_dir=Location(tmp_path / "silver"),
+        gold_dir=Location(tmp_path / "gold"),
+        trigger_seconds=0.5,
+    )
+    config = msgspec.structs.replace(node_config(tmp_path / "data"), sink=SinkTables(spark=(sink,)))
+
+    def indexes(table: str) -> list[int]:
+        try:
+            rows = plain_rows(str(tmp_path / table)).to_pylist()
+        except TableNotFoundError:
+            return []
+        return sorted(row["index"] for row in rows if row["stream"] == "t")
+
+    async def scenario() -> None:
+        async with Node(config) as node:
+            http = f"http://{node.addresses()['http']}"
+
+            def look(path: str) -> tuple[int, str]:
+                try:
+                    with urllib.request.urlopen(f"{http}{path}", timeout=60) as answer:
+                        return answer.status, answer.read().decode()
+                except urllib.error.HTTPError as error:
+                    return error.code, error.read().decode()
+
+            async def get(path: str) -> tuple[int, str]:
+                return await asyncio.to_thread(look, path)
+
+            async def until(condition: Callable[[], bool]) -> None:
+                deadline = time.monotonic() + SECONDS_MAX
+                while not await asyncio.to_thread(condition):
+                    status = node.status()["sinks"]["lake"]
+                    assert time.monotonic() < deadline, status
+                    assert status["state"] != "parked", status
+                    await asyncio.sleep(0.2)
+
+            def state() -> str:
+                return str(node.status()["sinks"]["lake"]["state"])
+
+            stream = await node.client.stream("t")
+            await stream.push_many([b"%d" % n for n in range(100)])
+            await until(lambda: indexes("silver") == list(range(100)))
+            for table in TABLES:
+                wrong = await asyncio.to_thread(
+                    wrong_answers, str(tmp_path / table), ["delta-rs dataset"]
+                )
+                assert wrong == [], "the job has healed it at its start"
+            assert json.loads((await get("/v1/sinks"))[1])["sinks"][0]["tables"]["silver"] == {
+                "state": "running", "error": "",
+            }  # fmt: skip
+
+            await asyncio.to_thread(
+                DeltaTable(tmp_path / "table").delete, "stream = 't' AND index < 10"
+            )
+            await stream.push_many([b"%d" % n for n in range(100, 150)])
+            await until(lambda: indexes("silver") == list(range(150)))
+            assert indexes("table") == list(range(10, 150))
+            assert (state(), (await get("/readyz"))[0]) == ("running", 200)
+
+            await asyncio.to_thread(
+                DeltaTable(tmp_path / "table").update,
+                {"publisher": "'nobody'"}, None, "stream = 't' AND index = 20",
+            )  # fmt: skip
+            await stream.push_many([b"%d" % n for n in range(150, 160)])
+            await until(lambda: state() == "failed")
+            await until(lambda: indexes("table") == list(range(10, 160)))
+            code, text = await get("/readyz")
+            assert code == 503
+            assert "[-] sink lake: silver failed: " in text
+            assert "rewrites rows (UPDATE)" in text
+            series = 'sink="lake",state="failed",table="silver"'
+            await until(
+                lambda: f"rillnode_spark_table_state{{{series}}} 1.0" in look("/metrics")[1]
+            )
+            await until(
+                lambda: (
+                    'rillnode_spark_table_rows_behind{sink="lake",table="silver"}'
+                    in look("/metrics")[1]
+                )
+            )
+
+            # What the error says.
+            await node.client.run_sink("lake", run=False)
+            await until(lambda: state() == "paused")
+            await asyncio.to_thread(run_replay, tmp_path, sink)
+            assert indexes("silver") == list(range(10, 160))
+            await node.client.run_sink("lake", run=True)
+            await stream.push(b"160")
+            await until(lambda: indexes("silver") == list(range(10, 161)))
+            await until(lambda: state() == "running" and look("/readyz")[0] == 200)
+
+    asyncio.run(scenario())
+
+
+def run_replay(directory: Path, sink: SparkSink) -> None:
+    """Run `rillnode pipeline replay`, with a configuration of its own."""
+    tables = {name: getattr(sink, name) for name in ("table_dir", "silver_dir", "gold_dir")}
+    file = directory / "node.toml"
+    file.write_text(
+        f'name = "test"\ndata_dir = "{directory / "data"}"\n'
+        '[[sink.spark]]\nname = "lake"\nstreams = ["t"]\n'
+        + "".join(f'{name} = "{place}"\n' for name, place in tables.items())
+    )
+    command = [sys.executable, "-m", "rillnode", "pipeline", "replay", "lake", "-c", file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert done.returncode == 0, done.stderr
