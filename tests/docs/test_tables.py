@@ -2,11 +2,13 @@
 
 import re
 
+import msgspec
 import pytest
 from pyspark.sql.types import StructType
 
 from doc_support import ROOT
 from rillnode.node.pipeline.gold_tables import GOLD
+from rillnode.node.pipeline.job_config import JobConfig
 from rillnode.node.pipeline.silver_table import SILVER_STRUCT
 from rillnode.node.pipeline.tables import BRONZE_STRUCT
 
@@ -25,3 +27,15 @@ def test_every_column_is_described(name: str) -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| .+ \|$", section, re.MULTILINE)
     struct: StructType = TABLES[name]
     assert rows == [(field.name, field.dataType.simpleString()) for field in struct.fields]
+
+
+def test_jobs_take_the_configurations_that_pages_show() -> None:
+    pages = (ROOT / "docs/how-to").glob("*.md")
+    texts = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    shown = re.findall(r'^```text\n(\{"sink": .+?)```$', texts, re.MULTILINE | re.DOTALL)
+    jobs = [msgspec.json.decode(text, type=JobConfig) for text in shown]
+    assert len(jobs) == 3
+    (job,) = [job for job in jobs if job.derived is not None]
+    assert job.derived is not None
+    assert job.derived.bronze_dir == job.table_dir
+    assert job.derived.consumer == f"sink/{job.sink}"
