@@ -8,8 +8,8 @@ even be started is dealt with in the same way.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from rillnode.actors.access import Access
 from rillnode.actors.ports import JobLauncher, JobProcess
@@ -48,12 +48,33 @@ State = Literal[
     "external",
 ]
 
+BRONZE: Final = "bronze"
+DERIVED_TABLES: Final = (
+    "silver", "gold/minutes", "gold/chains", "gold/publishers", "gold/lag",
+)  # fmt: skip
+"""What a sink's job may make of bronze, as its report names it; other names are not told on."""
+
+
+class TableStatus(NamedTuple):
+    """How one table of a sink is kept.
+
+    Attributes:
+        state: "running"; "waiting" or "failed" where its query has ended and is tried again, the
+            first because of what passes; "starting" before the job has told. While the job itself
+            does not run, the state of the job.
+        error: why it does not go on, and what to do about it; empty where it does.
+    """
+
+    state: str
+    error: str = ""
+
 
 @dataclass(slots=True)
 class SinkStatus:
     """What is known of a sink; read by the node's status.
 
     Attributes:
+        tables: the tables that it is known to have, bronze first; its job may report more.
         state: "waiting" from an end because of what passes until there is progress again, also
             while a start is tried.
         failures: how often the job has ended without progress since it last made some.
@@ -63,6 +84,7 @@ class SinkStatus:
             looks later.
     """
 
+    tables: tuple[str, ...] = ()
     state: State = "starting"
     pid: int | None = None
     starts: int = 0
@@ -72,6 +94,65 @@ class SinkStatus:
     rows_behind: int = 0
     bytes_behind: int = 0
     report: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def table_statuses(self) -> dict[str, TableStatus]:
+        """How each of its tables is kept."""
+        why = self.last_error if self.last_exit is not None else ""
+        job = TableStatus(self.state, why)
+        if self.state not in _AT_WORK:
+            return dict.fromkeys(self._names(), job)
+        unknown = TableStatus("external" if self.state == "external" else "starting")
+        return {
+            name: job if name == BRONZE else _told_of(self.report.get(name)) or unknown
+            for name in self._names()
+        }
+
+    def _names(self) -> list[str]:
+        told = (name for name in DERIVED_TABLES if _told_of(self.report.get(name)) is not None)
+        return list(dict.fromkeys((*self.tables, *told)))
+
+    def failing_tables(self) -> dict[str, TableStatus]:
+        """The tables that do not go on although the job runs."""
+        if self.state not in _AT_WORK:
+            return {}
+        return {
+            name: table
+            for name, table in self.table_statuses().items()
+            if table.state in ("failed", "waiting")
+        }
+
+    def worst_state(self) -> str:
+        """The state of the job, or of its worst table where the job itself runs."""
+        states = {table.state for table in self.failing_tables().values()}
+        return next((state for state in ("failed", "waiting") if state in states), self.state)
+
+    @property
+    def error(self) -> str:
+        """Why the job has ended, or tables are not kept; empty where all has worked since."""
+        if self.last_exit is not None:
+            return self.last_error
+        failing = self.failing_tables().items()
+        return "; ".join(f"{name} {table.state}: {table.error}" for name, table in failing)
+
+    def document(self) -> dict[str, Any]:
+        """The status for people: the state is that of its worst part, tables are by name."""
+        tables = {name: table._asdict() for name, table in self.table_statuses().items()}
+        shown = {"state": self.worst_state(), "error": self.error, "tables": tables}
+        return {**asdict(self), **shown}
+
+
+_AT_WORK: Final = ("running", "external")
+
+
+def _told_of(part: object) -> TableStatus | None:
+    """What a job's report says of a table; None where it says nothing that is understood."""
+    if not isinstance(part, dict):
+        return None
+    told = cast("dict[str, object]", part)
+    state = told.get("state")
+    if state not in ("running", "waiting", "failed"):
+        return None
+    return TableStatus(str(state), "" if state == "running" else str(told.get("error", "")))
 
 
 class SinkJob:

@@ -8,7 +8,7 @@ key, and knows its lag.
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import takewhile
@@ -19,7 +19,7 @@ import msgspec
 from rillnode.actors.access import Access, Grant
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.ports import JobLauncher, TimerHandle
-from rillnode.actors.sink_job import SinkJob, SinkStatus
+from rillnode.actors.sink_job import SinkJob, SinkStatus, TableStatus
 from rillnode.actors.sink_ranges import SinkRanges
 from rillnode.actors.storage import (
     Capability,
@@ -360,9 +360,22 @@ class SparkSinkActor(Worker):
             self._reply(origin, return_route, failed(request.request_id, error))
             return
         self._job.healthy()
+        failed_before = self._status.failing_tables()
         self._status.report = report
+        self._log_tables(failed_before, self._status.failing_tables())
         done = native.DoneResponse(request.request_id)
         self._reply(origin, return_route, native.encode(done))
+
+    def _log_tables(
+        self, before: Mapping[str, TableStatus], now: Mapping[str, TableStatus]
+    ) -> None:
+        for name, table in now.items():
+            if before.get(name) != table:
+                about = {"sink": self._settings.name, "table": name, **table._asdict()}
+                logger.warning("sink_table_failed", extra=about)
+        for name in before.keys() - now.keys():
+            about = {"sink": self._settings.name, "table": name}
+            logger.info("sink_table_goes_on", extra=about)
 
     def _control(
         self, origin: Origin, return_route: Route, request: native.SinkControlRequest

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 import rillnode
 from rillnode.actors.kinds import TURN_BOUNDS
+from rillnode.actors.sink_job import DERIVED_TABLES
 from rillnode.actors.storage import logs_of
 from rillnode.node.http.streams import Listed
 from rillnode.node.observation import Observation
@@ -129,7 +130,12 @@ METRICS: Final = (
     ),
     Described(
         "rillnode_spark_state", "gauge", ("sink", "state"),
-        "1 for the state that a sink is in: running, waiting, parked, paused and so on.",
+        "1 for the state that a sink is in, its job's or that of its worst table: running, failed, "
+        "waiting, parked, paused and so on.",
+    ),
+    Described(
+        "rillnode_spark_table_state", "gauge", ("sink", "state", "table"),
+        "1 for the state that a table is in; 0 for running, failed and waiting where it is not.",
     ),
     Described("rillnode_spark_job_starts_total", "counter", ("sink",), "Starts of a sink's job."),
     Described(
@@ -138,8 +144,8 @@ METRICS: Final = (
     ),
 )  # fmt: skip
 
-DERIVED_TABLES: Final = ("silver", "gold/minutes", "gold/chains", "gold/publishers")
-"""What a sink's job makes of bronze, as its report names it; other names are not told on."""
+_TABLE_STATES: Final = ("running", "failed", "waiting")
+"""States of tables that have a series at all times: an alert rule must find what it asks for."""
 
 _OF_LINKS: Final = (
     "rillnode_messages_total",
@@ -349,6 +355,12 @@ class NodeMetrics(Collector):
             "rillnode_spark_table_rows_behind": of_tables("rows_behind"),
             "rillnode_spark_table_seconds_behind": of_tables("seconds_behind"),
             "rillnode_spark_state": [((*name, one["state"]), 1) for name, one in sinks],
+            "rillnode_spark_table_state": [
+                ((name, state, table), state == now["state"])
+                for (name,), one in sinks
+                for table, now in one["tables"].items()
+                for state in dict.fromkeys((*_TABLE_STATES, now["state"]))
+            ],
             "rillnode_spark_job_starts_total": [(name, one["starts"]) for name, one in sinks],
             "rillnode_spark_job_failures": [(name, one["failures"]) for name, one in sinks],
         }

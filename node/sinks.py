@@ -3,14 +3,13 @@
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from rillnode.actors.access import Access
 from rillnode.actors.ports import Entropy, JobLauncher
-from rillnode.actors.sink_job import SinkStatus
+from rillnode.actors.sink_job import BRONZE, DERIVED_TABLES, SinkStatus
 from rillnode.actors.spark_sink import SinkPorts, SinkSettings, SparkSinkActor, StopSink
 from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.holds import Holds
@@ -55,7 +54,7 @@ class Sinks:
                 hold_bytes_max=table.hold_bytes_max,
                 external=isinstance(table, SparkSink) and table.external,
             )
-            status = self._statuses[name] = SinkStatus()
+            status = self._statuses[name] = SinkStatus(tables=table_names(table))
             self._cells[name] = context.system.spawn(
                 partial(actor, context, settings, ports, status)
             )
@@ -73,15 +72,15 @@ class Sinks:
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """Each sink's state, for people."""
-        return {name: asdict(status) for name, status in self._statuses.items()}
+        return {name: status.document() for name, status in self._statuses.items()}
 
     def failing(self) -> dict[str, str]:
-        """Sinks whose job does not run, with the reason."""
+        """Sinks whose job does not run, or does not keep one of its tables, with the reason."""
+        found = {name: _failure(status) for name, status in self._statuses.items()}
         return {
-            name: f"{status.state}: {status.last_error or 'the job ended without a word'} "
-            f"(code {status.last_exit}); see {self._dir / name}.log"
-            for name, status in self._statuses.items()
-            if status.last_exit is not None and (status.pid is None or status.state == "waiting")
+            name: f"{reason}; see {self._dir / name}.log"
+            for name, reason in found.items()
+            if reason
         }
 
     def key_path(self, sink: str) -> Path:
@@ -115,6 +114,23 @@ class Sinks:
         except OSError as error:
             raise no_start(self._dir, error) from error
         return f"noise:{identity.public_hex}"
+
+
+def _failure(status: SinkStatus) -> str:
+    """Why a sink does not do its work; empty where it does."""
+    if status.last_exit is not None and (status.pid is None or status.state == "waiting"):
+        why = status.last_error or "the job ended without a word"
+        return f"{status.state}: {why} (code {status.last_exit})"
+    return "" if status.last_exit is not None else status.error
+
+
+def table_names(sink: SparkSink | FilesSink) -> tuple[str, ...]:
+    """The tables that a sink's configuration names, called as in its job's report."""
+    if isinstance(sink, FilesSink):
+        return ()
+    if sink.silver_dir is None:
+        return (BRONZE,)
+    return (BRONZE, *DERIVED_TABLES[: None if sink.gold_dir is not None else 1])
 
 
 def no_start(directory: Path, error: OSError) -> TransportError:

@@ -13,7 +13,7 @@ from rillnode.node.cli.sink_choice import choose_sink
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.config import load_config
 
-_COLUMNS = ("state", "pid", "starts", "failures", "rows_behind", "bytes_behind")
+_COLUMNS = ("state", "pid", "starts", "failures", "rows_behind", "bytes_behind", "error")
 
 
 def add(commands: Commands) -> None:
@@ -67,7 +67,7 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
     async with connected(args, terminal) as client:
         document = await client.status()
     rows = [
-        {"name": name, **{column: sink.get(column) for column in _COLUMNS}, "error": _error(sink)}
+        {"name": name, **{column: sink.get(column) for column in _COLUMNS}}
         for name, sink in document["sinks"].items()
     ]
     terminal.rows(rows, empty="no sinks; a [[sink.spark]] in node.toml makes one")
@@ -87,6 +87,12 @@ async def show(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.message(
             f"{args.name} is parked: its job only failed. When the reason is mended, start it "
             f"with `rillnode sink resume {args.name}`"
+        )
+    elif sink.get("state") == "failed":
+        failed = [name for name, table in sink["tables"].items() if table["state"] == "failed"]
+        terminal.message(
+            f"{args.name} does not keep {', '.join(failed)}; its other tables go on. It is tried "
+            "again every minute; where that does not help, `error` says what does"
         )
     return Exit.OK
 
@@ -121,11 +127,6 @@ def compact(args: argparse.Namespace, terminal: Terminal) -> int:
             for done in compact_table(absolute(table)):
                 terminal.message(f"{table}: {done}")
     return Exit.OK
-
-
-def _error(sink: Mapping[str, Any]) -> str:
-    """Why the job does not run or has just ended; nothing for one that has worked since."""
-    return "" if sink.get("last_exit") is None else str(sink.get("last_error", ""))
 
 
 def _add_name(parser: Parser) -> None:

@@ -207,6 +207,8 @@ class Derived:
             else:
                 self._follow(self._query)
         except FAILURES as error:
+            # The first progress of the query that is started next tells that it works again.
+            self._batch_id = None
             self._start_at = time.monotonic() + self._silver.failed(error)
 
     def finish(self, deadline: float | None = None) -> None:
@@ -269,7 +271,8 @@ class Derived:
         """Note how far the tables are behind bronze."""
         parts = (self._silver, *(gold.part for gold in self._gold))
         found: dict[str, dict[str, int]] = {}
-        with suppress(*FAILURES):  # then nobody knows; what is made of bronze says why
+        # Where nobody can know, the last figures stay; what is made of bronze says why.
+        with suppress(*FAILURES):
             bronze = self._bronze_log.open()
             if bronze is not None:
                 silver = saved_position(self._silver_log.open(), str(bronze.metadata().id))
@@ -277,7 +280,7 @@ class Derived:
                 positions[self._silver.name] = silver
                 found = self._behind.look(bronze, positions, datetime.now(UTC))
         for part in parts:
-            part.behind = found.get(part.name, {})
+            part.behind = found.get(part.name, part.behind)
 
     def _follow(self, query: StreamingQuery) -> None:
         progress = query.lastProgress
@@ -303,7 +306,8 @@ class Derived:
         """Take a step of a gold table; returns the seconds to wait before its next."""
         try:
             moved = not self._stop.is_set() and gold.query.step()
-        except FAILURES as error:
+        except Exception as error:
+            # Whatever it is: without the thread all gold would stand still, and nobody would know.
             # A step fails when the session stops under it, which is no failure of the table's.
             return 0.0 if self._stop.is_set() else gold.part.failed(error)
         gold.part.worked()
@@ -314,7 +318,7 @@ class Derived:
         try:
             if self._lag is not None:
                 self._lag.write()
-        except FAILURES as error:
+        except Exception as error:
             return self._lag_part.failed(error)
         self._lag_part.worked()
         return GOLD_SECONDS

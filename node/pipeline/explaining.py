@@ -3,6 +3,7 @@
 import re
 from typing import Final
 
+import pyarrow as pa
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -10,7 +11,9 @@ from pyspark.errors import PySparkException
 from rillnode.actors.sink_job import CONFIGURATION_CODE, PASSING_CODE
 from rillnode.codecs.errors import RillnodeError
 
-FAILURES: Final = (RillnodeError, PySparkException, Py4JError, DeltaError, OSError)
+FAILURES: Final = (
+    RillnodeError, PySparkException, Py4JError, DeltaError, pa.ArrowException, OSError,
+)  # fmt: skip
 """What may go wrong outside, as the pipeline's libraries raise it."""
 _OUR_ERROR: Final = re.compile(r"^rillnode\.codecs\.errors\.(\w+): (.*)$", re.MULTILINE)
 _JAVA_ENDED: Final = (

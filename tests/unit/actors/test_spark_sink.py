@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from core_support import Core, Peer, with_core
@@ -394,6 +395,38 @@ def test_progress_makes_the_next_failure_a_first_one() -> None:
         assert len(sink.jobs) == jobs + 1
 
     with_core(test)
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_a_table_that_the_job_does_not_keep_is_the_sinks_state(
+    external: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "rillnode.actors.spark_sink")
+
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s*", external=external)
+        await core.settle()
+        works = sink.status.worst_state()
+        report = {
+            "silver": {"state": "failed", "error": "do this"},
+            "gold/minutes": {"state": "running"},
+            "gold/lag": {"state": "of a later version"},
+            "own": {"state": "failed", "error": "nobody asked"},
+        }
+        for _ in range(2):
+            text = msgspec.json.encode(report)
+            assert (await sink.job.ask(SINK, native.SinkReportRequest(1, text)))[0].request_id == 1
+            assert (sink.status.worst_state(), sink.status.error) == (
+                "failed",
+                "silver failed: do this",
+            )
+        assert set(sink.status.document()["tables"]) == {"silver", "gold/minutes"}
+        await sink.job.ask(SINK, native.SinkReportRequest(1, b'{"silver": {"state": "running"}}'))
+        assert (sink.status.worst_state(), sink.status.error) == (works, "")
+
+    with_core(test)
+    events = [one.msg for one in caplog.records]
+    assert [one for one in events if "table" in one] == ["sink_table_failed", "sink_table_goes_on"]
 
 
 def test_stopped_sink_ends_its_job_and_takes_its_keys_back() -> None:

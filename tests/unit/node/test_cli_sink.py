@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ from deltalake import DeltaTable
 
 from fake_client import FakeClient, Screen
 from pipeline_samples import Query, rows
+from rillnode.actors.sink_job import DERIVED_TABLES, SinkStatus
 from rillnode.codecs.keys import Identity
 from rillnode.node.cli import main
 from rillnode.node.keyfiles import write_key
@@ -24,17 +26,17 @@ SINK = '[[sink.spark]]\nname = "{name}"\nstreams = ["*"]\ntable_dir = "{name}/ta
 def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     fake = FakeClient()
     monkeypatch.setattr("rillnode.node.cli.connection.connect", fake.connect)
-    fake.sinks["bronze"] = {
-        "state": "running",
-        "pid": 7,
-        "starts": 2,
-        "failures": 0,
-        "last_error": "",
-        "rows_behind": 12,
-        "bytes_behind": 3_000,
-        "report": {"rows": 5},
-    }
+    fake.sinks["bronze"] = status().document()
     return fake
+
+
+def status(**changes: Any) -> SinkStatus:
+    """How a sink is whose job runs."""
+    known: dict[str, Any] = {"state": "running", "pid": 7, "starts": 2, "report": {"rows": 5}}
+    tables = ("bronze", *DERIVED_TABLES)
+    return SinkStatus(
+        **{"rows_behind": 12, "bytes_behind": 3_000, "tables": tables, **known, **changes}
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -72,12 +74,27 @@ def test_sinks_are_listed_and_shown(client: FakeClient) -> None:
 
 
 def test_a_parked_sink_tells_why_and_how_to_go_on(client: FakeClient) -> None:
-    client.sinks["bronze"] |= {"state": "parked", "last_exit": 2, "last_error": "no Java"}
+    parked = status(state="parked", last_exit=2, last_error="no Java")
+    client.sinks["bronze"] = parked.document()
     (sink,) = [json.loads(line) for line in run("sink", "ls")[1].splitlines()]
     assert (sink["state"], sink["error"]) == ("parked", "no Java")
     code, out, err = run("sink", "show", "bronze")
     assert (code, json.loads(out)["last_error"]) == (0, "no Java")
     assert "rillnode sink resume bronze" in err
+
+
+def test_a_sink_that_does_not_keep_a_table_tells_which_and_what_helps(client: FakeClient) -> None:
+    silver = {"state": "failed", "failures": 3, "error": "rows were rewritten: do this"}
+    report = {"state": "waiting", "silver": silver, "gold/minutes": {"state": "running"}}
+    client.sinks["bronze"] = status(report=report).document()
+    (sink,) = [json.loads(line) for line in run("sink", "ls")[1].splitlines()]
+    assert (sink["state"], sink["error"]) == (
+        "failed",
+        "silver failed: rows were rewritten: do this",
+    )
+    code, out, err = run("sink", "show", "bronze")
+    assert (code, json.loads(out)["tables"]["silver"]["state"]) == (0, "failed")
+    assert err.startswith("bronze does not keep silver; its other tables go on.")
 
 
 def test_a_sink_is_paused_and_resumed(client: FakeClient) -> None:

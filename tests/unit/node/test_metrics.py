@@ -13,12 +13,13 @@ import pytest
 from actor_support import Probe
 from link_support import ManualClock
 from rillnode.actors.router import Router
-from rillnode.actors.sink_job import SinkStatus
+from rillnode.actors.sink_job import DERIVED_TABLES, SinkStatus
 from rillnode.actors.storage.memory import MemoryLogStore
 from rillnode.actors.system import AsyncioSystemBase
-from rillnode.node.config import Config
+from rillnode.node.config import Config, Location, SinkTables, SparkSink
 from rillnode.node.metrics import METRICS, NodeMetrics
 from rillnode.node.runtime import Node
+from rillnode.node.sinks import table_names
 
 ROOT: Final = Path(__file__).parents[3]
 DASHBOARD: Final = ROOT / "configs" / "grafana-dashboard.json"
@@ -104,8 +105,80 @@ def test_sinks_are_told_of_as_their_jobs_report(tmp_path: Path) -> None:
     assert of_tables == [
         'rillnode_spark_table_rows_behind{sink="busy",table="silver"} 30.0',
         'rillnode_spark_table_seconds_behind{sink="busy",table="silver"} 4.0',
+        'rillnode_spark_table_state{sink="busy",state="running",table="silver"} 0.0',
+        'rillnode_spark_table_state{sink="busy",state="failed",table="silver"} 0.0',
+        'rillnode_spark_table_state{sink="busy",state="waiting",table="silver"} 0.0',
+        'rillnode_spark_table_state{sink="busy",state="starting",table="silver"} 1.0',
     ]
     assert 'rillnode_spark_state{sink="new",state="starting"} 1.0' in lines
+
+
+def test_a_table_that_is_not_kept_is_seen_wherever_a_sink_is(tmp_path: Path) -> None:
+    """In the state of the sink, in readiness, and in metrics that do not go away."""
+    sink = SparkSink(
+        name="lake",
+        streams=("*",),
+        table_dir=Location("t"),
+        silver_dir=Location("s"),
+        gold_dir=Location("g"),
+    )
+    node = Node(Config(name="a", data_dir=tmp_path, sink=SinkTables(spark=(sink,))))
+    observed = node.observed
+    tables = table_names(sink)
+    assert tables == ("bronze", *DERIVED_TABLES)
+    status = SinkStatus(tables=tables, state="running", pid=7)
+    observed.parts.sinks._statuses["lake"] = status  # pyright: ignore[reportPrivateUsage]
+    behind = {"rows_behind": 30, "seconds_behind": 400}
+    parts: dict[str, dict[str, Any]] = {name: {"state": "running"} for name in DERIVED_TABLES}
+
+    async def look() -> tuple[Any, list[str], dict[tuple[str, str], float]]:
+        system = AsyncioSystemBase()
+        store = MemoryLogStore(complete=lambda _: None, on_health=lambda _: None)
+        observed.begin(system, Router(system), store)
+        told = re.findall(
+            r'^rillnode_spark_table_state\{sink="lake",state="(.*)",table="(.*)"\} (.*)$',
+            NodeMetrics(observed).text(None).decode(),
+            re.MULTILINE,
+        )
+        unready = [
+            one.reason for one in observed.checks() if one.name == "sink lake" and not one.ok
+        ]
+        series = {(table, state): float(value) for state, table, value in told}
+        return observed.parts.sinks.statuses()["lake"], unready, series
+
+    def now() -> tuple[Any, list[str], dict[tuple[str, str], float]]:
+        return asyncio.run(look())
+
+    shown, unready, series = now()
+    assert (shown["state"], unready) == ("running", [])
+    assert {table for (table, state), one in series.items() if (state, one) == ("starting", 1)} == {
+        *DERIVED_TABLES
+    }
+    status.report = {"batch": 1, "state": "waiting", **parts}
+    shown, unready, series = now()
+    assert (shown["state"], unready) == ("running", [])
+    assert all(value == (state == "running") for (_, state), value in series.items())
+    gone = {"state": "waiting", "error": "the disk is full"}
+    status.report = {**status.report, "gold/lag": gone}
+    shown, unready, series = now()
+    assert (shown["state"], shown["error"]) == ("waiting", "gold/lag waiting: the disk is full")
+    status.report = {**status.report, "silver": {"state": "failed", "error": "do this", **behind}}
+    shown, unready, series = now()
+    assert shown["state"] == "failed"
+    assert shown["error"] == "silver failed: do this; gold/lag waiting: the disk is full"
+    assert shown["tables"]["bronze"] == {"state": "running", "error": ""}
+    assert len(unready) == 1
+    assert unready[0].startswith(shown["error"])
+    assert series["silver", "failed"] == series["gold/lag", "waiting"] == 1
+    assert series["silver", "running"] == series["bronze", "failed"] == 0
+    # While the job does not run, nobody keeps any of its tables.
+    status.state, status.pid, status.last_exit, status.last_error = "parked", None, 1, "no Java"
+    shown, unready, series = now()
+    assert (shown["state"], shown["error"]) == ("parked", "no Java")
+    assert {table for (table, state), one in series.items() if (state, one) == ("parked", 1)} == {
+        *tables
+    }
+    assert unready[0].startswith("parked: no Java (code 1)")
 
 
 def test_turns_of_actors_are_a_histogram(tmp_path: Path) -> None:

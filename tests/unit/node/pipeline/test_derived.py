@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
+from rillnode.actors.sink_job import DERIVED_TABLES
 from rillnode.codecs.errors import StoreError
 from rillnode.node.config import Location, SparkSink
-from rillnode.node.metrics import DERIVED_TABLES
 from rillnode.node.pipeline.derived import BACKOFF_SECONDS, Part, own_tables
-from rillnode.node.pipeline.gold_tables import DERIVED
+from rillnode.node.pipeline.gold_tables import GOLD
 from rillnode.node.pipeline.job_config import JobConfig, load_job_config, save_job_config
 from rillnode.node.pipeline.process import derived_config, job_config
 
@@ -99,8 +99,8 @@ def test_tables_are_made_by_one_process_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_metrics_tell_of_every_table_that_is_made_of_bronze() -> None:
-    assert ("silver", *(f"gold/{table.name}" for table in DERIVED)) == DERIVED_TABLES
+def test_a_sink_tells_of_every_table_that_is_made_of_bronze() -> None:
+    assert ("silver", *(f"gold/{table.name}" for table in GOLD)) == DERIVED_TABLES
 
 
 def job_of(sink: SparkSink) -> JobConfig:
