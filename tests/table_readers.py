@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
 
 import duckdb
-import pandas as pd
+import pandas  # pyright: ignore[reportMissingTypeStubs]
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,7 +60,7 @@ def filters_of(rows: pa.Table) -> Iterator[Filter]:
     for field in rows.schema:
         yield Filter(field.name, field.type, "is null")
         yield Filter(field.name, field.type, "is valid")
-        values = sorted({one for one in rows[field.name].to_pylist() if one is not None})
+        values = sorted({one for one in rows.column(field.name).to_pylist() if one is not None})
         for value in dict.fromkeys(values[at] for at in (0, len(values) // 2, -1) if values):
             yield Filter(field.name, field.type, "=", value)
             yield Filter(field.name, field.type, ">=", value)
@@ -104,7 +104,7 @@ def _delta_rs_sql(table: DeltaTable) -> Reader:
 
     def count(wanted: Filter) -> int:
         found = query.execute(f"SELECT count(*) AS n FROM t WHERE {wanted.sql('X')}")
-        return int(pa.table(found.read_all())["n"][0].as_py())
+        return int(pa.table(found.read_all()).column("n").to_pylist()[0])
 
     return count
 
@@ -116,9 +116,8 @@ def _pyarrow(table: DeltaTable) -> Reader:
 
 def _pandas(table: DeltaTable) -> Reader:
     files = table.file_uris()
-    return lambda wanted: sum(
-        len(pd.read_parquet(uri, filters=wanted.expression())) for uri in files
-    )
+    read: Any = cast("Any", pandas).read_parquet
+    return lambda wanted: sum(len(read(uri, filters=wanted.expression())) for uri in files)
 
 
 def _duckdb_over_delta_rs(table: DeltaTable) -> Reader:
@@ -171,7 +170,7 @@ def wrong_answers(location: str, names: Iterable[str] = READERS) -> list[str]:
     readers = {name: READERS[name](DeltaTable(location)) for name in names}
     wrong: list[str] = []
     for wanted in filters_of(rows):
-        right = sum(map(wanted.takes, rows[wanted.column].to_pylist()))
+        right = sum(map(wanted.takes, rows.column(wanted.column).to_pylist()))
         for name, count in readers.items():
             if (found := count(wanted)) != right:
                 what = f"{wanted.column} {wanted.operator} {wanted.value!r:.40}"
@@ -188,11 +187,13 @@ def wrong_answers_of_spark(spark: SparkSession, location: str) -> list[str]:
     for at, one in enumerate(wanted[1:], start=1):
         found = frame.where(_spark_condition(one)).agg(f.lit(at).alias("at"), f.count("*"))
         counts = counts.unionAll(found)
-    return [
-        f"Spark: {wanted[at].column} {wanted[at].operator}: {count} instead of {right}"
-        for at, count in counts.collect()
-        if count != (right := sum(map(wanted[at].takes, rows[wanted[at].column].to_pylist())))
-    ]
+    wrong: list[str] = []
+    for at, count in cast("list[tuple[int, int]]", counts.collect()):
+        one = wanted[at]
+        right = sum(map(one.takes, rows.column(one.column).to_pylist()))
+        if count != right:
+            wrong.append(f"Spark: {one.column} {one.operator}: {count} instead of {right}")
+    return wrong
 
 
 def _count(connection: duckdb.DuckDBPyConnection, what: str) -> int:
@@ -205,7 +206,7 @@ def _polars_expression(wanted: Filter) -> pl.Expr:
     column = pl.col(wanted.column)
     if wanted.value is None:
         return column.is_null() if wanted.operator == "is null" else column.is_not_null()
-    return column == wanted.value if wanted.operator == "=" else column >= wanted.value
+    return column.eq(wanted.value) if wanted.operator == "=" else column.ge(wanted.value)
 
 
 def _spark_condition(wanted: Filter) -> Column:

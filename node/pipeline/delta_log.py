@@ -245,7 +245,9 @@ class TableLog:
         table = self.open()
         if table is None:
             return list(files), []
-        paths = {unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()}
+        paths = {
+            unquote(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()
+        }
         gone = [file for file in files if file.path not in paths]
         live = live_files(table) if gone else []
         return gone, [one for one in live if any(_may_share(one, file) for file in gone)]

@@ -303,7 +303,7 @@ def read_rest(uri: str, holders: Sequence[str]) -> Iterator[pa.RecordBatch]:
     for holder in holders:
         for rows in read_file(holder, PLACE):
             found = pc.index_in(_places(rows), value_set=wanted).drop_null()
-            is_left[found.to_numpy()] = True
+            is_left[np.array(found.to_pylist(), np.int64)] = True
     first = 0
     for rows in read_file(uri):
         yield rows.filter(pa.array(is_left[first : first + rows.num_rows]))

@@ -92,7 +92,7 @@ def undescribed_files(table: DeltaTable) -> list[dict[str, Any]]:
     columns = ranged_columns(arrow_schema_of(table))
 
     def is_described(file: dict[str, Any]) -> bool:
-        nulls = file.get("null_count") or {}
+        nulls: dict[str, int | None] = file.get("null_count") or {}
         return all(nulls.get(name) is not None for name in columns)
 
     files: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()

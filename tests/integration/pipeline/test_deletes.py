@@ -229,6 +229,6 @@ def run_replay(directory: Path, sink: SparkSink) -> None:
         '[[sink.spark]]\nname = "lake"\nstreams = ["t"]\n'
         + "".join(f'{name} = "{place}"\n' for name, place in tables.items())
     )
-    command = [sys.executable, "-m", "rillnode", "pipeline", "replay", "lake", "-c", file]
+    command = [sys.executable, "-m", "rillnode", "pipeline", "replay", "lake", "-c", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,5 +1,6 @@
 """Two writers of one table in an object store: what keeps them apart, and what is refused."""
 
+import shutil
 import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,14 +12,17 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.sql.types import StructType
 
+from every_kind_of_row import OLD_TABLES
 from pipeline_samples import Query, rows
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.pipeline.delta import DeltaStreamWriter
+from rillnode.node.pipeline.derived import upgrade_tables
 from rillnode.node.pipeline.maintenance import Maintenance, compact, live_files
 from rillnode.node.pipeline.object_store import check_stores
 from rillnode.node.pipeline.parquet import filesystem
 from rillnode.node.pipeline.tables import BRONZE_STRUCT
 from s3_support import BUCKET, forgetful, object_store
+from table_readers import wrong_answers
 
 pytestmark = [pytest.mark.long]
 
@@ -95,3 +99,16 @@ def test_small_files_are_merged(store: str, tmp_path: Path) -> None:
     assert Maintenance(TABLE, 1).merge(table, stale).startswith("nothing is left to merge")
     assert query.indexes() == list(range(40))
     assert len(live_files(DeltaTable(TABLE))) == 1
+
+
+def test_a_table_of_an_earlier_version_is_healed(store: str, tmp_path: Path) -> None:
+    shutil.unpack_archive(OLD_TABLES, tmp_path)
+    system, root = filesystem(TABLE)
+    for file in (tmp_path / "table").rglob("*"):
+        if file.is_file():
+            name = file.relative_to(tmp_path / "table").as_posix()
+            with system.open_output_stream(f"{root}/{name}") as stream:
+                stream.write(file.read_bytes())
+    assert wrong_answers(TABLE, ["delta-rs dataset"]) != []
+    upgrade_tables([TABLE])
+    assert wrong_answers(TABLE, ["delta-rs dataset"]) == []

@@ -1,6 +1,7 @@
 """`rillnode sink` and `rillnode pipeline report`: what needs no Java."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,16 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
 
 def status(**changes: Any) -> SinkStatus:
     """How a sink is whose job runs."""
-    known: dict[str, Any] = {"state": "running", "pid": 7, "starts": 2, "report": {"rows": 5}}
-    tables = ("bronze", *DERIVED_TABLES)
-    return SinkStatus(
-        **{"rows_behind": 12, "bytes_behind": 3_000, "tables": tables, **known, **changes}
+    status = SinkStatus(
+        tables=("bronze", *DERIVED_TABLES),
+        state="running",
+        pid=7,
+        starts=2,
+        rows_behind=12,
+        bytes_behind=3_000,
+        report={"rows": 5},
     )
+    return replace(status, **changes)
 
 
 @pytest.fixture(autouse=True)

@@ -135,7 +135,9 @@ def test_deleted_rows_of_ranges_that_were_lost_are_told_apart_too(tmp_path: Path
     DeltaTable(chain.bronze.table).delete("stream = 't'")
     (task,) = chain.reader().partitions(chain.reader().initialOffset(), position)
     found = pa.Table.from_batches(list(chain.reader().read(task)))
-    assert sorted(zip(found["stream"].to_pylist(), found["event_id"].to_pylist(), strict=True)) == [
+    assert sorted(
+        zip(found.column("stream").to_pylist(), found.column("event_id").to_pylist(), strict=True)
+    ) == [
         ("s", "#0"),
         ("s", "#5"),
     ]
