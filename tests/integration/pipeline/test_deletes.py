@@ -108,7 +108,14 @@ def test_a_query_that_works_again_says_so_although_nothing_is_new(
     pipeline.land(make_message(1))
     derived = Derived(pipeline.spark, config, tmp_path / "drain")
     derived.start()
-    wait_for(derived, lambda: (pipeline.silver / "_delta_log").exists())
+
+    def is_idle() -> bool:
+        queries = pipeline.spark.streams.active
+        progress = queries[0].lastProgress if queries else None
+        return progress is not None and progress.batchId == 1
+
+    wait_for(derived, is_idle)
+    derived.step()  # has seen it
     newest = max((Path(config.bronze_dir) / "_delta_log").glob("*.json"))
     later = newest.with_name(f"{int(newest.stem) + 1:020}.json")
     later.write_bytes(b"{")  # a log that cannot be read
