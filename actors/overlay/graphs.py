@@ -33,14 +33,26 @@ class Graphs:
     def __len__(self) -> int:
         return sum(map(len, self._graphs.values()))
 
-    def update(self, name: str, kinds: Iterable[str], neighbours: Sequence[str]) -> None:
-        """Take over what a node of these kinds says of its neighbours."""
+    def update(
+        self, name: str, kinds: Iterable[str], neighbours: Sequence[str], *, awaits: bool = False
+    ) -> None:
+        """Take over what a node of these kinds says of its neighbours.
+
+        Args:
+            name: the node.
+            kinds: of nodes that it can be linked to.
+            neighbours: their names.
+            awaits: it is not told of links that their other ends are to dial. It may have spoken
+                before such a link was made, so that it does not deny those that it does not know.
+        """
+        known = self.known.get(name, frozenset[str]())
+        awaited = self.names(name) - known - set(neighbours) if awaits else frozenset[str]()
         for kind in kinds:
             graph = self._graphs.get(kind)
             if graph is None:
                 graph = self._graphs[kind] = self._make()
-            graph.update(name, neighbours)
-        self.known[name] = self.names(name)
+            graph.update(name, [*neighbours, *sorted(awaited)])
+        self.known[name] = self.names(name) - awaited
 
     def names(self, name: str) -> frozenset[str]:
         """A node's neighbours, of whatever kind."""

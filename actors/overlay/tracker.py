@@ -210,7 +210,7 @@ class TrackerActor(Worker):
         overlay.counters[name] = max(last or 0, said.counter or 0)
         node.streams[key] = None
         neighbours = dict.fromkeys((*said.inbound_nodes, *said.outbound_nodes))
-        overlay.update(name, node.kinds, list(neighbours))
+        overlay.update(name, node.kinds, list(neighbours), awaits=OWN not in node.kinds)
         self._gather(key, name)
 
     def _put(self, name: str, node: _Node, key: str, overlay: Graphs) -> None:

@@ -2,6 +2,8 @@
 
 from itertools import count
 
+import pytest
+
 from core_support import Core, Peer, with_core
 from link_support import Recorder
 from rillnode.actors.access import NODE_PRINCIPAL, Grant, Verb
@@ -88,6 +90,39 @@ def test_the_node_that_comes_dials_and_the_others_are_not_told() -> None:
         assert a.heard() == []
         assert b.heard() == [a.url]
         assert c.heard() == sorted((a.url, b.url))
+
+    with_core(test)
+
+
+@pytest.mark.parametrize("generation", ["13", "19", "22"])
+def test_who_spoke_before_it_was_dialled_is_not_told_to_dial_as_well(generation: str) -> None:
+    async def test(core: Core) -> None:
+        grant(core)
+        spawn_tracker(core)
+        a, b = (ReleasedNode(core, name, generation) for name in "ab")
+        for node in (a, b, a):  # the last status was sent before b had come to a
+            await node.say()
+        assert (a.heard(), b.heard()) == ([], [a.url])
+        await a.say("b")
+        await b.say("a", counter=1)
+        await a.say()  # now it has lost what it knew of
+        assert a.heard() == [b.url]
+
+    with_core(test)
+
+
+@pytest.mark.parametrize("generation", ["13", "22"])
+def test_the_end_that_was_to_dial_can_say_that_there_is_no_link(generation: str) -> None:
+    async def test(core: Core) -> None:
+        grant(core)
+        spawn_tracker(core)
+        a, b = (ReleasedNode(core, name, generation) for name in "ab")
+        for node in (a, b):
+            await node.say()
+        assert b.heard() == [a.url]
+        b.told.clear()
+        await b.say(counter=1)
+        assert (a.heard(), b.heard()) == ([], [a.url])  # it is told to try again
 
     with_core(test)
 
