@@ -33,6 +33,7 @@ from msgspec import Meta, Struct
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import LIST_ITEMS_MAX, STREAMR_INTEGER_MAX, STREAMR_NODES_MAX
+from rillnode.codecs.streamr.collation import collation_key
 from rillnode.codecs.streamr.json_text import Name, read_json, write_json
 
 T = TypeVar("T")
@@ -354,6 +355,6 @@ def read_handshake(headers: Mapping[str, str], address: str | None) -> Peer:
 def drops_new_connection(own_address: str, peer_address: str) -> bool:
     """Which of two connections to one peer goes: the side with the greater address drops the new.
 
-    It is closed with `CLOSE_REFUSED` and `DUPLICATE_REASON`.
+    It is closed with `DUPLICATE_REASON`. Both sides compare alike, as JavaScript's `localeCompare`.
     """
-    return own_address > peer_address
+    return collation_key(own_address) > collation_key(peer_address)
