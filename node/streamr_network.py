@@ -2,6 +2,10 @@
 
 One listener has two faces, as released peers tell trackers from nodes by the address: at its URL
 is this node's tracker, below `/node` its part in shared streams.
+
+A pair of nodes keeps one link, whoever has dialled. A node that has come here is not dialled: its
+link is used, as released nodes do. Where two links cross, the side with the greater URL drops the
+one that is new to it, and the other side none. So one is left, whichever arrives first.
 """
 
 from collections import Counter
@@ -12,14 +16,21 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from rillnode.actors.access import NODE_PRINCIPAL
-from rillnode.actors.overlay.generations import GENERATIONS
+from rillnode.actors.access import ANONYMOUS, NODE_PRINCIPAL
+from rillnode.actors.overlay.generations import GENERATIONS, Generation, duplicate_code
 from rillnode.actors.overlay.released import Expected, ReleasedEvents
 from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS
 from rillnode.actors.overlay.translating import Role, Translator
-from rillnode.actors.peers.connection import ConnectionEvents, PeerContext
-from rillnode.actors.peers.dialling import PeerActor, PeerSettings, PeerStatus
-from rillnode.actors.ports import Dialer, Dialling, LinkEvents
+from rillnode.actors.peers.connection import PeerContext
+from rillnode.actors.peers.dialling import (
+    AcceptedEvents,
+    DialledEvents,
+    PeerActor,
+    PeerDialer,
+    PeerSettings,
+    PeerStatus,
+)
+from rillnode.actors.ports import Dialling
 from rillnode.codecs.errors import CodecError, RillnodeError
 from rillnode.codecs.limits import STREAMR_FRAME_BYTES_MAX
 from rillnode.codecs.ockam.routing import Route, local
@@ -39,7 +50,7 @@ from rillnode.transports.clock import Clock
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import LinkLimits
 from rillnode.transports.web import accept_websocket
-from rillnode.transports.web_dialer import DialledEvents, WebSocketDialer
+from rillnode.transports.web_dialer import LinkUnwanted, WebSocketDialer
 from rillnode.transports.web_server import WebServer, listen_web
 
 NAME: Final = "streamr_network"
@@ -53,6 +64,116 @@ _TRACKER_ID: Final = "tracker-"
 """Begins the id of the tracker: to released nodes each id has one URL."""
 
 _TRACKER_PREFIX: Final = b"released_tracker/"
+
+
+_Key = tuple[Role, str]
+"""A peer: what it is to this node, and its URL."""
+
+
+class _Linked(ReleasedEvents):
+    """One link of a released peer, from its handshake to its end.
+
+    Args:
+        links: it is taken out of these when it ends.
+        key: whose link it is.
+        inner: what its connection is told.
+        expected: who is at the other end.
+        translator: of this link alone.
+        counters: frames that could not be read, by error code.
+        close_code: what it is closed with in favour of another.
+    """
+
+    def __init__(
+        self,
+        links: "_Links",
+        key: _Key,
+        inner: AcceptedEvents | DialledEvents,
+        expected: Expected,
+        translator: Translator,
+        counters: Counter[str],
+        close_code: int,
+    ) -> None:
+        super().__init__(inner, expected, translator, counters)
+        self._links = links
+        self._close_code = close_code
+        self.key = key
+        self.inner = inner
+        self.name = expected.peer.id
+
+    def link_closed(self, reason: str) -> None:
+        """The link is gone."""
+        self._links.remove(self)
+        super().link_closed(reason)
+
+    def drop(self) -> None:
+        """Close it in favour of another."""
+        self._links.remove(self)
+        self.close(DUPLICATE_REASON, self._close_code)
+
+
+class _Links:
+    """The links of released peers: one for each, or two for the time that they cross."""
+
+    def __init__(self) -> None:
+        self._open: dict[_Key, list[_Linked]] = {}
+        self._refused: set[_Key] = set()
+
+    @property
+    def accepted_urls(self) -> list[str]:
+        """Where the peers listen that have come here."""
+        return [url for role, url in self._open if self.accepted((role, url)) is not None]
+
+    def accepted(self, key: _Key) -> tuple[_Linked, AcceptedEvents] | None:
+        """The link that a peer has made itself, if there is one."""
+        for linked in reversed(self._open.get(key, ())):
+            if isinstance(linked.inner, AcceptedEvents):
+                return linked, linked.inner
+        return None
+
+    def refuses(self, key: _Key, own_url: str) -> bool:
+        """Whether a link that comes is dropped in favour of the one that there is.
+
+        Who comes again after that has lost the other, which this side cannot see: it is taken.
+        """
+        if key not in self._open or key in self._refused:
+            return False
+        refused = drops_new_connection(own_url, key[1])
+        if refused:
+            self._refused.add(key)
+        return refused
+
+    def take(self, new: _Linked) -> None:
+        """Take in one that has come.
+
+        What the peer has made before it has given up. What this node has dialled it may have kept,
+        and drops the new one by itself then.
+        """
+        lost = new.key in self._refused
+        for old in tuple(self._open.get(new.key, ())):
+            if lost or isinstance(old.inner, AcceptedEvents):
+                old.drop()
+        self.add(new)
+
+    def add(self, new: _Linked) -> None:
+        """Remember a link."""
+        self._refused.discard(new.key)
+        self._open.setdefault(new.key, []).append(new)
+
+    def remove(self, linked: _Linked) -> None:
+        """Forget a link; harmless when that is done."""
+        links = self._open.get(linked.key, [])
+        if linked in links:
+            links.remove(linked)
+            self._refused.discard(linked.key)
+            if not links:
+                del self._open[linked.key]
+
+
+class _Settled:
+    """An attempt to open a link that has ended at once."""
+
+    def cancel(self) -> None:
+        """Nothing is left to be given up."""
 
 
 class StreamrNetwork:
@@ -88,7 +209,7 @@ class StreamrNetwork:
         self._shares = config.overlay is not None
         storage = config.overlay is not None and config.overlay.storage
         self._headers = handshake_headers(identity, PeerType.STORAGE if storage else PeerType.NODE)
-        self._open: dict[tuple[Role, str], ReleasedEvents] = {}
+        self._links = _Links()
         self._statuses: dict[str, PeerStatus] = {}
         self._url = table.advertise or ""
         limits = partial(LinkLimits, idle_ping_seconds=None, idle_close_seconds=None)
@@ -149,38 +270,80 @@ class StreamrNetwork:
         """Close the links that this node has dialled, and wait for them."""
         await self._dialer.close("the node is stopping")
 
-    def dialer(self, url: str) -> Dialer:
-        """Opens links to a released node."""
+    def dialer(self, url: str) -> PeerDialer:
+        """Opens links to a released node, or uses the one that it has made."""
         return self._dialing(url, Role.NODE)
 
     def status(self) -> dict[str, Any]:
         """Who is connected, and what could not be read."""
         return {
-            "accepted": [url for _, url in self._open],
+            "accepted": self._links.accepted_urls,
             "trackers": {url: status.state for url, status in self._statuses.items()},
             "counters": dict(self.counters),
         }
 
     # Dialling --------------------------------------------------------------------------------
 
-    def _dialing(self, url: str, role: Role) -> Dialer:
+    def _dialing(self, url: str, role: Role) -> PeerDialer:
         generation = GENERATIONS[str(self._table.release)]
+        key = (role, url)
 
-        def dial(events: LinkEvents, on_failure: Callable[[RillnodeError], None]) -> Dialling:
-            def make_events(headers: Any) -> DialledEvents:
+        def dial(events: DialledEvents, on_failure: Callable[[RillnodeError], None]) -> Dialling:
+            if self._share(key, generation, events):
+                return _Settled()
+
+            def make_events(headers: Any) -> ReleasedEvents:
                 expected = Expected(read_handshake(headers, url), role)
+                if self._usable(key) is not None and drops_new_connection(self.node_url, url):
+                    code = generation.duplicate_code
+                    raise LinkUnwanted("link.duplicate", DUPLICATE_REASON, close_code=code)
                 translator = Translator(role, generation)
-                return ReleasedEvents(events, expected, translator, self.counters)
+                linked = self._link(key, events, expected, translator, generation.duplicate_code)
+                self._links.add(linked)
+                return linked
+
+            def failed(error: RillnodeError) -> None:
+                if not self._share(key, generation, events):
+                    on_failure(error)
 
             address = quote(self.node_url, safe=":/")
             return self._dialer.dial(
                 f"{url.rstrip('/')}{generation.path}?{ADDRESS_PARAMETER}={address}",
                 self._headers,
                 make_events,
-                on_failure,
+                failed,
             )
 
         return dial
+
+    def _share(self, key: _Key, generation: Generation, events: DialledEvents) -> bool:
+        """Let who wants a link use the one that the peer has made, if there is one."""
+        found = self._usable(key)
+        if found is None or not found[0].assume(generation):
+            return False
+        found[1].share(events)
+        return True
+
+    def _usable(self, key: _Key) -> tuple[_Linked, AcceptedEvents] | None:
+        """The link that a peer has made itself, where that peer may do anything here.
+
+        Another may be anybody who says that this is his URL: what is there is to be dialled.
+        """
+        found = self._links.accepted(key)
+        known = self._peers.access.known
+        if found is None or known(ANONYMOUS) or known(f"streamr:{found[0].name}"):
+            return found
+        return None
+
+    def _link(
+        self,
+        key: _Key,
+        inner: AcceptedEvents | DialledEvents,
+        expected: Expected,
+        translator: Translator,
+        close_code: int,
+    ) -> _Linked:
+        return _Linked(self._links, key, inner, expected, translator, self.counters, close_code)
 
     # Accepting -------------------------------------------------------------------------------
 
@@ -208,20 +371,19 @@ class StreamrNetwork:
             expected = Expected(peer, role)
         except CodecError as error:
             self.counters[error.code] += 1
-            return await self._refuse(request, headers, _REFUSED_REASON)
+            return await self._refuse(request, headers, _REFUSED_REASON, CLOSE_REFUSED)
         key = (role, peer.address)
-        held = self._open.get(key)
-        if held is not None:
-            own = self._url if role is Role.TRACKED else self.node_url
-            if drops_new_connection(own, peer.address):
-                return await self._refuse(request, headers, DUPLICATE_REASON)
-            held.close(DUPLICATE_REASON)
-        inner = ConnectionEvents(self._peers, prefix=b"SN_H_")
-        events = self._open[key] = ReleasedEvents(inner, expected, Translator(role), self.counters)
+        close_code = duplicate_code(request.path)
+        own = self._url if role is Role.TRACKED else self.node_url
+        if self._links.refuses(key, own):
+            return await self._refuse(request, headers, DUPLICATE_REASON, close_code)
+        inner = AcceptedEvents(self._peers, prefix=b"SN_H_")
+        linked = self._link(key, inner, expected, Translator(role), close_code)
+        self._links.take(linked)
         try:
             return await accept_websocket(
                 request,
-                events,
+                linked,
                 group,
                 text=True,
                 either=True,
@@ -230,15 +392,14 @@ class StreamrNetwork:
                 headers=headers,
             )
         finally:
-            if self._open.get(key) is events:
-                del self._open[key]
+            self._links.remove(linked)
 
     async def _refuse(
-        self, request: web.Request, headers: dict[str, str], reason: str
+        self, request: web.Request, headers: dict[str, str], reason: str, code: int
     ) -> web.StreamResponse:
         """Close as released nodes do, who upgrade first and then say why."""
         socket = web.WebSocketResponse(timeout=self._limits.close_seconds)
         socket.headers.update(headers)
         await socket.prepare(request)
-        await socket.close(code=CLOSE_REFUSED, message=reason.encode())
+        await socket.close(code=code, message=reason.encode())
         return socket

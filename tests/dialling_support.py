@@ -10,7 +10,13 @@ from link_support import ManualClock
 from rillnode.actors.access import Access
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.peers.connection import PeerContext
-from rillnode.actors.peers.dialling import PeerActor, PeerSettings, PeerStatus
+from rillnode.actors.peers.dialling import (
+    AcceptedEvents,
+    DialledEvents,
+    PeerActor,
+    PeerSettings,
+    PeerStatus,
+)
 from rillnode.actors.ports import LinkEvents
 from rillnode.actors.system import AsyncioSystemBase, Cell
 from rillnode.actors.worker import Worker
@@ -56,7 +62,7 @@ class FakeLink:
 class Attempt:
     """One call of the dialer."""
 
-    def __init__(self, events: LinkEvents, on_failure: Callable[[RillnodeError], None]) -> None:
+    def __init__(self, events: DialledEvents, on_failure: Callable[[RillnodeError], None]) -> None:
         self._events = events
         self.fail = on_failure
         self.cancelled = False
@@ -66,6 +72,9 @@ class Attempt:
 
     def open(self) -> FakeLink:
         return FakeLink(self._events)
+
+    def share(self, accepted: AcceptedEvents) -> None:
+        accepted.share(self._events)
 
 
 class Notes(Worker):
@@ -89,7 +98,7 @@ class Bench:
         self.answers: list[WireMessage] = []
         self.status = PeerStatus("h:1", "noise")
         self.origin = Origin("friend", 4_194_304, True)
-        context = PeerContext(
+        context = self.context = PeerContext(
             core.system, core.router, cast(Any, core.store), Access(), lambda size: b"\x80" * size
         )
         settings = PeerSettings(
@@ -104,7 +113,7 @@ class Bench:
         self.cell: Cell = core.system.spawn(partial(PeerActor, context, settings, self.status))
         core.router.register(HOP.value, self.cell)
 
-    def _dial(self, events: LinkEvents, on_failure: Callable[[RillnodeError], None]) -> Attempt:
+    def _dial(self, events: DialledEvents, on_failure: Callable[[RillnodeError], None]) -> Attempt:
         self.attempts.append(Attempt(events, on_failure))
         return self.attempts[-1]
 
@@ -126,6 +135,17 @@ class Bench:
         link = self.attempts[-1].open()
         await self.core.settle()
         return link
+
+    async def accept(self) -> tuple[AcceptedEvents, FakeLink]:
+        """A link that the peer has made itself."""
+        accepted = AcceptedEvents(self.context, prefix=b"NX_H_")
+        link = FakeLink(accepted)
+        await self.core.settle()
+        return accepted, link
+
+    async def share(self, accepted: AcceptedEvents) -> None:
+        self.attempts[-1].share(accepted)
+        await self.core.settle()
 
     async def pass_time(self, seconds: float) -> None:
         self.core.clock.advance(seconds)

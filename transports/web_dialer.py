@@ -49,11 +49,24 @@ class DialledEvents(Protocol):
 
 
 MakeEvents = Callable[[Mapping[str, str]], DialledEvents]
-"""Makes what is told of a link, of the headers of the server's answer.
+"""Makes what is told of a link, of the headers of the server's answer; the link opens then.
 
 Raises:
     CodecError: this is not the server that was meant.
+    LinkUnwanted: the link is of no use any more.
 """
+
+
+class LinkUnwanted(TransportError):
+    """A link that this side gives up while it opens; its text is the reason that the peer is told.
+
+    Attributes:
+        close_code: what the peer is told beside it.
+    """
+
+    def __init__(self, code: str, text: str, *, close_code: int) -> None:
+        super().__init__(code, text)
+        self.close_code = close_code
 
 
 class _Socket(aiohttp.ClientWebSocketResponse):
@@ -311,13 +324,17 @@ class WebSocketDialer:
             raise TransportError("link.unreachable", text, address=url) from error
         assert isinstance(socket, _Socket)
         link = DialledWebSocket(self.group, socket, url, message_bytes_max=self._message_bytes_max)
+        refusal = self.group.admit(link)
+        if refusal is not None:
+            await socket.close(code=WSCloseCode.OK)
+            raise refusal
         try:
-            events = make_events(socket.headers)
-            refusal = self.group.admit(link)
-            if refusal is not None:
-                raise refusal
-        except RillnodeError as error:
-            code = WSCloseCode.PROTOCOL_ERROR
-            await socket.close(code=code if isinstance(error, CodecError) else WSCloseCode.OK)
+            return link, make_events(socket.headers)
+        except LinkUnwanted as error:
+            self.group.release(link)
+            await socket.close(code=error.close_code, message=close_reason(error.text))
             raise
-        return link, events
+        except CodecError:
+            self.group.release(link)
+            await socket.close(code=WSCloseCode.PROTOCOL_ERROR)
+            raise

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from rillnode.actors.overlay.generations import Generation
 from rillnode.actors.overlay.translating import Role, Translator
 from rillnode.actors.ports import Link, LinkEvents
 from rillnode.codecs.errors import CodecError
@@ -121,10 +122,21 @@ class ReleasedEvents:
         if self._opened:
             self._inner.link_closed(reason)
 
-    def close(self, reason: str) -> None:
+    def assume(self, generation: Generation) -> bool:
+        """Open the inner link for who cannot wait for a first frame; whether it is open then.
+
+        Args:
+            generation: how the peer writes, unless that is known already.
+        """
+        if not self._opened and self._socket is not None:
+            self._translator.generation = self._translator.generation or generation
+            self._open(self._socket)
+        return self._opened
+
+    def close(self, reason: str, code: int = CLOSE_REFUSED) -> None:
         """Close the link, if it is open, as one that is not wanted."""
         if self._socket is not None:
-            self._socket.close(reason, CLOSE_REFUSED)
+            self._socket.close(reason, code)
 
     def send(self, messages: Sequence[bytes]) -> None:
         """Send wire messages as frames; hand on what the peer would answer."""

@@ -1,17 +1,18 @@
 """The actor of one peer: what is sent to it waits for a link, which is dialled and kept or renewed.
 
 It knows neither sockets nor dialects. A link that has opened gets a connection actor, as one that
-was accepted; messages go on to that one, which takes the first hop off their onward route.
+was accepted; messages go on to that one, which takes the first hop off their onward route. Where
+peers may have one link only, the dialer may give one that was accepted instead.
 """
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from rillnode.actors.delivery import Delivery
 from rillnode.actors.peers.connection import ConnectionEvents, PeerContext
-from rillnode.actors.ports import Dialer, Dialling, Link, TimerHandle
+from rillnode.actors.ports import Dialling, Link, TimerHandle
 from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import RillnodeError, TransportError
@@ -44,6 +45,16 @@ _HOP_BYTES: Final = 64
 State = Literal["idle", "dialling", "open", "failed", "stopped"]
 
 
+class PeerDialer(Protocol):
+    """Opens links to one peer; a `Dialer` is one."""
+
+    def __call__(
+        self, events: "DialledEvents", on_failure: Callable[[RillnodeError], None], /
+    ) -> Dialling:
+        """Begin to open a link; `events.link_opened`, `link_shared` or `on_failure` follows."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerSettings:
     """What is fixed of a peer.
@@ -59,7 +70,7 @@ class PeerSettings:
 
     name: str
     prefix: bytes
-    dial: Dialer
+    dial: PeerDialer
     kept: bool
     may_use: Callable[[str], bool]
     on_end: Callable[[], None] | None = None
@@ -92,9 +103,17 @@ class StopPeer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class Opened:
+    """There is a link to the peer.
+
+    Attributes:
+        connection: its actor.
+        shared: the peer has made it: it ends without this actor.
+    """
+
     connection: Cell
     link: Link
+    shared: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,33 +143,79 @@ class _Forget:
     """Nobody has used the peer for a while."""
 
 
-class _DialledEvents(ConnectionEvents):
+class DialledEvents(ConnectionEvents):
     """What a transport tells of a dialled link, told to the peer's actor too."""
 
-    __slots__ = ("_heard", "_peer")
+    __slots__ = ("_heard", "_peer", "_shared")
 
     def __init__(self, context: PeerContext, *, prefix: bytes, peer: Cell) -> None:
         super().__init__(context, prefix=prefix)
         self._peer = peer
         self._heard = False
+        self._shared: Cell | None = None
 
     def link_opened(self, link: Link) -> None:
+        """Make the link's actor; the peer's actor has it now."""
         super().link_opened(link)
         if self._cell is not None:
-            self._system.post(self._peer, _Opened(self._cell, link))
+            self._system.post(self._peer, Opened(self._cell, link, shared=False))
+
+    def link_shared(self, connection: Cell, link: Link) -> None:
+        """The peer has made a link itself: its connection is used, and ends without this one."""
+        self._shared, self._heard = connection, True
+        self._system.post(self._peer, Opened(connection, link, shared=True))
 
     def messages_received(self, messages: list[bytes]) -> None:
+        """Hand the messages of one read to the link's actor."""
         self._heard = True
         super().messages_received(messages)
 
     def link_drained(self) -> None:
+        """The peer took what was buffered."""
         super().link_drained()
         self._system.post(self._peer, _Drained())
 
     def link_closed(self, reason: str) -> None:
+        """The link is gone."""
         super().link_closed(reason)
-        if self._cell is not None:
-            self._system.post(self._peer, _Lost(self._cell, reason, self._heard))
+        connection = self._cell or self._shared
+        if connection is not None:
+            self._system.post(self._peer, _Lost(connection, reason, self._heard))
+
+
+class AcceptedEvents(ConnectionEvents):
+    """What a transport tells of an accepted link that may stand in for one to be dialled."""
+
+    __slots__ = ("_link", "_user")
+
+    def __init__(self, context: PeerContext, *, prefix: bytes) -> None:
+        super().__init__(context, prefix=prefix)
+        self._link: Link | None = None
+        self._user: DialledEvents | None = None
+
+    def link_opened(self, link: Link) -> None:
+        """Make the link's actor, which others may use then."""
+        super().link_opened(link)
+        self._link = link
+
+    def share(self, user: DialledEvents) -> None:
+        """Let the actor of the peer use the open link, instead of who did before."""
+        assert self._cell is not None, "there is a connection once the link is open"
+        assert self._link is not None, "likewise"
+        self._user = user
+        user.link_shared(self._cell, self._link)
+
+    def link_drained(self) -> None:
+        """The peer took what was buffered."""
+        super().link_drained()
+        if self._user is not None:
+            self._user.link_drained()
+
+    def link_closed(self, reason: str) -> None:
+        """The link is gone."""
+        super().link_closed(reason)
+        if self._user is not None:
+            self._user.link_closed(reason)
 
 
 class PeerActor(Worker):
@@ -171,6 +236,7 @@ class PeerActor(Worker):
         self._waiting_bytes = 0
         self._connection: Cell | None = None
         self._link: Link | None = None
+        self._shared = False
         self._attempt: Dialling | None = None
         self._timer: TimerHandle | None = None
         self._opened_at = 0.0
@@ -187,8 +253,8 @@ class PeerActor(Worker):
         match message:
             case Delivery():
                 self._take(message)
-            case _Opened(connection=connection, link=link):
-                self._opened(connection, link)
+            case Opened():
+                self._opened(message)
             case _Drained():
                 self._send_waiting()
             case _Lost(connection=connection):
@@ -212,7 +278,8 @@ class PeerActor(Worker):
         """Give up what is being dialled; end the link with the actor."""
         self._stop()
         if self._connection is not None:
-            self.system.exit(self._connection)
+            if not self._shared:
+                self.system.exit(self._connection)
             self._connection = self._link = None
             self._status.links = 0
 
@@ -275,15 +342,17 @@ class PeerActor(Worker):
         self._set_timer(None)
         self._status.state = "dialling"
         peer, post = self.address, self.system.post
-        events = _DialledEvents(self._context, prefix=self._settings.prefix, peer=peer)
+        events = DialledEvents(self._context, prefix=self._settings.prefix, peer=peer)
         self._attempt = self._settings.dial(events, lambda error: post(peer, _Failed(error)))
 
-    def _opened(self, connection: Cell, link: Link) -> None:
+    def _opened(self, opened: Opened) -> None:
         if self._connection is not None:  # one that an instance before this had dialled
-            self.system.exit(connection)
+            if not opened.shared:
+                self.system.exit(opened.connection)
             return
         self._attempt = None
-        self._connection, self._link = connection, link
+        self._connection, self._link = opened.connection, opened.link
+        self._shared = opened.shared
         self._opened_at = self.system.timing.monotonic()
         self._status.links = 1
         self._status.state = "open"

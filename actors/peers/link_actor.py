@@ -46,6 +46,11 @@ class LinkActorEvents(Generic[LinkT]):
         self._cell: Cell | None = None
         self._trace: Trace | None = None
 
+    @property
+    def cell(self) -> Cell | None:
+        """The link's actor; None before the link opens."""
+        return self._cell
+
     def link_opened(self, link: LinkT) -> None:
         """Make the link's actor."""
         trace = self._trace = trace_of(cast(Any, link))

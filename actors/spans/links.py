@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rillnode.actors.delivery import Delivery
 from rillnode.actors.peers.connection import ConnectionActor, PeerContext
-from rillnode.actors.peers.dialling import PeerActor, PeerSettings, PeerStatus
+from rillnode.actors.peers.dialling import Opened, PeerActor, PeerSettings, PeerStatus
 from rillnode.actors.ports import Link, Tracer
 from rillnode.actors.spans.messages import TracedMessage, contexts_of, span_of
 from rillnode.actors.spans.store import counts
@@ -128,7 +128,7 @@ class TracedPeer(PeerActor):
     def _take(self, delivery: Delivery) -> None:
         super()._take(self._forwarding.begin(delivery, self._settings.name))
 
-    def _opened(self, connection: Cell, link: Link) -> None:
-        super()._opened(connection, link)
-        if connection is self._connection:
-            self._forwarding.peers[connection] = self._settings.name
+    def _opened(self, opened: Opened) -> None:
+        super()._opened(opened)
+        if opened.connection is self._connection:
+            self._forwarding.peers[opened.connection] = self._settings.name

@@ -15,6 +15,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 import pytest
+from aiohttp import web
 
 from nodes import node_config
 from npm_support import npm_packages
@@ -23,7 +24,7 @@ from rillnode.node.config import GrantTable, StreamTable
 from rillnode.node.config.overlay_tables import OverlayTable, StreamrNetworkListener, TrackerTable
 from rillnode.node.runtime import Node
 
-PATIENCE_SECONDS: Final = 120.0
+PATIENCE_SECONDS: Final = 60.0
 SCRIPTS = Path(__file__).with_name("streamr_network_peers")
 HEADERS = {"streamr-peer-id": "node-1", "streamr-peer-type": "node"}
 ADDRESS = "ws://127.0.0.1:39999"
@@ -40,12 +41,12 @@ async def running(
     grants: tuple[GrantTable, ...] = (EVERYBODY,),
     **listener: Any,
 ) -> AsyncGenerator[Node, None]:
-    """A node that released ones can reach, with the stream `s`."""
+    """A node that released ones can reach, with the streams `s` and `s2`."""
     config = msgspec.structs.replace(
         node_config(directory, *grants),
         tracker=TrackerTable(enabled=tracker),
         overlay=OverlayTable() if shares else None,
-        streams=(StreamTable(name="s"),),
+        streams=(StreamTable(name="s"), StreamTable(name="s2")),
         streamr_network=StreamrNetworkListener(listen="127.0.0.1:0", **listener),
     )
     async with Node(config) as node:
@@ -78,9 +79,9 @@ async def until_all(node: Node, expected: set[str]) -> None:
     assert len(await contents(node)) == len(expected)
 
 
-async def linked(node: Node, count: int) -> None:
+async def linked(node: Node, count: int, stream: str = "s") -> None:
     """Wait until a node has so many neighbours."""
-    while len(node.status()["overlay"]["neighbours"].get("s::0", ())) != count:
+    while len(node.status()["overlay"]["neighbours"].get(f"{stream}::0", ())) != count:
         await asyncio.sleep(0.05)
 
 
@@ -91,13 +92,15 @@ def test_two_nodes_share_a_stream_as_released_ones_do(release: int, tmp_path: Pa
         other = await stack.enter_async_context(
             running(tmp_path / "other", trackers=(url_of(one),), release=release)
         )
-        await linked(one, 1)
-        await linked(other, 1)
+        for stream in ("s", "s2"):
+            await linked(one, 1, stream)
+            await linked(other, 1, stream)
         await (await one.stream("s")).push(b'{"from":"one"}')
         await (await other.stream("s")).push(b'{"from":"other"}')
         for node in (one, other):
             await until_all(node, {'{"from":"one"}', '{"from":"other"}'})
-        assert one.status()["overlay"]["neighbours"] == {"s::0": (other.identity,)}
+        neighbours = one.status()["overlay"]["neighbours"]
+        assert neighbours == {"s::0": (other.identity,), "s2::0": (other.identity,)}
         assert other.status()["overlay"]["released"]["trackers"] == {url_of(one): "open"}
 
     run(test)
@@ -176,19 +179,248 @@ def test_who_does_not_name_itself_is_closed(
     run(test)
 
 
-@pytest.mark.parametrize("greater", [True, False])
+DUPLICATE: Final = "streamr:endpoint:duplicate-connection"
+DUPLICATE_CODES: Final = {13: 1000, 19: 1002, 22: 1002}
+PATHS: Final = {13: "", 19: "/ws", 22: "/ws"}
+GREATER, LESSER = "ws://zz.example:1", "ws://0.example:1"
+"""URLs of a node that sort behind those of its peers, or before them."""
+
+
+class Spoken:
+    """A released tracker or node: what it is told, and the links that come to it."""
+
+    def __init__(self, kind: str) -> None:
+        self._headers = {"streamr-peer-id": f"the-{kind}", "streamr-peer-type": kind}
+        self.url = ""
+        self.links: asyncio.Queue[web.WebSocketResponse] = asyncio.Queue()
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.asked = asyncio.Event()
+        self._over = asyncio.Event()
+
+    async def _serve(self, request: web.Request) -> web.WebSocketResponse:
+        self.asked.set()
+        await self.answers.wait()
+        link = web.WebSocketResponse()
+        link.headers.update(self._headers)
+        await link.prepare(request)
+        self.links.put_nowait(link)
+        await self._over.wait()  # the test reads
+        return link
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncGenerator["Spoken", None]:
+        app = web.Application()
+        app.router.add_get("/", self._serve)
+        app.router.add_get("/ws", self._serve)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        port = free_port()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        self.url = f"ws://127.0.0.1:{port}"
+        try:
+            yield self
+        finally:
+            self._over.set()
+            await runner.cleanup()
+
+    async def dial(self, stack: AsyncExitStack, url: str) -> aiohttp.ClientWebSocketResponse:
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        return await session.ws_connect(f"{url}?address={self.url}", headers=self._headers)
+
+
+def instruction(release: int, stream: str, url: str) -> Any:
+    """As trackers of a release tell a node of its only neighbour."""
+    if release == 22:
+        return [1, 2, "r", stream, 0, [url], 1]
+    payload = {"streamId": stream, "streamPartition": 0, "nodeAddresses": [url]}
+    counter = {} if release == 13 else {"counter": 1}
+    return {"version": f"{release}.0.0", "code": 1, "payload": {**payload, **counter}}
+
+
+def wrapped(release: int, control: list[Any]) -> Any:
+    """As nodes of a release write a message of control version 2."""
+    if release == 22:
+        return control
+    if release == 13:
+        control = [1, control[1], *control[3:]]
+    payload = {"serializedControlLayerPayload": json.dumps(control)}
+    return {"version": f"{release}.0.0", "code": 4, "payload": payload}
+
+
+class Crossing:
+    """A node between a tracker and a peer of a release, which speak as it is told here."""
+
+    def __init__(
+        self, release: int, tracker: web.WebSocketResponse, peer: Spoken, node: Node
+    ) -> None:
+        self._release = release
+        self._tracker = tracker
+        self.peer = peer
+        self.node = node
+
+    async def tell_to_dial(self, stream: str = "s") -> None:
+        await self._tracker.send_json(instruction(self._release, stream, self.peer.url))
+
+    async def come(self, stack: AsyncExitStack) -> aiohttp.ClientWebSocketResponse:
+        return await self.peer.dial(stack, f"{url_of(self.node)}/node{PATHS[self._release]}")
+
+    async def subscribe(self, link: aiohttp.ClientWebSocketResponse, stream: str = "s") -> None:
+        await link.send_json(wrapped(self._release, [2, 9, "r", stream, 0, None]))
+
+    def dropped(self, message: aiohttp.WSMessage) -> bool:
+        """Whether a link was closed as the release closes the second one."""
+        code = DUPLICATE_CODES[self._release]
+        return (message.type, message.data, message.extra) == (
+            aiohttp.WSMsgType.CLOSE,
+            code,
+            DUPLICATE,
+        )
+
+
+def crossing(
+    release: int, own_url: str, tmp_path: Path, test: Callable[..., Awaitable[None]]
+) -> None:
+    async def whole(stack: AsyncExitStack) -> None:
+        tracker = await stack.enter_async_context(Spoken("tracker").listening())
+        peer = await stack.enter_async_context(Spoken("node").listening())
+        more = {"trackers": (tracker.url,), "release": release, "advertise": own_url}
+        node = await stack.enter_async_context(running(tmp_path, **more))
+        link = await tracker.links.get()
+        await heard(link, "s2::0")  # it shares both streams from now on
+        await test(stack, Crossing(release, link, peer, node))
+
+    run(whole)
+
+
+async def heard(link: Any, text: str) -> None:
+    """Wait until something with this text comes over a link."""
+    while True:
+        message = await link.receive()
+        assert message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY), message
+        if text in str(message.data):
+            return
+
+
+@pytest.mark.parametrize("release", [13, 19, 22])
+def test_a_new_link_is_dropped_beside_a_dialled_one_where_the_own_url_is_greater(
+    release: int, tmp_path: Path
+) -> None:
+    async def test(stack: AsyncExitStack, at: Crossing) -> None:
+        await at.tell_to_dial()
+        dialled = await at.peer.links.get()
+        await heard(dialled, "s")
+        assert at.dropped(await (await at.come(stack)).receive())
+        await linked(at.node, 1)
+        await (await at.node.stream("s")).push(b'{"from":"here"}')
+        await heard(dialled, "here")
+        again = await at.come(stack)  # it has lost the first, and does not know it
+        await at.subscribe(again)
+        assert at.dropped(await dialled.receive())
+        await (await at.node.stream("s")).push(b'{"from":"there"}')
+        await heard(again, "there")
+
+    crossing(release, GREATER, tmp_path, test)
+
+
+@pytest.mark.parametrize("release", [13, 19, 22])
+@pytest.mark.parametrize("kept", ["dialled", "accepted"])
+def test_the_peer_with_the_greater_url_drops_the_link_that_is_new_to_it(
+    kept: str, release: int, tmp_path: Path
+) -> None:
+    async def test(stack: AsyncExitStack, at: Crossing) -> None:
+        await at.tell_to_dial()
+        dialled = await at.peer.links.get()
+        await heard(dialled, "s")
+        accepted = await at.come(stack)
+        await at.subscribe(accepted)
+        goes, stays = (accepted, dialled) if kept == "dialled" else (dialled, accepted)
+        await goes.close(code=DUPLICATE_CODES[release], message=DUPLICATE.encode())
+        await linked(at.node, 1)
+        number = 0
+        while True:  # the link may be asked for anew
+            number += 1
+            await (await at.node.stream("s")).push(b'{"number":%d}' % number)
+            try:
+                async with asyncio.timeout(0.5):
+                    await heard(stays, "number")
+            except TimeoutError:
+                continue
+            break
+
+    crossing(release, LESSER, tmp_path, test)
+
+
+@pytest.mark.parametrize("release", [13, 19, 22])
+@pytest.mark.parametrize("own_url", [GREATER, LESSER])
+def test_who_has_come_is_not_dialled(own_url: str, release: int, tmp_path: Path) -> None:
+    async def test(stack: AsyncExitStack, at: Crossing) -> None:
+        accepted = await at.come(stack)
+        await at.subscribe(accepted)
+        await linked(at.node, 1)
+        await at.tell_to_dial("s2")
+        await heard(accepted, "s2")
+        await linked(at.node, 1, "s2")
+        assert at.peer.links.empty()
+        await accepted.close()
+        await at.tell_to_dial("s2")
+        await heard(await at.peer.links.get(), "s2")
+
+    crossing(release, own_url, tmp_path, test)
+
+
+@pytest.mark.parametrize("release", [13, 19, 22])
+@pytest.mark.parametrize("own_url", [GREATER, LESSER])
+def test_a_dialled_link_is_dropped_as_well_where_the_peer_came_while_it_opened(
+    own_url: str, release: int, tmp_path: Path
+) -> None:
+    async def test(stack: AsyncExitStack, at: Crossing) -> None:
+        at.peer.answers.clear()
+        await at.tell_to_dial()
+        await at.peer.asked.wait()
+        accepted = await at.come(stack)
+        await at.subscribe(accepted)
+        await linked(at.node, 1)
+        at.peer.answers.set()
+        dialled = await at.peer.links.get()
+        if own_url == GREATER:
+            assert at.dropped(await dialled.receive())
+            await at.tell_to_dial("s2")
+            await heard(accepted, "s2")
+        else:
+            await at.tell_to_dial("s2")
+            await heard(dialled, "s2")
+        assert not accepted.closed
+
+    crossing(release, own_url, tmp_path, test)
+
+
+@pytest.mark.parametrize(("path", "code"), [("/node", 1000), ("/node/ws", 1002), ("/ws", 1002)])
+@pytest.mark.parametrize(
+    ("own_url", "peer_url", "greater"),
+    [
+        (GREATER, "ws://0.0.0.0:1", True),
+        (LESSER, "ws://z.example:1", False),
+        ("ws://10.0.0.12:30300", "ws://10.0.0.1:30300", True),
+        ("ws://10.0.0.1:30300", "ws://10.0.0.12:30300", False),
+        ("ws://edge:1", "ws://Edge:1/node", False),
+    ],
+)
 def test_of_two_connections_of_one_peer_the_greater_address_drops_the_new(
-    greater: bool, tmp_path: Path
+    own_url: str, peer_url: str, greater: bool, path: str, code: int, tmp_path: Path
 ) -> None:
     async def test(stack: AsyncExitStack) -> None:
-        node = await stack.enter_async_context(running(tmp_path))
+        node = await stack.enter_async_context(running(tmp_path, tracker=True, advertise=own_url))
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        address = "ws://0.0.0.0:1" if greater else "ws://z.example:1"
-        url = f"{url_of(node)}/node/ws?address={address}"
+        url = f"{url_of(node)}{path}?address={peer_url}"
         first = await session.ws_connect(url, headers=HEADERS)
         second = await session.ws_connect(url, headers=HEADERS)
         message = await (second if greater else first).receive()
-        assert (message.data, message.extra) == (1002, "streamr:endpoint:duplicate-connection")
+        assert (message.data, message.extra) == (code, DUPLICATE)
+        third = await session.ws_connect(url, headers=HEADERS)  # it knows nothing of what there is
+        message = await (first if greater else second).receive()
+        assert (message.data, message.extra) == (code, DUPLICATE)
+        assert not third.closed
 
     run(test)
 

@@ -16,7 +16,7 @@ from link_support import Recorder, until
 from rillnode.codecs.errors import CodecError, RillnodeError
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import NOISE_LIMITS, Link, LinkLimits
-from rillnode.transports.web_dialer import WebSocketDialer
+from rillnode.transports.web_dialer import LinkUnwanted, WebSocketDialer
 from rillnode.transports.web_server import listen_web
 
 SECONDS = 120.0
@@ -284,6 +284,21 @@ def test_a_server_that_was_not_meant_is_left() -> None:
         assert dialled.failures == [dialled.refusal]
         message = await dialled.sockets[0].receive()
         assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1002)
+
+    run(test)
+
+
+def test_a_link_that_is_unwanted_when_it_opens_is_closed_with_the_reason() -> None:
+    async def test(dialled: Dialled) -> None:
+        dialled.refusal = LinkUnwanted("link.duplicate", "there is one", close_code=1000)
+        dialled.dial()
+        await until(lambda: dialled.sockets, seconds=SECONDS)
+        message = await dialled.sockets[0].receive()
+        assert message.type is aiohttp.WSMsgType.CLOSE
+        assert (message.data, message.extra) == (1000, "there is one")
+        await until(lambda: dialled.failures, seconds=SECONDS)
+        assert dialled.failures == [dialled.refusal]
+        assert len(dialled.dialer.group) == 0
 
     run(test)
 

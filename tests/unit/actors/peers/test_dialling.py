@@ -313,3 +313,51 @@ def test_the_end_of_the_actor_ends_its_link() -> None:
         assert bench.status.links == 0
 
     with_bench(test, kept=True)
+
+
+def test_a_link_that_the_peer_has_made_can_be_used_and_ends_by_itself() -> None:
+    async def test(bench: Bench) -> None:
+        accepted, link = await bench.accept()
+        await bench.send(b"1")
+        await bench.share(accepted)
+        await bench.send(b"2")
+        assert [message.payload for message in link.sent] == [b"1", b"2"]
+        assert (bench.status.state, bench.status.links) == ("open", 1)
+        bench.core.system.exit(bench.cell)
+        await bench.core.settle()
+        assert not link.closed
+        link.close("gone")
+        await bench.core.settle()
+
+    with_bench(test)
+
+
+def test_the_peer_is_dialled_again_when_the_link_that_it_had_made_is_gone() -> None:
+    async def test(bench: Bench) -> None:
+        accepted, link = await bench.accept()
+        await bench.send(b"1")
+        await bench.share(accepted)
+        link.close("gone")
+        await bench.core.settle()
+        assert (bench.status.state, bench.status.links) == ("idle", 0)
+        await bench.send(b"2")
+        dialled = await bench.open()
+        assert [message.payload for message in dialled.sent] == [b"2"]
+
+    with_bench(test)
+
+
+def test_messages_wait_while_a_link_that_the_peer_has_made_is_full() -> None:
+    async def test(bench: Bench) -> None:
+        accepted, link = await bench.accept()
+        await bench.send(b"1")
+        await bench.share(accepted)
+        link.buffered_bytes = LINK_BUFFER_HIGH_BYTES + 1
+        await bench.send(b"2")
+        assert bench.status.waiting == 1
+        link.buffered_bytes = 0
+        accepted.link_drained()
+        await bench.core.settle()
+        assert [message.payload for message in link.sent] == [b"1", b"2"]
+
+    with_bench(test)
