@@ -111,6 +111,7 @@ class Overlay:
             takes_part=self._takes_part,
             trackers=self._trackers(),
             released=self._released is not None,
+            told_one_end=self._released is not None and bool(self._released.trackers),
         )
         self._context = OverlayContext(
             streams, settings, self._links, partial(self._admits, streams)

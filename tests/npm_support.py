@@ -1,4 +1,7 @@
-"""Packages from npm, installed once for all checkouts as a lock file has them."""
+"""Packages from npm, installed once for all checkouts as a lock file has them.
+
+A folder of scripts may have packages of its own in folders of it, and an .npmrc.
+"""
 
 import fcntl
 import hashlib
@@ -11,7 +14,7 @@ from typing import Final
 import pytest
 
 INSTALL_SECONDS: Final = 300
-_FILES: Final = ("package.json", "package-lock.json")
+_FILES: Final = (".npmrc", "package.json", "package-lock.json", "*/package.json", "*/*.js")
 _OPTIONS: Final = ("--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund")
 
 
@@ -21,7 +24,7 @@ def npm_packages(scripts: Path) -> Path:
         script = "tests/integration/streamr_clients/install-node.sh"
         pytest.skip(f"Node.js and npm are not installed; {script} installs them")
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    locked = b"".join((scripts / name).read_bytes() for name in _FILES)
+    locked = b"".join(path.read_bytes() for path in _files(scripts))
     folder = base / "rillnode" / f"{scripts.name}-{hashlib.sha256(locked).hexdigest()[:12]}"
     try:
         _install(scripts, folder)
@@ -30,6 +33,11 @@ def npm_packages(scripts: Path) -> Path:
     except (OSError, subprocess.TimeoutExpired) as error:
         pytest.skip(f"npm cannot install the clients: {error}")
     return folder / "node_modules"
+
+
+def _files(scripts: Path) -> list[Path]:
+    """All that says what is installed."""
+    return [path for name in _FILES for path in sorted(scripts.glob(name))]
 
 
 def _install(scripts: Path, folder: Path) -> None:
@@ -42,8 +50,10 @@ def _install(scripts: Path, folder: Path) -> None:
         fresh = folder.with_suffix(".new")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()
-        for name in _FILES:
-            shutil.copy(scripts / name, fresh)
+        for path in _files(scripts):
+            copied = fresh / path.relative_to(scripts)
+            copied.parent.mkdir(exist_ok=True)
+            shutil.copy(path, copied)
         subprocess.run(
             ("npm", "ci", *_OPTIONS),
             cwd=fresh,

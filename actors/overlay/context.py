@@ -41,6 +41,7 @@ class OverlaySettings:
         takes_part: whether a stream is shared.
         trackers: routes to trackers, all nodes' in the same order.
         released: it can be linked to released nodes.
+        told_one_end: the trackers are released ones, which tell only one end of most links.
     """
 
     identity: str
@@ -49,6 +50,7 @@ class OverlaySettings:
     takes_part: Callable[[str], bool]
     trackers: tuple[Route, ...]
     released: bool = False
+    told_one_end: bool = False
 
 
 @dataclass(slots=True)

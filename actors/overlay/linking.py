@@ -116,13 +116,15 @@ class Neighbourhood:
         An instruction counts as carried out once everybody is linked, or cannot be in good time:
         else slow links would look like lost ones to the tracker, and overlays be made of fast ones.
         Who has not heard yet that it is wanted no more is left out in that time: else overlays
-        would be made of slow ones.
+        would be made of slow ones. Not so with released trackers: who has come was told to, and
+        one that hears nothing of it takes the link back, or has this node dial as well.
         """
         settled = now >= self._settle_at
+        all_count = settled or self._context.settings.told_one_end
         if settled or self.linked.keys() >= self.wanted.keys():
             self._counter = self._instructed
         names = sorted(
-            one.name for one in self.linked.values() if settled or one.identity in self.wanted
+            one.name for one in self.linked.values() if all_count or one.identity in self.wanted
         )
         told = (tuple(names), self._counter)
         if told == self._told:

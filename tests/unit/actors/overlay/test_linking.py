@@ -15,10 +15,9 @@ OWN, B, C, D = ("0" * 64, "b" * 64, "c" * 64, "d" * 64)
 ADDRESSES = {one: parse_node_address(f"noise://{one}@h:1") for one in (B, C, D)}
 
 
-def table() -> Neighbourhood:
-    context = SimpleNamespace(
-        settings=SimpleNamespace(identity=OWN), admitted=Counter[str](), streams=None
-    )
+def table(*, told_one_end: bool = False) -> Neighbourhood:
+    settings = SimpleNamespace(identity=OWN, told_one_end=told_one_end)
+    context = SimpleNamespace(settings=settings, admitted=Counter[str](), streams=None)
     return Neighbourhood(cast(OverlayContext, context), (), cast(Any, None))
 
 
@@ -61,3 +60,11 @@ def test_who_has_not_heard_that_it_is_wanted_no_more_is_told_of_after_a_while_on
     assert names(links, 1.0) == (["b", "c"], 1)
     assert not links.exact
     assert names(links, CONNECT_SECONDS) == (["b", "c", "d"], 1)
+
+
+def test_who_came_as_a_released_tracker_told_it_is_told_of_at_once() -> None:
+    """Else the tracker would take the link back, or have this node dial as well."""
+    links = table(told_one_end=True)
+    links.instruct([ADDRESSES[B]], 1, 0.0)
+    link(links, B, C)
+    assert names(links, 1.0) == (["b", "c"], 1)
