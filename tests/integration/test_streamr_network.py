@@ -27,7 +27,7 @@ from rillnode.node.config.overlay_tables import OverlayTable, StreamrNetworkList
 from rillnode.node.runtime import Node
 
 PATIENCE_SECONDS: Final = 60.0
-STDERR_LINES: Final = 40
+ERROR_LINES: Final = 40
 SCRIPTS = Path(__file__).with_name("streamr_network_peers")
 HEADERS = {"streamr-peer-id": "node-1", "streamr-peer-type": "node"}
 ADDRESS = "ws://127.0.0.1:39999"
@@ -200,9 +200,11 @@ class Spoken:
         self.answers.set()
         self.asked = asyncio.Event()
         self._over = asyncio.Event()
+        self.addresses: list[str] = []
 
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
         self.asked.set()
+        self.addresses.append(request.query["address"])
         await self.answers.wait()
         link = web.WebSocketResponse()
         link.headers.update(self._headers)
@@ -252,7 +254,7 @@ def wrapped(release: int, control: list[Any]) -> Any:
 
 
 class Crossing:
-    """A node between a tracker and a peer of a release, which speak as it is told here."""
+    """A node between a tracker and a peer of a release, which speak as they are told here."""
 
     def __init__(
         self, release: int, tracker: web.WebSocketResponse, peer: Spoken, node: Node
@@ -477,7 +479,7 @@ class Peer:
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self._name = name
         self._process = process
-        self._errors: deque[str] = deque(maxlen=STDERR_LINES)
+        self._errors: deque[str] = deque(maxlen=ERROR_LINES)
         self._reading = asyncio.gather(self._read(), self._read_errors())
         self.url = ""
         self.got: list[str] = []
@@ -486,6 +488,9 @@ class Peer:
     async def _read(self) -> None:
         assert self._process.stdout is not None
         async for line in self._process.stdout:
+            if not line.startswith(b"{"):  # the package logs there
+                self._errors.append(line.decode(errors="replace"))
+                continue
             said = json.loads(line)
             self.url = said.get("ready", self.url)
             self.got += [said["got"]] if "got" in said else []
@@ -642,3 +647,85 @@ def test_this_node_shares_a_stream_where_a_released_tracker_says_so(
         await shared(node, nodes)
 
     run_with_peers(test)
+
+
+class Told:
+    """A node and a released one, with a tracker that tells them what the test says."""
+
+    def __init__(self, release: int, node: Node, peer: Peer, node_url: str) -> None:
+        self._release = release
+        self.node = node
+        self.peer = peer
+        self._node_url = node_url
+        self._links: dict[str, web.WebSocketResponse] = {}
+
+    async def joined(self, tracker: Spoken) -> None:
+        """Wait until both have come to the tracker, and share the stream."""
+        for _ in range(2):
+            link = await tracker.links.get()
+            await heard(link, "s::0")
+            self._links[tracker.addresses.pop(0)] = link
+
+    async def tell_peer(self) -> None:
+        link = self._links[self.peer.url]
+        await link.send_json(instruction(self._release, "s", self._node_url))
+
+    async def held(self) -> None:
+        """Wait until the node has a link to the peer for its own messages."""
+        while self._state() != "open":
+            await asyncio.sleep(0.05)
+
+    def _state(self) -> str | None:
+        links = self.node.status()["overlay"]["links"]
+        return links[self.peer.url]["state"] if self.peer.url in links else None
+
+    async def tell_node(self, stream: str) -> None:
+        link = self._links[self._node_url]
+        await link.send_json(instruction(self._release, stream, self.peer.url))
+
+
+def with_told(
+    release: int,
+    package: Path,
+    tmp_path: Path,
+    test: Callable[[Told], Awaitable[None]],
+) -> None:
+
+    async def whole(peers: Peers) -> None:
+        tracker = await peers.stack.enter_async_context(Spoken("tracker").listening())
+        more: dict[str, Any] = {"trackers": (tracker.url,), "release": release}
+        node = await peers.stack.enter_async_context(running(tmp_path, **more))
+        peer = await start(peers, package, release, "node", tracker.url)
+        told = Told(release, node, peer, f"{url_of(node)}/node")
+        await told.joined(tracker)
+        await test(told)
+
+    run_with_peers(whole)
+
+
+@pytest.mark.npm
+@pytest.mark.parametrize("release", [13, 19, 22])
+def test_a_released_node_that_has_come_is_not_dialled_as_well(
+    release: int, package: Path, tmp_path: Path
+) -> None:
+    async def test(told: Told) -> None:
+        await told.tell_peer()
+        await linked(told.node, 1)
+        await told.tell_node("s2")  # which the peer does not share
+        await told.held()
+        await shared(told.node, [told.peer])
+
+    with_told(release, package, tmp_path, test)
+
+
+@pytest.mark.npm
+@pytest.mark.parametrize("release", [13, 19, 22])
+def test_a_link_is_left_where_both_are_told_to_dial(
+    release: int, package: Path, tmp_path: Path
+) -> None:
+    async def test(told: Told) -> None:
+        await asyncio.gather(told.tell_peer(), told.tell_node("s"))
+        await linked(told.node, 1)
+        await shared(told.node, [told.peer])
+
+    with_told(release, package, tmp_path, test)
