@@ -84,6 +84,7 @@ _MEANINGS: Final = {
     "key.mode": "others may read the key file",
     "key.type": "a message that plays no part in an exchange of keys",
     "link.closed": "there is no link to the node at the moment, or it was closed under a request",
+    "link.duplicate": "the peer has made a link to this node by itself, which is used instead",
     "link.unreachable": "a connection could not be made; the text has the system's reason",
     "message.route": "a route without addresses, or one whose end does not take the message",
     "message.size": "a message with its routes is larger than the next link takes",
