@@ -529,6 +529,7 @@ class Peers:
     def __init__(self, stack: AsyncExitStack, watching: asyncio.TaskGroup) -> None:
         self.stack = stack
         self._watching = watching
+        self._watchers: list[asyncio.Task[None]] = []
 
     async def start(self, name: str, *command: str, **environment: str) -> Peer:
         """Start a process, and wait until it listens."""
@@ -541,11 +542,15 @@ class Peers:
         )
         peer = Peer(name, process)
         self.stack.push_async_callback(peer.end)
-        watcher = self._watching.create_task(peer.watch())
-        self.stack.callback(watcher.cancel)
+        self._watchers.append(self._watching.create_task(peer.watch()))
         while not peer.url:
             await asyncio.sleep(0.05)
         return peer
+
+    def watch_no_more(self) -> None:
+        """The test is over: what a process dies of when others end before it is of no interest."""
+        for watcher in self._watchers:
+            watcher.cancel()
 
 
 def run_with_peers(test: Callable[[Peers], Awaitable[None]]) -> None:
@@ -556,7 +561,11 @@ def run_with_peers(test: Callable[[Peers], Awaitable[None]]) -> None:
                 asyncio.TaskGroup() as watching,
                 AsyncExitStack() as stack,
             ):
-                await test(Peers(stack, watching))
+                peers = Peers(stack, watching)
+                try:
+                    await test(peers)
+                finally:
+                    peers.watch_no_more()
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
 
