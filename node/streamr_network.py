@@ -18,7 +18,7 @@ from aiohttp import web
 
 from rillnode.actors.access import ANONYMOUS, NODE_PRINCIPAL
 from rillnode.actors.overlay.generations import GENERATIONS, Generation, duplicate_code
-from rillnode.actors.overlay.released import Expected, ReleasedEvents
+from rillnode.actors.overlay.released import Expected, FrameLink, ReleasedEvents
 from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS
 from rillnode.actors.overlay.translating import Role, Translator
 from rillnode.actors.peers.connection import PeerContext
@@ -96,9 +96,16 @@ class _Linked(ReleasedEvents):
         super().__init__(inner, expected, translator, counters)
         self._links = links
         self._close_code = close_code
+        self._dropped = False
         self.key = key
         self.inner = inner
         self.name = expected.peer.id
+
+    def link_opened(self, link: FrameLink) -> None:
+        """The handshake is over; another may have come in the meantime."""
+        super().link_opened(link)
+        if self._dropped:
+            self.drop()
 
     def link_closed(self, reason: str) -> None:
         """The link is gone."""
@@ -107,6 +114,7 @@ class _Linked(ReleasedEvents):
 
     def drop(self) -> None:
         """Close it in favour of another."""
+        self._dropped = True
         self._links.remove(self)
         self.close(DUPLICATE_REASON, self._close_code)
 
@@ -142,13 +150,18 @@ class _Links:
             self._refused.add(key)
         return refused
 
-    def take(self, new: _Linked) -> None:
+    def take(self, new: _Linked, *, granted: bool) -> None:
         """Take in one that has come.
 
         What the peer has made before it has given up. What this node has dialled it may have kept,
         and drops the new one by itself then.
+
+        Args:
+            new: the link.
+            granted: who has come may do something here. Who may not, and says that it is the peer,
+                does not bring this node to give up what it has reached at the peer's URL.
         """
-        lost = new.key in self._refused
+        lost = granted and new.key in self._refused
         for old in tuple(self._open.get(new.key, ())):
             if lost or isinstance(old.inner, AcceptedEvents):
                 old.drop()
@@ -330,10 +343,11 @@ class StreamrNetwork:
         Another may be anybody who says that this is his URL: what is there is to be dialled.
         """
         found = self._links.accepted(key)
+        return None if found is None or not self._granted(found[0].name) else found
+
+    def _granted(self, name: str) -> bool:
         known = self._peers.access.known
-        if found is None or known(ANONYMOUS) or known(f"streamr:{found[0].name}"):
-            return found
-        return None
+        return known(ANONYMOUS) or known(f"streamr:{name}")
 
     def _link(
         self,
@@ -379,7 +393,7 @@ class StreamrNetwork:
             return await self._refuse(request, headers, DUPLICATE_REASON, close_code)
         inner = AcceptedEvents(self._peers, prefix=b"SN_H_")
         linked = self._link(key, inner, expected, Translator(role), close_code)
-        self._links.take(linked)
+        self._links.take(linked, granted=self._granted(peer.id))
         try:
             return await accept_websocket(
                 request,

@@ -11,6 +11,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -284,13 +285,17 @@ class Crossing:
 
 
 def crossing(
-    release: int, own_url: str, tmp_path: Path, test: Callable[..., Awaitable[None]]
+    release: int,
+    own_url: str,
+    tmp_path: Path,
+    test: Callable[..., Awaitable[None]],
+    grants: tuple[GrantTable, ...] = (EVERYBODY,),
 ) -> None:
     async def whole(stack: AsyncExitStack) -> None:
         tracker = await stack.enter_async_context(Spoken("tracker").listening())
         peer = await stack.enter_async_context(Spoken("node").listening())
         more: dict[str, Any] = {"trackers": (tracker.url,), "release": release}
-        more["advertise"] = own_url
+        more |= {"advertise": own_url, "grants": grants}
         node = await stack.enter_async_context(running(tmp_path, **more))
         link = await tracker.links.get()
         await heard(link, "s2::0")  # it shares both streams from now on
@@ -429,6 +434,41 @@ def test_of_two_connections_of_one_peer_the_greater_address_drops_the_new(
         assert not third.closed
 
     run(test)
+
+
+def test_of_connections_that_one_peer_makes_at_once_one_is_left(tmp_path: Path) -> None:
+    async def test(stack: AsyncExitStack) -> None:
+        node = await stack.enter_async_context(running(tmp_path, advertise=LESSER))
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        url = f"{url_of(node)}/node/ws?address={ADDRESS}"
+        made = await asyncio.gather(*(session.ws_connect(url, headers=HEADERS) for _ in range(10)))
+        ends = [asyncio.ensure_future(one.receive()) for one in made]
+        for ended in islice(asyncio.as_completed(ends), len(ends) - 1):
+            message = await ended
+            assert (message.data, message.extra) == (1002, DUPLICATE)
+        (left,) = (one for one in ends if not one.done())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(left, 0.3)
+
+    run(test)
+
+
+@pytest.mark.parametrize("release", [13, 19, 22])
+def test_a_stranger_does_not_take_the_place_of_a_peer_that_was_dialled(
+    release: int, tmp_path: Path
+) -> None:
+    async def test(stack: AsyncExitStack, at: Crossing) -> None:
+        await at.tell_to_dial()
+        dialled = await at.peer.links.get()
+        await heard(dialled, "s")
+        for _ in range(3):
+            await at.come(stack)
+        await linked(at.node, 1)
+        await (await at.node.stream("s")).push(b'{"from":"here"}')
+        await heard(dialled, "here")
+
+    admin = GrantTable(who="noise:*", streams="*", may=("admin",))
+    crossing(release, GREATER, tmp_path, test, grants=(admin,))
 
 
 def test_a_node_without_grants_is_neither_told_nor_given_anything(tmp_path: Path) -> None:
