@@ -58,6 +58,10 @@ NAME: Final = "streamr_network"
 PING_SECONDS: Final = 10.0
 """A peer has half of it to answer: the 5 seconds that released nodes give."""
 
+COME_FIRST_SECONDS: Final = 0.5
+"""How long a released node has to come before it is dialled: it may have been told to as well, and
+nodes of release 13 die where a link of theirs is dropped that they have just opened. Own choice."""
+
 _NODE_PATH: Final = "/node"
 _REFUSED_REASON: Final = "streamr:node:missing-required-parameter"
 _TRACKER_ID: Final = "tracker-"
@@ -182,11 +186,16 @@ class _Links:
                 del self._open[linked.key]
 
 
-class _Settled:
-    """An attempt to open a link that has ended at once."""
+class _Attempt:
+    """An attempt to open a link: first a wait for the peer, then perhaps dialling."""
+
+    def __init__(self) -> None:
+        self.under_way: Dialling | None = None
 
     def cancel(self) -> None:
-        """Nothing is left to be given up."""
+        """Give up what is under way."""
+        if self.under_way is not None:
+            self.under_way.cancel()
 
 
 class StreamrNetwork:
@@ -223,6 +232,7 @@ class StreamrNetwork:
         storage = config.overlay is not None and config.overlay.storage
         self._headers = handshake_headers(identity, PeerType.STORAGE if storage else PeerType.NODE)
         self._links = _Links()
+        self._closed = False
         self._statuses: dict[str, PeerStatus] = {}
         self._url = table.advertise or ""
         limits = partial(LinkLimits, idle_ping_seconds=None, idle_close_seconds=None)
@@ -281,6 +291,7 @@ class StreamrNetwork:
 
     async def close(self) -> None:
         """Close the links that this node has dialled, and wait for them."""
+        self._closed = True
         await self._dialer.close("the node is stopping")
 
     def dialer(self, url: str) -> PeerDialer:
@@ -302,8 +313,7 @@ class StreamrNetwork:
         key = (role, url)
 
         def dial(events: DialledEvents, on_failure: Callable[[RillnodeError], None]) -> Dialling:
-            if self._share(key, generation, events):
-                return _Settled()
+            attempt = _Attempt()
 
             def make_events(headers: Any) -> ReleasedEvents:
                 expected = Expected(read_handshake(headers, url), role)
@@ -319,13 +329,22 @@ class StreamrNetwork:
                 if not self._share(key, generation, events):
                     on_failure(error)
 
-            address = quote(self.node_url, safe=":/")
-            return self._dialer.dial(
-                f"{url.rstrip('/')}{generation.path}?{ADDRESS_PARAMETER}={address}",
-                self._headers,
-                make_events,
-                failed,
-            )
+            def begin() -> None:
+                if self._closed or self._share(key, generation, events):
+                    return
+                address = quote(self.node_url, safe=":/")
+                attempt.under_way = self._dialer.dial(
+                    f"{url.rstrip('/')}{generation.path}?{ADDRESS_PARAMETER}={address}",
+                    self._headers,
+                    make_events,
+                    failed,
+                )
+
+            if role is Role.TRACKER or self._usable(key) is not None:
+                begin()
+            else:
+                attempt.under_way = self._clock.call_later(COME_FIRST_SECONDS, begin)
+            return attempt
 
         return dial
 
