@@ -29,6 +29,8 @@ class Origin:
         awaited: whether the connection waits for that; else it is not told.
         reserved_bytes: bytes of answers that workers are preparing for it; its connection hands
             on nothing more while this is high.
+        posted_bytes: bytes that are read for it, or posted to its connection, unasked, and have not
+            got to the link; who sends so waits while these and the link's are many.
         carrier: the origin of the connection whose secure channel these messages come out of.
         link: its link, for who sends to the peer unasked and must not send more than it takes.
         wire_format: how answers are written to it.
@@ -41,6 +43,7 @@ class Origin:
     unhandled: int = 0
     awaited: bool = True
     reserved_bytes: int = 0
+    posted_bytes: int = 0
     carrier: "Origin | None" = None
     link: "Link | None" = None
     wire_format: WireFormat = "bare"
@@ -48,6 +51,7 @@ class Origin:
     # take more than all the rest. A link that is in many overlays has a watcher for each of them.
     _attached: Cells | None = field(default=None, init=False, repr=False)
     _watchers: Cells | None = field(default=None, init=False, repr=False)
+    _hungry: Cells | None = field(default=None, init=False, repr=False)
     _ended: bool = field(default=False, init=False, repr=False)
 
     @property
@@ -100,6 +104,38 @@ class Origin:
         for cell in watchers or ():
             cell.base.post(cell, LinkLost(self))
 
+    # Room for what is sent unasked: one budget for all that a link's peer has subscribed to, so
+    # that a thousand subscriptions take no more memory than one.
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be read and sent unasked; where not, `wait_for_room`."""
+        link = self.link
+        return link is None or self.posted_bytes + link.buffered_bytes <= LINK_BUFFER_HIGH_BYTES
+
+    def wait_for_room(self, cell: "Cell") -> None:
+        """Have an actor sent ROOM when it is its turn; who waits already keeps its place."""
+        if self._hungry is None:
+            self._hungry = Cells()
+        self._hungry.add(cell)
+
+    def leave_room(self, cell: "Cell") -> None:
+        """An actor waits no more, and needs no turn."""
+        if self._hungry is not None:
+            self._hungry.discard(cell)
+        self.make_room()
+
+    def make_room(self) -> None:
+        """Give the turn to who has waited longest, if there is room.
+
+        Called when the link has taken something, and by who was given the turn and sends nothing.
+        """
+        if self._hungry and self.has_room:
+            cell = next(iter(self._hungry))
+            self._hungry.discard(cell)
+            self._hungry = self._hungry or None
+            cell.base.post(cell, ROOM)
+
     @property
     def congested(self) -> bool:
         """Whether the peer has much to take still of what was sent to it."""
@@ -133,6 +169,13 @@ class Delivery(Struct, frozen=True):
     def answers_bytes_max(self) -> int:
         """What its answers may take together, one to each message."""
         return self.origin.message_bytes_max * len(self.messages)
+
+
+class Room:
+    """Tells an actor that it may send what it has for a link."""
+
+
+ROOM: Final = Room()
 
 
 class Handled:

@@ -321,6 +321,9 @@ CONNECTIONS_MAX: Final = 20_000
 CONNECTIONS_PER_ADDRESS_MAX: Final = 10_000
 SUBSCRIPTIONS_PER_LINK_MAX: Final = 10_000
 
+SUBSCRIPTION_CREDIT_BYTES_MAX: Final = 67_108_864
+"""What a peer may have granted one subscription and not been sent yet; more counts as so much."""
+
 HTTP_CONNECTIONS_MAX: Final = 4_096
 HTTP_CONNECTIONS_PER_ADDRESS_MAX: Final = 2_048
 """Connections of one listener that are no WebSockets. Own choice: one takes about 15 kB, and a

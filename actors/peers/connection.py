@@ -89,6 +89,13 @@ class Drain:
     """Read no more from the link; what was read is still answered."""
 
 
+class _Drained:
+    """The peer took what was buffered."""
+
+
+_DRAINED: Final = _Drained()
+
+
 @dataclass(frozen=True, slots=True)
 class _Continue:
     """Time to look again whether something can be handed on."""
@@ -102,6 +109,11 @@ class ConnectionEvents(LinkActorEvents[Link]):
     def __init__(self, context: PeerContext, *, prefix: bytes, strict: bool = False) -> None:
         actor = context.connection_actor or ConnectionActor
         super().__init__(context.system, lambda link: partial(actor, context, link, prefix, strict))
+
+    def link_drained(self) -> None:
+        """Let go on who waits to send more."""
+        if self._cell is not None:
+            self._system.post(self._cell, _DRAINED)
 
 
 class ConnectionActor(Worker):
@@ -173,6 +185,8 @@ class ConnectionActor(Worker):
                 # What has not been handled by now never will be.
                 self._origin.unhandled = 0
                 self._go_on()
+            case _Drained():
+                self._origin.make_room()
             case Drain():
                 self._draining = True
                 self._link.pause_reading()
@@ -314,6 +328,10 @@ class ConnectionActor(Worker):
                 continue
             frames.append(frame)
             self._outgoing_bytes += len(frame)
+        origin = self._origin
+        if origin.posted_bytes and delivery.origin is origin:
+            sent = sum(len(message.payload) for message in delivery.messages)
+            origin.posted_bytes = max(0, origin.posted_bytes - sent)
 
     def _too_large(self, origin: Origin, message: WireMessage, size: int) -> None:
         limit, router = self._origin.message_bytes_max, self._context.router
@@ -329,3 +347,4 @@ class ConnectionActor(Worker):
         frames, self._outgoing = self._outgoing, ()
         self._outgoing_bytes = 0
         self._link.send(frames)
+        self._origin.make_room()

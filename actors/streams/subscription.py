@@ -2,7 +2,8 @@
 
 It always reads from the log and is merely woken when the log has grown, so that there is no seam
 between old and new entries at which one could be lost or sent twice. The subscriber's credit
-bounds what is on its way: a slow one costs its window and nothing else.
+bounds what is on its way, and the room of its link what all its subscriptions have on theirs: they
+take turns, so that a slow peer costs no more with many of them than with one.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.delivery import Delivery, Origin, Room
 from rillnode.actors.rights import RightsChanged
 from rillnode.actors.storage import Read
 from rillnode.actors.streams.context import StreamContext
@@ -18,6 +19,7 @@ from rillnode.actors.system import Cell
 from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.limits import SUBSCRIPTION_CREDIT_BYTES_MAX
 from rillnode.codecs.ockam.routing import Route
 from rillnode.codecs.requests import decode_request
 
@@ -82,10 +84,13 @@ class SubscriptionActor(Worker):
         self._return_route = return_route
         self._id = request.request_id
         self._next = request.index
-        self._credit = request.credit_bytes
+        self._credit = 0
+        self._grant(request.credit_bytes)
         self._grown_to = request.index + 1
         self._news = False
         self._reading = False
+        self._waiting = False
+        self._reserved = 0
         self._ended = False
         self._own_address = b"SUB_" + context.entropy(8).hex().encode()
 
@@ -111,6 +116,9 @@ class SubscriptionActor(Worker):
                 self._reading = False
                 self._send(message)
                 self._advance()
+            case Room():
+                self._waiting = False
+                self._advance()
             case _Retry():
                 self._reading = False
                 self._advance()
@@ -123,7 +131,9 @@ class SubscriptionActor(Worker):
                 pass
 
     def stopped(self) -> None:
-        """Give the address back and tell the stream."""
+        """Give address and room back, and tell the stream."""
+        self._reserve(0)
+        self._origin.account.leave_room(self.address)
         self._context.router.unregister(self._own_address)
         self._context.access.rights.unwatch(self._name, self.address)
         self._context.subscribers.add(self._log, "rillnode", -1)
@@ -151,7 +161,7 @@ class SubscriptionActor(Worker):
                 continue
             match request:
                 case native.CreditRequest(credit_bytes=credit):
-                    self._credit += credit
+                    self._grant(credit)
                 case native.UnsubscribeRequest():
                     self.system.exit(self.address)
                     return
@@ -159,8 +169,22 @@ class SubscriptionActor(Worker):
                     pass
         self._advance()
 
+    def _grant(self, credit: int) -> None:
+        self._credit = min(self._credit + credit, SUBSCRIPTION_CREDIT_BYTES_MAX)
+
+    def _reserve(self, size: int) -> None:
+        """Count what is being read for the link; 0: nothing is."""
+        self._origin.account.posted_bytes += size - self._reserved
+        self._reserved = size
+
     def _advance(self) -> None:
-        while self._credit > 0 and not self._reading and self._next < self._grown_to:
+        """Read and send as long as there are entries, credit, and room on the link."""
+        account = self._origin.account
+        while self._credit > 0 and not self._busy and self._next < self._grown_to:
+            if not account.has_room:
+                self._waiting = True
+                account.wait_for_room(self.address)
+                return
             self._news = False
             operation = Read(
                 reply_to=self.address,
@@ -170,15 +194,24 @@ class SubscriptionActor(Worker):
                     self._origin.message_bytes_max, min(self._credit, CHUNK_BYTES)
                 ),
             )
+            self._reserve(operation.bytes_max)
             if not self._context.store.read(operation):
                 self._reading = True
                 return
             self._send(operation)
+        if not self._busy:
+            account.make_room()  # the turn may have been for this subscription
+
+    @property
+    def _busy(self) -> bool:
+        return self._reading or self._waiting
 
     def _send(self, operation: Read) -> None:
+        self._reserve(0)
         if operation.error is not None:
             self._reading = True
             self.wake_after(RETRY_SECONDS, _Retry())
+            self._origin.account.make_room()
             return
         extent, blocks = operation.extent, operation.blocks
         if not blocks:
@@ -191,13 +224,6 @@ class SubscriptionActor(Worker):
         self._grown_to = max(self._grown_to, extent.next_index)
         self._next = blocks[-1].next_index
         self._credit -= sum(len(block.value) for block in blocks)
-        self._context.router.reply(
-            self._origin,
-            self._own_address,
-            [
-                (
-                    self._return_route,
-                    native.encode_blocks(self._id, extent.first_index, extent.next_index, blocks),
-                )
-            ],
-        )
+        payload = native.encode_blocks(self._id, extent.first_index, extent.next_index, blocks)
+        self._origin.account.posted_bytes += len(payload)
+        self._context.router.reply(self._origin, self._own_address, [(self._return_route, payload)])

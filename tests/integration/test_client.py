@@ -1,7 +1,9 @@
 """The client over the encrypted link, against a running node."""
 
 import asyncio
+import logging
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -11,10 +13,11 @@ import pytest
 from link_support import until
 from nodes import CLIENT, at_own_ports, connect_to, node_config
 from proxy import Proxy
+from rillnode.actors.peers.connection import ConnectionActor
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.limits import ENTRY_BYTES_MAX
+from rillnode.codecs.limits import ENTRY_BYTES_MAX, LINK_BUFFER_HIGH_BYTES
 from rillnode.node.client import Client, connect, connect_blocking
 from rillnode.node.client.stream import Stream
 from rillnode.node.config import GrantTable
@@ -489,3 +492,32 @@ def test_the_embedded_client_needs_no_socket(tmp_path: Path) -> None:
         assert (await node.client.status())["state"] == "ready"
 
     with_client(tmp_path, talk)
+
+
+def test_many_subscriptions_of_one_link_wait_for_it_as_one_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    partitions, size, each = 40, 65_536, 32  # 80 MiB, more than any link may have buffered
+
+    async def talk(node: Node, client: Client) -> None:
+        wide = await node.stream("wide", partitions=partitions)
+        for partition in range(partitions):
+            await wide.push_many([bytes(size)] * each, partition=partition)
+        actors = [cell.instance for cell in node._peers.open]  # pyright: ignore[reportPrivateUsage]
+        origins = [actor.origin for actor in actors if isinstance(actor, ConnectionActor)]
+        found: Counter[tuple[int, int]] = Counter()
+        most = 0
+        async with (await client.stream("wide")).tail(start="start") as entries:
+            async for entry in entries:
+                found[entry.partition, entry.index] += 1
+                links = [origin.link for origin in origins if origin.link is not None]
+                most = max(most, *(link.buffered_bytes for link in links))
+                if len(found) == partitions * each:
+                    break
+        assert set(found.values()) == {1}
+        assert 0 < most < 8 * LINK_BUFFER_HIGH_BYTES
+        assert [origin.posted_bytes for origin in origins] == [0] * len(origins)
+
+    with caplog.at_level(logging.INFO, "rillnode"):
+        with_client(tmp_path, talk)
+    assert not [record for record in caplog.records if record.message == "link_lost"]
