@@ -107,6 +107,11 @@ class Cell(ActorAddress):
         return self._name
 
     @property
+    def exited(self) -> bool:
+        """Whether the actor has ended, and takes no message any more."""
+        return self.mailbox is GONE
+
+    @property
     def _aaddr(self) -> str:
         return self.name
 

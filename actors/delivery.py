@@ -165,6 +165,16 @@ class Delivery(Struct, frozen=True):
     messages: Sequence[WireMessage]
     tracked: bool = False
 
+    def handled(self) -> None:
+        """Its worker is done with it: a connection learns when all that it handed on is handled."""
+        if not self.tracked:
+            return
+        origin = self.origin.account
+        if origin.unhandled > 0:
+            origin.unhandled -= 1
+            if not origin.unhandled and origin.awaited and origin.connection is not None:
+                origin.connection.base.post(origin.connection, HANDLED)
+
     @property
     def answers_bytes_max(self) -> int:
         """What its answers may take together, one to each message."""

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from rillnode.actors.cell import GONE
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.system import AsyncioSystemBase, Cell
 from rillnode.codecs import native
@@ -40,6 +41,7 @@ class Router:
         self._guarded: tuple[bytes, ...] = ()
         self._transports: dict[int, Resolve] = {}
         self.undelivered: Counter[str] = Counter()
+        system.poisoned[Delivery] = self._poisoned
         # Of who has answered last: a connection knows what it encodes for the same route again.
         self._own: Route = (local(b""),)
 
@@ -80,8 +82,9 @@ class Router:
         return self._table
 
     def lookup(self, address: bytes) -> Cell | None:
-        """The actor of an address."""
-        return self._table.get(address)
+        """The actor of an address; what has exited is none."""
+        cell = self._table.get(address)
+        return None if cell is None or cell.exited else cell
 
     def route(
         self, origin: Origin, messages: Sequence[WireMessage], *, tracked: bool = False
@@ -144,6 +147,12 @@ class Router:
                 answer = WireMessage(message.return_route, (), failure)
                 self.route(delivery.origin, [answer])
 
+    def _poisoned(self, delivery: Delivery) -> None:
+        """Messages have made their worker fail as often as they are tried: tell who waits."""
+        text = "The node failed at this request: its log says why"
+        self.undeliverable("failed", delivery, "actor.failed", text)
+        delivery.handled()
+
     def _note_undelivered(self, reason: str, delivery: Delivery) -> None:
         self.undelivered[reason] += len(delivery.messages)
         logger.debug("undelivered", extra={"reason": reason, "messages": len(delivery.messages)})
@@ -159,7 +168,9 @@ class Router:
                 self.undeliverable("refused", delivery)
                 return
             cell = self._table.get(value)
-            if cell is None:
+            if cell is None or cell.mailbox is GONE:
+                # One that was given up for its failures: its address may have another.
+                self._table.pop(value, None)
                 cell = self._resolve(value, origin)
         else:
             resolve = self._transports.get(kind)

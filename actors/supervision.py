@@ -82,6 +82,7 @@ class Supervision:
     def _poison(
         self, cell: Cell, message: Any, sender: ActorAddress | None, error: BaseException
     ) -> None:
+        self._base.poison(message)
         # Neither is bad news about bad news, nor does a child hear that its end was bad news.
         if sender is None or isinstance(message, PoisonMessage | ChildActorExited):
             self._base.bury(cell, message, sender, "poison")

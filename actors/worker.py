@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from thespian.actors import Actor, ActorAddress
 
-from rillnode.actors.delivery import HANDLED, Delivery
+from rillnode.actors.delivery import Delivery
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs.limits import MAILBOX_MESSAGES_MAX
 
@@ -95,11 +95,7 @@ class Worker(Actor):
         cell.base.post(targetAddr, msg, cell)
 
     def receiveMessage(self, msg: Any, sender: Any) -> None:
-        """Thespian's entry to `handle`; a connection learns when all it handed on is handled."""
+        """Thespian's entry to `handle`."""
         self.handle(msg, sender)
         if type(msg) is Delivery and msg.tracked:
-            origin = msg.origin.carrier or msg.origin
-            if origin.unhandled > 0:
-                origin.unhandled -= 1
-                if not origin.unhandled and origin.awaited and origin.connection is not None:
-                    self.system.post(origin.connection, HANDLED)
+            msg.handled()

@@ -72,6 +72,7 @@ class Observation:
         self._started_at = time.monotonic()
         self._streams: StreamContext | None = None
         self._connections: PeerContext | None = None
+        self._essential: Mapping[str, Cell] = {}
 
     def begin(self, system: AsyncioSystemBase, router: Router, store: LogStore) -> None:
         """Take what the node makes at its start; before anything else is asked but `state`."""
@@ -79,10 +80,13 @@ class Observation:
         self.router = router
         self.store = store
 
-    def spawned(self, streams: StreamContext, connections: PeerContext) -> None:
-        """Take what the node's actors share, once there is any."""
+    def spawned(
+        self, streams: StreamContext, connections: PeerContext, essential: Mapping[str, Cell]
+    ) -> None:
+        """Take what the node's actors share, and those without which it is not ready."""
         self._streams = streams
         self._connections = connections
+        self._essential = essential
 
     @property
     def subscribers(self) -> Subscribers:
@@ -183,6 +187,10 @@ class Observation:
             Check("node", state == "ready", reasons.get(state, state)),
             Check("store", self.health.writable, self.health.reason),
         ]
+        ended = [name for name, cell in self._essential.items() if cell.exited]
+        if ended and state == "ready":
+            text = f"the {', the '.join(ended)} failed too often and ended: see the log, start anew"
+            checks.append(Check("actors", False, text))
         sinks = self.parts.sinks
         failing = sinks.failing()
         checks += [

@@ -247,7 +247,6 @@ class Node:
         peers = PeerContext(system, router, self._store, self._access, self._entropy)
         self._peers = self._telemetry.peers(peers)
         self._access.rights.links = lambda: (*self._peers.open, *self._channels.open)
-        self._observed.spawned(context, self._peers)
         self._holds = Holds()
         retention = system.spawn(partial(RetentionActor, context, self._holds))
 
@@ -271,10 +270,16 @@ class Node:
         for address in index_service.ADDRESSES:
             router.register(address, self._indexes)
         router.register(STATUS_ADDRESS, status)
+        essential = {
+            "stream service": streams,
+            "index service": self._indexes,
+            "retention": retention,
+        }
+        self._observed.spawned(context, self._peers, essential)
         copies = self.config.checkpoints_dir
         backup = partial(BackupActor, router, self._access, self._store, copies, self._entropy)
         router.register(BACKUP_ADDRESS, system.spawn(backup))
-        router.register_resolver(ADDRESS_PREFIX, stream_resolver(context, streams))
+        router.register_resolver(ADDRESS_PREFIX, stream_resolver(context))
         router.register_guard(ADDRESS_PREFIX, stream_guard(self._access))
         spawn_services(context, self._indexes, self.config.services.enabled)
         ensure_streams(system, streams, self.config)

@@ -98,7 +98,7 @@ class Core:
         self.indexes = system.spawn(partial(index_service.IndexService, self.context))
         self.router.register(b"stream", streams)
         self.router.register(b"stream_index", self.indexes)
-        self.router.register_resolver(ADDRESS_PREFIX, stream_resolver(self.context, streams))
+        self.router.register_resolver(ADDRESS_PREFIX, stream_resolver(self.context))
         self.router.register_guard(ADDRESS_PREFIX, stream_guard(self.access))
 
     def _complete(self, operations: Any) -> None:

@@ -10,9 +10,11 @@ from rillnode.actors.ports import Clock, Entropy
 from rillnode.actors.quotas import Quotas
 from rillnode.actors.router import Router
 from rillnode.actors.storage import LogStore, StreamRecord
+from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
 from rillnode.actors.streams.subscribers import Subscribers
 from rillnode.actors.system import AsyncioSystemBase
 from rillnode.actors.worker import Worker
+from rillnode.codecs.errors import ActorError
 
 ADDRESS_PREFIX = b"ST_S_"
 """Released nodes have named stream workers so since 2021-11."""
@@ -60,6 +62,15 @@ class StreamContext:
     appended: Appended = field(default_factory=Appended)
     subscribers: Subscribers = field(default_factory=Subscribers)
     stream_actor: "Callable[[StreamContext, bytes, str, int], Worker] | None" = None
+
+    def __post_init__(self) -> None:
+        """Have appends that their stream fails at answered."""
+        self.system.poisoned[AppendEntries] = _append_failed
+
+
+def _append_failed(request: AppendEntries) -> None:
+    error = ActorError("actor.failed", "The node failed at this append: its log says why")
+    request.sender.base.post(request.sender, EntriesAppended(request, -1, error))
 
 
 @dataclass(frozen=True, slots=True)

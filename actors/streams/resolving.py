@@ -12,7 +12,6 @@ from rillnode.actors.streams.context import (
     parse_stream_address,
     stream_address,
 )
-from rillnode.actors.streams.service import ADDRESSES
 from rillnode.actors.streams.stream import StreamActor
 from rillnode.actors.system import Cell
 
@@ -24,17 +23,20 @@ _PARSED_MAX: Final = 4_096
 _parse: Final = lru_cache(_PARSED_MAX)(parse_stream_address)
 
 
-def stream_resolver(context: StreamContext, parent: Cell) -> Resolve:
-    """Make the actors of streams when the first message for their address comes."""
-    return partial(_resolve, context, parent)
+def stream_resolver(context: StreamContext) -> Resolve:
+    """Make the actors of streams when the first message for their address comes.
+
+    They have no parent: what befalls the stream service is no stream's end.
+    """
+    return partial(_resolve, context)
 
 
-def _resolve(context: StreamContext, parent: Cell, address: bytes, _: Origin) -> Cell | None:
+def _resolve(context: StreamContext, address: bytes, _: Origin) -> Cell | None:
     parsed = parse_stream_address(address)
     if parsed is None:
         return None
     actor = context.stream_actor or StreamActor
-    return context.system.spawn(partial(actor, context, address, *parsed), parent=parent)
+    return context.system.spawn(partial(actor, context, address, *parsed))
 
 
 def stream_guard(access: Access) -> Admits:
@@ -57,10 +59,7 @@ def stream_cell(context: StreamContext, name: str, partition: int) -> Cell:
     address = stream_address(name, partition)
     cell = context.router.lookup(address)
     if cell is None:
-        parent = context.router.lookup(ADDRESSES[0])
         actor = context.stream_actor or StreamActor
-        cell = context.system.spawn(
-            partial(actor, context, address, name, partition), parent=parent
-        )
+        cell = context.system.spawn(partial(actor, context, address, name, partition))
         context.router.register(address, cell)
     return cell

@@ -183,11 +183,7 @@ class StreamActor(Worker):
             self._outdated = False
             self._look()
             return
-        self._finding = False
-        waiting, self._waiting = self._waiting, ()
-        for message in waiting:
-            if isinstance(message, Delivery):
-                message.origin.account.reserved_bytes -= message.answers_bytes_max
+        waiting = self._found_out()
         record = operation.record
         if record is not None and self._partition < record.partitions:
             self._log = log_id(record.id, self._partition)
@@ -197,12 +193,37 @@ class StreamActor(Worker):
             self._appends.update(record)
             if self._context.quotas.enabled:
                 self._context.quotas.found(record, operation.extents)
-            for message in waiting:
-                self._take(message)
+            self._take_all(waiting)
             return
         for message in waiting:
             self._lose(message, operation.error)
         self._leave_later(len(waiting))
+
+    def stopped(self) -> None:
+        """Leave who follows, and what waits, to the instance that comes after this one."""
+        follows = [Follow(cell) for cell in self._subscriptions]
+        for message in (*follows, *self._found_out()):
+            self.system.post(self.address, message)
+
+    def _found_out(self) -> Sequence[Request]:
+        """Nothing is looked for any more: what has waited for it, in order."""
+        waiting, self._waiting = self._waiting, ()
+        if self._finding:
+            self._finding = False
+            for message in waiting:
+                if isinstance(message, Delivery):
+                    message.origin.account.reserved_bytes -= message.answers_bytes_max
+        return waiting
+
+    def _take_all(self, waiting: Sequence[Request]) -> None:
+        """Take what has waited; what fails costs nobody else's message its outcome."""
+        for place, message in enumerate(waiting):
+            try:
+                self._take(message)
+            except BaseException:
+                self._waiting = waiting[place + 1 :]
+                self.system.poison(message)
+                raise
 
     def _lose(self, message: Request, error: StoreError | None) -> None:
         """There is no stream, or it could not be looked up."""

@@ -16,6 +16,7 @@ import pytest
 
 from nodes import CLIENT, connect_to, node_config, store_with
 from rillnode.actors.storage.memory import Faults
+from rillnode.actors.streams.service import StreamService
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.node.client import connect
 from rillnode.node.config import StreamTable
@@ -32,6 +33,26 @@ def readiness(address: str) -> tuple[int, str]:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+def test_a_node_whose_stream_service_has_ended_is_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+            http = node.addresses()["http"]
+            stream = await client.stream("s")
+            with monkeypatch.context() as patch:
+                patch.setattr(StreamService, "_requests", lambda *_: 1 / 0)
+                for _ in range(10):
+                    with pytest.raises(RequestError):
+                        await client.describe("s")
+            status, text = await asyncio.to_thread(readiness, http)
+            assert status == 503
+            assert "stream service" in text
+            assert await stream.push(b"there still") == 0
+
+    asyncio.run(asyncio.wait_for(run(), 60.0))
 
 
 def test_a_full_disk_is_told_and_left_again_without_loss(tmp_path: Path) -> None:

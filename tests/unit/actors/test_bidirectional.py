@@ -46,6 +46,13 @@ class Mute(Worker):
         pass
 
 
+class Stuck(Mute):
+    """Never says that it has handled what it got."""
+
+    def receiveMessage(self, msg: object, sender: object) -> None:
+        pass
+
+
 def grant(core: Core, principal: str, streams: str = "*", *may: Verb) -> None:
     core.access.add(Grant(who=principal, streams=streams, may=frozenset(may or VERBS)))
 
@@ -563,11 +570,9 @@ def test_a_consumer_that_fails_goes_on_from_the_saved_index(
 def test_a_worker_that_never_handles_an_item_stops_no_other() -> None:
     async def test(core: Core) -> None:
         peer = friend(core)
-        gone = core.system.spawn(Mute)
-        core.router.register(b"gone", gone)
-        core.system.exit(gone)
+        core.router.register(b"stuck", core.system.spawn(Stuck))
         await subscribe(peer, "s")
-        await push(peer, "s", item((local("gone"),)))
+        await push(peer, "s", item((local("stuck"),)))
         await push(peer, "s", item((peer.link,), b"next"))
         assert peer.received[-1].payload != b"next"
         core.clock.advance(1.0)

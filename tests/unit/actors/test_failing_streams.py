@@ -1,0 +1,163 @@
+"""A failing actor costs the message that it fails at, whose asker is told, and nothing else."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from core_support import Core, Peer, with_core
+from rillnode.actors.storage import StreamRecord
+from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
+from rillnode.actors.streams.resolving import stream_cell
+from rillnode.actors.streams.service import StreamService
+from rillnode.actors.streams.stream import StreamActor
+from rillnode.actors.worker import Worker
+from rillnode.codecs import native
+from rillnode.codecs.entries import EntryKind, items_of, pack_body
+from rillnode.codecs.ockam.stream import CreateRequest, PushConfirm, PushRequest
+
+ADDRESS = "ST_S_0_s"
+
+
+class Failing:
+    """Makes a method fail as long as it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, cls: type, method: str) -> None:
+        self.wants: Callable[..., bool] = lambda *_: False
+        self.failures = 0
+        good = getattr(cls, method)
+
+        def patched(actor: Any, *arguments: Any) -> Any:
+            if self.wants(*arguments):
+                self.failures += 1
+                raise RuntimeError("planted")
+            return good(actor, *arguments)
+
+        monkeypatch.setattr(cls, method, patched)
+
+
+def append(request_id: int, *items: bytes) -> native.AppendRequest:
+    return native.AppendRequest(request_id, len(items), pack_body(items))
+
+
+async def entries(peer: Peer) -> list[bytes]:
+    (answer,) = await peer.ask(ADDRESS, native.ReadRequest(99, 0, 1_000, 1_000_000))
+    assert isinstance(answer, native.BlocksResponse)
+    return [bytes(item) for block in native.blocks_of(answer) for item in items_of(block.value)]
+
+
+def test_who_asked_is_told_and_what_waits_behind_is_done_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing = Failing(monkeypatch, StreamActor, "_request")
+
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        await peer.ask("stream", CreateRequest("s"))
+        bad = [2, 4]
+        failing.wants = lambda _origin, _route, request, _answers: request.request_id in bad
+        peer.answers.clear()
+        for number in range(1, 6):  # each by itself, none handled before all are there
+            peer.send(ADDRESS, native.encode(append(number, b"%d" % number)))
+        await core.settle()
+        answers = [native.decode_response(one.payload) for one in peer.answers]
+        failed = {one.request_id: one.code for one in answers if isinstance(one, native.Failure)}
+        stored = [one.request_id for one in answers if isinstance(one, native.PositionResponse)]
+        assert failed == dict.fromkeys(bad, "actor.failed")
+        assert stored == [1, 3, 5]
+        assert await entries(peer) == [b"1", b"3", b"5"]
+        assert peer.origin.reserved_bytes == 0
+
+    with_core(test)
+
+
+def test_who_follows_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = Failing(monkeypatch, StreamActor, "_request")
+
+    async def test(core: Core) -> None:
+        reader, writer = core.peer(), core.peer()
+        await writer.ask("stream", CreateRequest("s"))
+        await reader.ask(ADDRESS, native.SubscribeRequest(1, 0, 1_000_000))
+        failing.wants = lambda *arguments: isinstance(arguments[2], native.AppendRequest)
+        (failure,) = await writer.ask(ADDRESS, append(1, b"lost"))
+        assert isinstance(failure, native.Failure)
+        failing.wants = lambda *_: False
+        reader.answers.clear()
+        assert isinstance(
+            (await writer.ask(ADDRESS, append(2, b"kept")))[0], native.PositionResponse
+        )
+        (news,) = [native.decode_response(one.payload) for one in reader.answers]
+        assert isinstance(news, native.BlocksResponse)
+
+    with_core(test)
+
+
+def test_a_stream_that_was_given_up_is_made_anew_by_the_next_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing = Failing(monkeypatch, StreamActor, "_request")
+
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        await peer.ask("stream", CreateRequest("s"))
+        failing.wants = lambda *_: True
+        first = core.router.lookup(ADDRESS.encode())
+        for number in range(10):
+            (failure,) = await peer.ask(ADDRESS, append(number, b"x"))
+            assert isinstance(failure, native.Failure)
+            assert failure.code == "actor.failed"
+        failing.wants = lambda *_: False
+        assert isinstance((await peer.ask(ADDRESS, append(1, b"x")))[0], native.PositionResponse)
+        assert core.router.lookup(ADDRESS.encode()) is not first
+
+    with_core(test)
+
+
+def test_an_append_of_another_actor_has_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = Failing(monkeypatch, StreamActor, "_take")
+    told: list[EntriesAppended] = []
+
+    class Asker(Worker):
+        def handle(self, message: object, sender: object) -> None:
+            if isinstance(message, EntriesAppended):
+                told.append(message)
+
+    records: list[StreamRecord] = []
+
+    async def test(core: Core) -> None:
+        core.changes.append(lambda change: records.append(cast(StreamRecord, change)))
+        peer = core.peer()
+        await peer.ask("stream", CreateRequest("s"))
+        await peer.ask(ADDRESS, PushRequest(1, b"x"))
+        (record,) = {one.id: one for one in records}.values()
+        failing.wants = lambda message: isinstance(message, AppendEntries)
+        asker = core.system.spawn(Asker)
+        request = AppendEntries(asker, "node", record.id << 32, EntryKind.BYTES, [b"y"])
+        core.system.post(stream_cell(core.context, "s", 0), request)
+        await core.settle()
+        assert [(one.request, one.error and one.error.code) for one in told] == [
+            (request, "actor.failed")
+        ]
+        failing.wants = lambda *_: False
+        assert isinstance((await peer.ask(ADDRESS, PushRequest(2, b"z")))[0], PushConfirm)
+
+    with_core(test)
+
+
+def test_streams_outlive_the_service_that_made_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = Failing(monkeypatch, StreamService, "_requests")
+
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        await peer.ask("stream", CreateRequest("s"))
+        await peer.ask(ADDRESS, PushRequest(1, b"x"))
+        failing.wants = lambda *_: True
+        for number in range(10):
+            await peer.ask("stream", native.DescribeRequest(number, "s"))
+        assert core.streams.exited
+        assert isinstance((await peer.ask(ADDRESS, PushRequest(2, b"y")))[0], PushConfirm)
+        # The service's address is as unknown as any: who asks is told.
+        (answer,) = await peer.ask("stream", native.DescribeRequest(1, "s"))
+        assert isinstance(answer, native.Failure)
+
+    with_core(test)
