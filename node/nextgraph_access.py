@@ -5,15 +5,18 @@ runs in a browser there can reach loopback too, and is told by its origin, or, w
 made to lead here, by the name that it believes to speak to.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
-from urllib.parse import urlsplit
 
 from rillnode.node.config.tables import NextgraphListener
 
-_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+_AUTHORITY: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^]\s/?#@:[\\]+)(?::[0-9]*)?", re.IGNORECASE)
+"""A host, and perhaps a port, and nothing else that a URL may have there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,8 @@ class Caller:
 
 def admits(table: NextgraphListener, caller: Caller) -> bool:
     """Whether the broker listens to a request."""
-    name = _host_of(f"//{caller.host}")
-    public = None if table.public_name is None else _host_of(f"//{table.public_name}")
+    name = _host_of(caller.host)
+    public = None if table.public_name is None else _host_of(table.public_name)
     if table.address.loopback:
         if not _is_loopback(caller.remote):
             return False
@@ -48,14 +51,15 @@ def admits(table: NextgraphListener, caller: Caller) -> bool:
     if public is not None and caller.proxied_hosts is not None:
         # A proxy may call the broker what it likes as long as it tells what it was called itself.
         hosts = caller.proxied_hosts or (caller.host,)
-        if any(_host_of(f"//{host}") != public for host in hosts):
+        if any(_host_of(host) != public for host in hosts):
             return False
     origin = caller.origin
     if origin is None or origin in table.origins:
         return True
-    if not origin.startswith(("http://", "https://")):
+    scheme, _, authority = origin.partition("://")
+    if scheme not in ("http", "https"):
         return False
-    place = _host_of(origin)
+    place = _host_of(authority)
     if table.address.loopback:
         return place in _LOCAL or (public is not None and place == public)
     return place is not None and place == (public or name)
@@ -66,11 +70,9 @@ def may_bootstrap(table: NextgraphListener, caller: Caller) -> bool:
     return table.public_name is not None or _is_near(caller.remote)
 
 
-def _host_of(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
+def _host_of(authority: str) -> str | None:
+    match = _AUTHORITY.fullmatch(authority)
+    return None if match is None else match[1].lower()
 
 
 def _is_loopback(remote: str) -> bool:

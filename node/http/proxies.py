@@ -4,19 +4,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-_NAMES: Final = frozenset(
-    {
-        "forwarded",
-        "via",
-        "x-real-ip",
-        "x-client-ip",
-        "x-cluster-client-ip",
-        "x-original-host",
-        "true-client-ip",
-        "cf-connecting-ip",
-    }
+_NAMES: Final = re.compile(
+    r"via|cdn-loop|x-real-ip|x-original-host|cf-connecting-ip(v6)?|x-envoy-external-address"
+    r"|.*forwarded.*|.*client-?ip.*"
 )
-_PREFIX: Final = "x-forwarded-"
 
 _HOSTS: Final = ("x-forwarded-host", "x-original-host")
 _PAIR: Final = re.compile(r"""(?<![^\s"=;,])([^\s"=;,]+)=("(?:[^"\\]|\\.)*"|[^\s"=;,]*)""")
@@ -31,7 +22,7 @@ def proxied_hosts(headers: Iterable[tuple[str, str]]) -> list[str] | None:
     added = [
         (name, value)
         for name, value in ((name.lower(), value) for name, value in headers)
-        if name in _NAMES or name.startswith(_PREFIX)
+        if _NAMES.fullmatch(name)
     ]
     return [host for name, value in added for host in _hosts(name, value)] if added else None
 
