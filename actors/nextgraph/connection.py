@@ -294,7 +294,7 @@ class ConnectionActor(ErrandActor):
         if self._ended:
             return
         response = ClientResponse(answer.id, answer.result, answer.content)
-        plaintext = encode_message(ClientMessage(NIL_OVERLAY, response))
+        plaintext = encode_message(ClientMessage(NIL_OVERLAY, response, answer.padding))
         self._link.send([self._dialogue.seal(plaintext)])
         if answer.result is not ResultCode.PARTIAL_CONTENT:
             self._asked = False

@@ -63,10 +63,15 @@ class Asked:
     overlay: OverlayId
     content: RequestContent
 
-    def answer(self, content: ResponseContent = _EMPTY, result: ResultCode = ResultCode.OK) -> None:
+    def answer(
+        self,
+        content: ResponseContent = _EMPTY,
+        result: ResultCode = ResultCode.OK,
+        padding: bytes = b"",
+    ) -> None:
         """Answer, or send one of several answers."""
         connection = self.session.connection
-        connection.base.post(connection, Answer(self.id, result, content))
+        connection.base.post(connection, Answer(self.id, result, content, padding))
 
     def refuse(self, result: ResultCode) -> None:
         """Answer with nothing but a result."""
@@ -80,6 +85,7 @@ class Answer:
     id: int
     result: ResultCode
     content: ResponseContent
+    padding: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

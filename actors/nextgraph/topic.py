@@ -41,6 +41,7 @@ from rillnode.actors.streams.subscription import Grown, Removed, Unsubscribed
 from rillnode.actors.system import Cell
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
 from rillnode.codecs.errors import CodecError, StoreError
+from rillnode.codecs.nextgraph.client import STORED_BEFORE
 from rillnode.codecs.nextgraph.events import EVENT, Event
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import OverlayId
@@ -315,7 +316,7 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         if publish.parents is None:
             raise Refusal(ResultCode.INVALID_HEADER)
         if publish.commit in topic.history:
-            publish.asked.answer()
+            publish.asked.answer(padding=STORED_BEFORE)
             return
         waiting = self._publishing.setdefault(publish.commit, [])
         waiting.append(publish)
@@ -352,7 +353,7 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
             return
         self._stored(publish, appended.first_index)
         for one in waiting:
-            one.asked.answer()
+            one.asked.answer(padding=b"" if one is publish else STORED_BEFORE)
 
     def _stored(self, publish: Publish, index: int) -> None:
         """Forward an event that is durable, be it behind those of others."""

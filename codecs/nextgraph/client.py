@@ -9,7 +9,7 @@ Source: the Client Protocol's specification; nextgraph-rs 9ea23f60, engine/net/s
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from rillnode.codecs.nextgraph.blocks import Block
 from rillnode.codecs.nextgraph.events import Event
@@ -17,6 +17,10 @@ from rillnode.codecs.nextgraph.inbox import InboxMessage
 from rillnode.codecs.nextgraph.requests import ClientRequest
 from rillnode.codecs.nextgraph.responses import ClientResponse
 from rillnode.codecs.nextgraph.types import V0, OverlayId
+
+STORED_BEFORE: Final = b"stored before"
+"""Padding of the answer to a PublishEvent whose commit the topic had already. The protocol has no
+word for it: clients take any result but 0 for a failure, and pass over the padding."""
 
 
 @dataclass(slots=True)
@@ -46,7 +50,7 @@ ClientContent = (
 
 @dataclass(slots=True)
 class ClientMessage:
-    """A message about an overlay; `padding` hides its length and is otherwise ignored."""
+    """A message about an overlay; `padding` may hide its length, see also STORED_BEFORE."""
 
     overlay: OverlayId
     content: ClientContent

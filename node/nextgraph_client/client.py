@@ -1,6 +1,5 @@
 """A client of NextGraph brokers: of a rillnode's `nextgraph` listener, or of any other."""
 
-import asyncio
 import logging
 import ssl
 from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -267,17 +266,7 @@ class Client:
             key=key,
         )
         event = sign_event(content, topic, self.peer)
-        # Answered in this order, and asked without waiting in between.
-        found, answer = await asyncio.gather(
-            self.find_blocks(overlay, [commit.reference.id]),
-            self._link.ask(overlay, event),
-            return_exceptions=True,
-        )
-        if isinstance(answer, BaseException):
-            raise answer
-        if isinstance(found, BaseException):
-            raise found
-        return Published(event, new=not found.found)
+        return Published(event, new=await self._link.publish(overlay, event))
 
     def sync(
         self,

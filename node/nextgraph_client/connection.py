@@ -6,7 +6,12 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Final, TypeVar
 
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, TransportError
-from rillnode.codecs.nextgraph.client import ClientEvent, ClientMessage, InboxReceive
+from rillnode.codecs.nextgraph.client import (
+    STORED_BEFORE,
+    ClientEvent,
+    ClientMessage,
+    InboxReceive,
+)
 from rillnode.codecs.nextgraph.events import Event
 from rillnode.codecs.nextgraph.requests import ClientRequest, RequestContent
 from rillnode.codecs.nextgraph.responses import ClientResponse, EmptyResponse, ResponseContent
@@ -19,7 +24,7 @@ logger = logging.getLogger("rillnode.node.nextgraph_client")
 _ENDS: Final = (ResultCode.END_OF_STREAM, ResultCode.EMPTY_STREAM)
 
 Kind = TypeVar("Kind")
-Answers = asyncio.Queue[ClientResponse | RillnodeError]
+Answers = asyncio.Queue[tuple[ClientResponse, bytes] | RillnodeError]
 
 
 class Connection:
@@ -54,14 +59,26 @@ class Connection:
             TransportError: the connection is over; what was asked may have been done.
             NextGraphError: it is over since the broker broke the protocol.
         """
+        answer, _ = await self._answer(overlay, content)
+        return answer
+
+    async def publish(self, overlay: OverlayId, event: Event) -> bool:
+        """Publish an event; return whether its commit is new there; raises as `ask`."""
+        answer, padding = await self._answer(overlay, event)
+        expected(answer, EmptyResponse)
+        return padding != STORED_BEFORE
+
+    async def _answer(
+        self, overlay: OverlayId, content: RequestContent
+    ) -> tuple[ResponseContent, bytes]:
         number, answers = await self._send(overlay, content)
         try:
-            answer = await self._next(answers)
+            answer, padding = await self._next(answers)
         finally:
             self._asked.pop(number, None)
         if answer.result != ResultCode.OK:
             raise refusal(answer.result)
-        return answer.content
+        return answer.content, padding
 
     async def stream(
         self, overlay: OverlayId, content: RequestContent
@@ -69,7 +86,10 @@ class Connection:
         """Ask what has any number of answers; raises as `ask`."""
         number, answers = await self._send(overlay, content)
         try:
-            while (answer := await self._next(answers)).result not in _ENDS:
+            while True:
+                answer, _ = await self._next(answers)
+                if answer.result in _ENDS:
+                    break
                 if answer.result != ResultCode.PARTIAL_CONTENT:
                     raise refusal(answer.result)
                 yield answer.content
@@ -105,7 +125,7 @@ class Connection:
                 raise
         return number, answers
 
-    async def _next(self, answers: Answers) -> ClientResponse:
+    async def _next(self, answers: Answers) -> tuple[ClientResponse, bytes]:
         answer = await answers.get()
         if isinstance(answer, RillnodeError):
             raise answer
@@ -127,7 +147,7 @@ class Connection:
             case ClientResponse(id=number) as answer:
                 # Who has asked may have gone meanwhile.
                 if (answers := self._asked.get(number)) is not None:
-                    answers.put_nowait(answer)
+                    answers.put_nowait((answer, message.padding))
             case Event() as event:
                 self._forwarded(message.overlay, event)
             case InboxReceive() as letter:

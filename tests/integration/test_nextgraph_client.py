@@ -156,6 +156,35 @@ def test_requests_at_one_time_and_streams_left_early_keep_their_answers_apart(
     run(test, tmp_path)
 
 
+def test_a_commit_is_new_on_a_topic_whatever_else_has_its_blocks_and_to_one_of_its_publishers(
+    tmp_path: Path,
+) -> None:
+    other = identity("another topic")
+
+    async def test(node: Node) -> None:
+        async with client(node) as laptop, client(node) as phone:
+            for one in (laptop, phone):
+                await one.pin(REPO, ACCESS, publish=[TOPIC, other])
+            events = await phone.subscribe(INNER, REPO, TOPIC.public_key)
+            put = commit(b"put before")
+            await laptop.put_blocks(INNER, put.blocks)
+            on_both = [await laptop.publish(INNER, at, BRANCH, put) for at in (TOPIC, other)]
+            assert [one.new for one in on_both] == [True, True]
+            assert await anext(events) == on_both[0].event
+
+            for number in range(10):
+                made = commit(b"%d" % number)
+                told = await asyncio.gather(
+                    *(
+                        one.publish(INNER, TOPIC, BRANCH, made)
+                        for one in (laptop, phone, laptop, phone)
+                    )
+                )
+                assert [one.new for one in told].count(True) == 1
+
+    run(test, tmp_path)
+
+
 def test_who_publishes_what_is_there_already_is_told_so_and_nobody_gets_it_again(
     tmp_path: Path,
 ) -> None:
