@@ -80,13 +80,13 @@ class _Subscription:
 
     Attributes:
         principal: who it is, and `token` of whose session.
-        request_id: of its request; an error that ends it carries it.
+        request: what its relay was sent; an error that ends it carries the id.
         watched: what the right to it depends on.
     """
 
     principal: str
     token: str | None
-    request_id: RequestId | None
+    request: Subscribe
     watched: Sequence[Key]
 
 
@@ -171,7 +171,7 @@ class StreamrConnection(Worker):
                 refused = [(publication, error) for publication in request.publications]
                 self._published(Published(request, refused))
             case SubscribeFailed(request=request):
-                self._forget((request.stream_id, request.partition))
+                self._failed(request)
             case ChildActorExited():
                 self._resends.discard(message.childAddress)
                 self._soon()
@@ -181,8 +181,8 @@ class StreamrConnection(Worker):
             case Drain():
                 self._draining = True
                 self._link.pause_reading()
-            case RightsChanged():
-                self._revoke()
+            case RightsChanged(key=key):
+                self._revoke(key)
             case Closed(reason=reason):
                 logger.info("client_gone", extra={"reason": reason})
                 self.system.exit(self.address)
@@ -361,10 +361,8 @@ class StreamrConnection(Worker):
         watched = () if open_to_all else (stream_id, *sessions.keys_of(token))
         for key in watched:
             access.rights.watch(key, self.address)
-        self._subscribed[stream_id, partition] = _Subscription(
-            principal, token, request.request_id, watched
-        )
         subscribe = Subscribe(self._outlet, stream_id, partition, request.request_id)
+        self._subscribed[stream_id, partition] = _Subscription(principal, token, subscribe, watched)
         self.send(self._relay(stream_id, partition), subscribe)
 
     def _unsubscribe(self, request: UnsubscribeRequest) -> None:
@@ -376,22 +374,36 @@ class StreamrConnection(Worker):
         unsubscribe = Unsubscribe(self._outlet, stream_id, partition, request.request_id)
         self.send(self._relay(stream_id, partition), unsubscribe)
 
+    def _failed(self, request: Subscribe) -> None:
+        """Nothing came of a request; what a later one has subscribed to stays."""
+        name = request.stream_id, request.partition
+        subscription = self._subscribed.get(name)
+        if subscription is not None and subscription.request is request:
+            self._forget(name)
+
     def _forget(self, name: PartitionName) -> None:
         """A subscription is over; harmless where there is none."""
         subscription = self._subscribed.pop(name, None)
         for key in () if subscription is None else subscription.watched:
             self._context.streams.access.rights.unwatch(key, self.address)
 
-    def _revoke(self) -> None:
-        """End the subscriptions that rest on a right which has ended."""
+    def _revoke(self, key: Key | None) -> None:
+        """End the subscriptions that rest on a right which has ended; `key` is what it rests on."""
         access, sessions = self._context.streams.access, self._context.sessions
-        for name, one in tuple(self._subscribed.items()):
+        # Of thousands of subscriptions, a change mostly concerns a few.
+        concerned = [
+            (name, one)
+            for name, one in self._subscribed.items()
+            if (one.watched if key is None else key in one.watched)
+        ]
+        for name, one in concerned:
             stream_id, _ = name
-            if one.watched and not (
+            if not (
                 may(access, one.principal, "subscribe", stream_id) and sessions.stands(one.token)
             ):
                 self._forget(name)
-                revoked = Revoked(self._outlet, *name, one.request_id, _not_allowed(stream_id))
+                error = _not_allowed(stream_id)
+                revoked = Revoked(self._outlet, *name, one.request.request_id, error)
                 self.send(self._relay(*name), revoked)
 
     def _resend(self, request: AnyResendRequest) -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from rillnode.actors.quotas import Quota
 from rillnode.actors.streamr import publishing
+from rillnode.actors.streamr.outlet import Outlet
+from rillnode.actors.streamr.requests import Subscribe, SubscribeFailed
 from rillnode.actors.streamr.sessions import SessionSettings
 from rillnode.codecs.limits import STREAMR_PUBLISHING_MESSAGES_MAX
 from rillnode.codecs.streamr.ethereum import EthereumKey
@@ -449,5 +451,42 @@ def test_a_closed_connection_leaves_nothing_behind() -> None:
         stats = node.core.system.stats()
         gone = [kind for kind in stats if kind.endswith(("StreamrConnection", "ResendActor"))]
         assert all(stats[kind].cells == 0 for kind in gone)
+
+    with_streamr(test)
+
+
+def test_a_late_failure_of_an_earlier_request_leaves_the_subscription_to_be_revoked() -> None:
+    async def test(node: StreamrCore) -> None:
+        client = node.client()
+        await client.ask([2, 9, "too early", STREAM, 0, None])
+        (connection,) = node.context.open
+        await node.stream()
+        await client.subscribe()
+        earlier = Subscribe(Outlet(client.link, 2, 32), STREAM, 0, "too early")
+        node.core.system.post(connection, SubscribeFailed(earlier))
+        await node.core.settle()
+        node.core.access.revoke("anonymous")
+        (error,) = await client.heard()
+        assert (error[2], error[4]) == ("sub", "PERMISSION_DENIED")
+
+    with_streamr(test)
+
+
+def test_a_loss_at_one_stream_ends_what_goes_on_there_and_nothing_else() -> None:
+    async def test(node: StreamrCore) -> None:
+        node.core.access.revoke("anonymous")
+        client = node.client()
+        for name in ("a", "b"):
+            node.core.access.set_stream(name, {"anonymous": ["subscribe"]})
+            await node.stream(name)
+            await client.subscribe(name)
+        for name, left in (("a", ["b"]), ("b", [])):
+            node.core.access.set_stream(name, {})
+            (error,) = await client.heard()
+            assert error[4] == "PERMISSION_DENIED"
+            assert name in error[3]
+            for other in left:
+                assert (await client.ask([2, 10, "u", other, 0]))[0][1] == 3
+                await client.subscribe(other)
 
     with_streamr(test)
