@@ -34,7 +34,12 @@ from rillnode.codecs.streamr.key_exchange import (
     GroupKeyRotate,
     decode_key_content,
 )
-from rillnode.codecs.streamr.stream_message import Layout, SignatureType, StreamMessage
+from rillnode.codecs.streamr.stream_message import (
+    Layout,
+    MessageType,
+    SignatureType,
+    StreamMessage,
+)
 
 _STREAMS_LOOKED_AT: Final = 1_000
 """How many streams of a publisher are gone through for a reset that names none."""
@@ -106,6 +111,8 @@ class KeyExchangeActor(Worker):
         """
         if message.id.partition != 0:
             raise RequestError(REQUEST_FAILED, "Key-exchange streams have only partition 0")
+        if message.message_type == MessageType.GROUP_KEY_ROTATE:
+            raise RequestError(REQUEST_FAILED, "A rotation is sent on the stream that it is about")
         if message.signature_type == SignatureType.NONE:
             raise RequestError(REQUEST_FAILED, "Key messages must be signed")
         check_message(message, self._context.streams.clock.now_ms())
@@ -113,8 +120,7 @@ class KeyExchangeActor(Worker):
             content = decode_key_content(message.message_type, message.content)
         except CodecError as error:
             raise RequestError(REQUEST_FAILED, f"Not a key message: {error.text}") from None
-        if isinstance(content, GroupKeyRotate):
-            raise RequestError(REQUEST_FAILED, "A rotation is sent on the stream that it is about")
+        assert not isinstance(content, GroupKeyRotate)  # its type was refused above
         sender = ethereum_principal(message.id.publisher_id)
         recipient = ethereum_principal(message.id.stream_id.removeprefix(KEY_STREAM_PREFIX))
         asks = isinstance(content, GroupKeyRequest | DatedKeyRequest)

@@ -236,6 +236,24 @@ def test_what_is_encrypted_names_its_key_in_the_specifications_layout_too(elemen
     with_streamr(test)
 
 
+@pytest.mark.parametrize("content", ['["k","00"]', "00" * 17])
+def test_a_rotation_on_a_key_stream_is_told_where_it_belongs(content: str) -> None:
+    async def test(node: StreamrCore) -> None:
+        made = message(
+            1_000,
+            stream=KEYS,
+            content=content,
+            message_type=32,
+            encryption_type=0 if content.startswith("[") else 2,
+            group_key_id="k",
+            layout=Layout.SPECIFICATION,
+        )
+        (error,) = await node.client().ask([2, 8, "p", specified(made), None])
+        assert error[3] == "A rotation is sent on the stream that it is about"
+
+    with_streamr(test)
+
+
 def test_a_rotation_in_clear_is_refused() -> None:
     async def test(node: StreamrCore) -> None:
         await ready(node)
