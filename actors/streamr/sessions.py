@@ -100,8 +100,11 @@ class Sessions:
         self.revocations = Revocations(rights)
 
     def set_api_keys(self, api_keys: Mapping[str, str]) -> None:
-        """Let these be the API keys, names by hash; tokens of a key that is gone are void."""
-        gone = self._api_keys.keys() - api_keys.keys()
+        """Let these be the API keys, names by hash.
+
+        Tokens of a key that is gone, or has another name, are void.
+        """
+        gone = self._api_keys.items() - api_keys.items()
         self._api_keys = api_keys
         self._signers = {}
         for key_hash, name in api_keys.items():

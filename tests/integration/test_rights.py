@@ -124,6 +124,10 @@ async def api_key_replaced(server: Server) -> Right:
     return await with_api_key(server, ApiKeyTable(name="board", hash=hash_of("another")))
 
 
+async def api_key_renamed(server: Server) -> Right:
+    return await with_api_key(server, ApiKeyTable(name="another", hash=hash_of(API_KEY)))
+
+
 Way = Callable[[Server], Awaitable[Right]]
 WAYS: list[Way] = [
     permission_deleted,
@@ -134,6 +138,7 @@ WAYS: list[Way] = [
     grant_reloaded,
     api_key_removed,
     api_key_replaced,
+    api_key_renamed,
 ]
 
 
