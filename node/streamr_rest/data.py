@@ -9,6 +9,7 @@ The answer is an array of objects, or with `format=protocol&version=` one of mes
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from aiohttp import web
@@ -148,15 +149,16 @@ async def _stream(
     await answer.prepare(request)
     if request.method == "HEAD":
         return answer
-    separator = b"["
-    while taken:
-        await answer.write(separator + b",".join(taken))
-        separator = b","
-        taken = await page.take()
-    if page.error is not None:
-        # It has begun as a success: all that can be told is that it is not whole.
-        if request.transport is not None:
+    # Whoever goes away in the middle of his answer is no error.
+    with suppress(ConnectionError):
+        separator = b"["
+        while taken:
+            await answer.write(separator + b",".join(taken))
+            separator = b","
+            taken = await page.take()
+        if page.error is None:
+            await answer.write_eof(b"]" if separator == b"," else b"[]")
+        elif request.transport is not None:
+            # It has begun as a success: all that can be told is that it is not whole.
             request.transport.abort()
-        return answer
-    await answer.write_eof(b"]" if separator == b"," else b"[]")
     return answer

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -258,3 +259,25 @@ def test_readers_at_one_time_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
                 await asyncio.sleep(0.02)
 
     served(streamr_config(tmp_path), test)
+
+
+def test_who_goes_away_in_the_middle_of_an_answer_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(server: Server) -> None:
+        user = await server.user()
+        name = await user.make(id="s")
+        stream = await server.node.stream(name)
+        await asyncio.gather(*(stream.push(b'"' + b"x" * 65_536 + b'"') for _ in range(400)))
+        url = f"{server.base}/streams/{name}/data/partitions/0/last?count=400"
+        async with server.http.get(
+            url, headers={"Authorization": f"Bearer {user.token}"}
+        ) as answer:
+            await answer.content.readany()
+        resends = "rillnode.actors.streamr.resend.ResendActor"
+        while (await server.node.client.status())["actors"][resends]["cells"]:
+            await asyncio.sleep(0.01)
+
+    with caplog.at_level(logging.ERROR):
+        served(streamr_config(tmp_path), test)
+    assert not caplog.records
