@@ -110,8 +110,11 @@ class ResendingActor(Worker):
         self._low = self._high = 0
 
     def started(self) -> None:
-        """Find out where the log begins and ends."""
+        """Find out where the log begins and ends, if the right has not ended since it was asked."""
         self._context.streams.access.rights.watch(self._record.name, self.address)
+        if not self._may_go_on():
+            self._finish(False)
+            return
         self._submit(Read(log=self._log, index=0, entries_max=1, bytes_max=1, token=self._found))
 
     def handle(self, message: object, sender: object) -> None:
@@ -119,7 +122,7 @@ class ResendingActor(Worker):
         if self._finished:
             return
         match message:
-            case RightsChanged() if not self._context.admits(self._stream, self._receiver.origin):
+            case RightsChanged() if not self._may_go_on():
                 self._finish(False)
             case Read() | ListKeys() if message.error is not None:
                 self._finish(False)
@@ -135,6 +138,9 @@ class ResendingActor(Worker):
         self._context.streams.access.rights.unwatch(self._record.name, self.address)
         if not self._finished:
             self._receiver.finished(False)
+
+    def _may_go_on(self) -> bool:
+        return self._context.admits(self._stream, self._receiver.origin)
 
     def _submit(self, operation: Read | ListKeys) -> None:
         operation.reply_to = self.address

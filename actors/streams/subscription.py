@@ -95,11 +95,14 @@ class SubscriptionActor(Worker):
         self._own_address = b"SUB_" + context.entropy(8).hex().encode()
 
     def started(self) -> None:
-        """Take an address and read what is there."""
+        """Take an address and read what is there, if the right has not ended since it was asked."""
         self._context.router.register(self._own_address, self.address)
         self._context.subscribers.add(self._log, "rillnode", 1)
         self._context.access.rights.watch(self._name, self.address)
-        self._advance()
+        if self._may_go_on():
+            self._advance()
+        else:
+            self._revoke()
 
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take credit, news of growth and read blocks, and what ends it."""
@@ -125,8 +128,7 @@ class SubscriptionActor(Worker):
             case Removed():
                 self._end("stream.removed", "The stream was removed")
             case RightsChanged() if not self._may_go_on():
-                text = "The right to follow this stream has ended: ask for a grant, and follow anew"
-                self._end("subscription.revoked", text)
+                self._revoke()
             case _:
                 pass
 
@@ -142,6 +144,10 @@ class SubscriptionActor(Worker):
 
     def _may_go_on(self) -> bool:
         return self._context.access.allows(self._origin.principal, "subscribe", self._name)
+
+    def _revoke(self) -> None:
+        text = "The right to follow this stream has ended: ask for a grant, and follow anew"
+        self._end("subscription.revoked", text)
 
     def _end(self, code: str, text: str) -> None:
         """Tell the subscriber why nothing follows, and exit; what still comes is passed over."""

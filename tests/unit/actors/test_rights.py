@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from core_support import Core, Peer, with_core
+from core_support import Core, Peer, encode, with_core
 from hub_support import HubPeer, with_hub
 from rillnode.actors.access import EVERYBODY, Access, Grant
 from rillnode.actors.rights import SLICE_CELLS, RightsChanged
@@ -163,6 +163,35 @@ def test_a_native_subscription_ends_alone_and_says_so() -> None:
         staying.answers.clear()
         await owner.ask("ST_S_0_s2", PushRequest(2, b"after"))
         assert len(staying.answers) == 1
+
+    with_core(test)
+
+
+class Revoker(Worker):
+    """Takes WHO's grant back when it is told to."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def handle(self, message: object, sender: object) -> None:
+        self._access.replace([PATTERN], [])
+
+
+def test_a_right_that_ends_while_a_subscription_begins_ends_it() -> None:
+    async def test(core: Core) -> None:
+        owner, peer = core.peer(), core.peer(WHO)
+        core.access.add(PATTERN)
+        await owner.ask("stream", native.OpenRequest(1, "s", 1))
+        await owner.ask("ST_S_0_s", PushRequest(1, b"before"))
+        revoker = core.system.spawn(lambda: Revoker(core.access))
+        await core.settle()
+        # The stream's turn, the revoker's, and only then the subscription's first.
+        peer.send("ST_S_0_s", encode(native.SubscribeRequest(7, 0, 1_000_000)))
+        core.system.post(revoker, "now")
+        await core.settle()
+        (failure,) = [native.decode_response(one.payload) for one in peer.answers]
+        assert isinstance(failure, native.Failure)
+        assert (failure.request_id, failure.code) == (7, "subscription.revoked")
 
     with_core(test)
 
