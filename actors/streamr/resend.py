@@ -82,12 +82,21 @@ class ResendActor(Worker):
             self._watch()
             operation = FindStream(reply_to=self.address, name=query.stream_id)
             if self._context.streams.store.read(operation):
-                self._found(operation)
+                # Taken in a turn of its own: a failure here would be one of starting.
+                self.system.post(self.address, operation)
 
     def handle(self, message: object, sender: Cell | None) -> None:
         """Take completed operations and the time to go on, and look again who may read."""
         if self._finished:
             return
+        try:
+            self._take(message)
+        except Exception:
+            # Whoever waits for the end hears of this one, too.
+            self._finish(RequestError(RESEND_FAILED, "The node failed", retryable=True))
+            raise
+
+    def _take(self, message: object) -> None:
         match message:
             case RightsChanged() if not self._may_read():
                 self._deny()

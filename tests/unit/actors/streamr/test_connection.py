@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rillnode.actors.quotas import Quota
-from rillnode.actors.streamr import publishing
+from rillnode.actors.streamr import publishing, resend
 from rillnode.actors.streamr.outlet import Outlet
 from rillnode.actors.streamr.requests import Subscribe, SubscribeFailed
 from rillnode.actors.streamr.sessions import SessionSettings
@@ -434,6 +434,26 @@ def test_a_failing_relay_refuses_what_it_was_sent_and_goes_on(
         assert (error[:3], error[4]) == ([2, 7, "p"], "REQUEST_FAILED")
         # Its subscribers are still there.
         assert len(await client.ask(publish(message(2_000)))) == 1
+
+    with_streamr(test)
+
+
+def test_a_failing_resend_is_told_to_whoever_waits_for_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        client = node.client()
+        await client.ask(publish(message(1_000)))
+        request = [2, 11, "r", STREAM, 0, 5, None]
+        with monkeypatch.context() as patched:
+            patched.setattr(resend, "read_entry", fail)
+            (error,) = await client.ask(request)
+        assert (error[:3], error[4]) == ([2, 7, "r"], "RESEND_FAILED")
+        assert len(await client.ask(request)) == 3
 
     with_streamr(test)
 
