@@ -72,8 +72,12 @@ class BlockingIteration(Generic[Item]):
 
     def close(self) -> None:
         """End it; what was not taken is forgotten."""
-        self._items.clear()
-        self._loop.run(self._close())
+        try:
+            self._loop.run(self._close())
+        finally:
+            # Also what was fetched since an interrupt.
+            self._fetching = None
+            self._items.clear()
 
 
 class BlockingStream:

@@ -158,8 +158,9 @@ class HubStream:
         As released consumers do: what is saved is the next index to read, after each answer and
         before the next pull; the position in a stream of one partition is the plain one. An entry
         counts as processed when the next one is asked for. Nothing answers a save: after a crash
-        or a lost connection, the entries since the last that arrived come again. A hub that was
-        away and knows no position any more is read from its first entry.
+        or a lost connection, the entries since the last that arrived come again; so they do where
+        the client is closed before the iteration is. A hub that was away and knows no position any
+        more is read from its first entry.
 
         Args:
             client_id: whose position it is.

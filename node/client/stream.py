@@ -249,8 +249,9 @@ class _Positions:
         return response.index or 0
 
     async def save(self) -> None:
-        changed = {p: i for p, i in self.processed.items() if self._saved.get(p) != i}
-        for partition, index in changed.items():
+        for partition, index in tuple(self.processed.items()):
+            if self._saved.get(partition) == index:
+                continue  # also by another call, since this one began
             request = native.SaveIndexRequest(
                 self._session.next_id(), self._client_id, self._stream, partition, index
             )
@@ -348,10 +349,13 @@ class _Consuming(_Following):
     async def close(self) -> None:
         """End all subscriptions, and save the positions."""
         await super().close()
-        self._consumers.discard(self._positions)
         if self._saving is not None:
             self._saving.cancel()
-            await self._positions.save()
+            try:
+                await self._positions.save()
+            finally:
+                # Not before: a client that is closed meanwhile has to save them too.
+                self._consumers.discard(self._positions)
 
     async def _load(self) -> dict[int, int]:
         starts = {

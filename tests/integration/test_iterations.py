@@ -169,6 +169,33 @@ def test_a_consumer_that_is_left_at_an_entry_gets_that_again(tmp_path: Path) -> 
     asyncio.run(test())
 
 
+def test_a_client_that_is_closed_while_an_iteration_closes_saves_all_its_positions(
+    tmp_path: Path,
+) -> None:
+    """However far the iteration, which nothing refers to any more, has come with it."""
+    partitions, entries, turns_max = 4, 3, 12
+
+    async def test() -> None:
+        async with running(tmp_path) as node:
+            stream = await node.client.stream("s", partitions=partitions)
+            for partition in range(partitions):
+                await stream.push_many([b"x"] * entries, partition=partition)
+            for turns in range(turns_max):
+                name = f"c{turns}"
+                async with linked(node) as client:
+                    count = 0
+                    async for _ in (await client.stream("s")).consume(name, save_seconds=1000):
+                        count += 1
+                        if count == partitions * entries:
+                            break
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                indexes = [one for one in await node.client.indexes("s") if one.client_id == name]
+                assert sum(one.index for one in indexes) == partitions * entries - 1, turns
+
+    asyncio.run(test())
+
+
 def test_streams_are_listed(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as node, linked(node) as client:
@@ -348,8 +375,16 @@ def test_an_interrupt_leaves_a_blocking_iteration_as_it_is(tmp_path: Path) -> No
             with interrupted_soon():
                 next(entries)
         assert client.get_index("c", "s") == 15
-        with pytest.raises(StopIteration):
+        # Nothing comes after it was closed: neither what an interrupt has left under way.
+        tail = stream.tail(start="end")
+        with interrupted_soon():
             next(tail)
+        stream.push(b"late")
+        assert next(other := stream.tail(start=15)).data == b"late"
+        for iteration in (tail, entries, other):
+            iteration.close()
+            with pytest.raises(StopIteration):
+                next(iteration)
         # Dropped, it is closed as well.
         for entry in stream.consume("d"):
             if entry.index == 7:
