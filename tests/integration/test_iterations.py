@@ -380,8 +380,9 @@ def test_an_interrupt_leaves_a_blocking_iteration_as_it_is(tmp_path: Path) -> No
         with interrupted_soon():
             next(tail)
         stream.push(b"late")
-        assert next(other := stream.tail(start=15)).data == b"late"
-        for iteration in (tail, entries, other):
+        another = stream.tail(start=15)
+        assert next(another).data == b"late"
+        for iteration in (tail, entries, another):
             iteration.close()
             with pytest.raises(StopIteration):
                 next(iteration)
