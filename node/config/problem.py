@@ -51,7 +51,9 @@ def problem_of(
 def unknown_key(table: KeyPath, key: str, root: inspect.Type = CONFIG) -> Problem:
     """That a table has no such key, and which it has."""
     allowed = keys_at(table, root)
-    close = get_close_matches(key, allowed, n=1)
+    close = get_close_matches(key, allowed, n=1) or [
+        one for one in allowed if key.startswith(f"{one}_") or one.startswith(f"{key}_")
+    ]
     meant = f"did you mean {close[0]}? " if close else ""
     text = f"unknown key; {meant}allowed: {', '.join(allowed)}" if allowed else "unknown key"
     return Problem((*table, key), "config.unknown_key", text)

@@ -17,6 +17,7 @@ from rillnode.node.config import parse_config
         ('engine = "jetstream"\nservers = ["nats://a:4222"]', "not loopback and not encrypted"),
         ('engine = "jetstream"\nservers = ["tls://a"]', "store.servers[0]"),
         ('engine = "jetstream"\nservers = ["tls://a:4222"]\nsync = "never"', "store.sync"),
+        ('engine = "jetstream"\nservers = ["tls://a:1"]\nsync_required = true', "mean sync?"),
         ('engine = "jetstream"\nservers = ["tls://a:1"]\ntls_cert = "no.pem"', "no such file"),
         ('engine = "jetstream"\nservers = ["tls://a:1"]\nprefix = "a.b"', "letters, digits"),
         ('engine = "jetstream"\nservers = ["tls://a:1"]\nreplicas = 6', "store.replicas"),
