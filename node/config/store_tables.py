@@ -53,8 +53,10 @@ class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         monitors: Monitoring addresses of all servers. The node asks there whether they sync every
             write (`sync_interval: always`).
         sync: With `"always"` the node starts only if a majority of the servers is known by their
-            `monitors` to sync every write, and none says otherwise. With `"interval"` it starts in
-            any case: entries that were confirmed may be lost if all servers lose power at once.
+            `monitors` to sync every write, and none says otherwise; servers that are not known must
+            be too few to confirm an entry alone (with 3 `replicas` one, with 5 two). With
+            `"interval"` it starts in any case: entries that were confirmed may be lost if all
+            servers lose power at once.
     """
 
     engine: Literal["rocksdb", "jetstream"] = "rocksdb"

@@ -11,8 +11,8 @@ takes `sync_interval: always`. A client is not told; the monitoring port is (`/v
 
 import asyncio
 import logging
+from http.client import HTTPException
 from typing import Final
-from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -27,6 +27,8 @@ logger = logging.getLogger("rillnode.actors.storage")
 
 _MONITOR_SECONDS_MAX: Final = 5.0
 _ANSWER_BYTES_MAX: Final = 1_048_576
+_REASON_MAX: Final = 100
+"""Characters of what a server says instead."""
 
 VERSION_MIN: Final = (2, 10, 23)
 """Of nats-server: earlier ones lose what they have confirmed when servers fail."""
@@ -86,8 +88,8 @@ async def unsynced(options: JetStreamOptions) -> tuple[str, bool]:
     """Why not all writes are known to be synced, if so; and whether that is more than some away.
 
     A node must start though a server is away, or the loss of one machine would be that of two. So
-    it is enough that most of the cluster's servers are known to sync: each majority that confirms
-    has one of them.
+    it is enough that most of the cluster's servers are known to sync, and that the others are too
+    few to confirm without one of them: fewer than a majority of an entry's replicas.
     """
     if not options.monitors:
         return "no monitoring address is configured, so the sync interval is not known", True
@@ -103,10 +105,12 @@ async def unsynced(options: JetStreamOptions) -> tuple[str, bool]:
                 faults.append(fault)
             else:
                 synced.add(answer.server_id or url)
-    unknown = count - len(synced) - len(faults) - len(silent)
-    if unknown:
-        silent.append(f"{unknown} of {count} servers have no monitoring address here")
-    return "; ".join([*faults, *silent]), bool(faults) or 2 * len(synced) <= count
+    unasked = count - len(synced) - len(faults) - len(silent)
+    if unasked:
+        silent.append(f"{unasked} of {count} servers have no monitoring address here")
+    unknown = count - len(synced)
+    is_grave = bool(faults) or 2 * unknown >= count or unknown > options.replicas // 2
+    return "; ".join([*faults, *silent]), is_grave
 
 
 def version_text(version: tuple[int, int, int]) -> str:
@@ -146,8 +150,8 @@ async def _ask(url: str) -> Varz | str:
     """What a server says, or that it says nothing."""
     try:
         return decode_varz(await asyncio.to_thread(_fetch, url))
-    except (URLError, OSError, ValueError, msgspec.MsgspecError) as error:
-        return f"{url} does not say ({error})"
+    except (OSError, HTTPException, ValueError, msgspec.MsgspecError) as error:
+        return f"{url} does not say ({str(error)[:_REASON_MAX]})"
 
 
 def decode_varz(answer: bytes) -> Varz:

@@ -1,6 +1,7 @@
 """The parts of the store on JetStream that need no server."""
 
 import asyncio
+from http.client import BadStatusLine
 from urllib.error import URLError
 
 import msgspec
@@ -201,31 +202,44 @@ def test_what_is_no_answer_of_monitoring_is_an_error(answer: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("monitors", "size", "synced", "refused"),
+    ("monitors", "size", "replicas", "synced", "refused"),
     [
-        ("a", 1, True, False),
-        ("abc", 3, True, False),
-        ("ab?", 3, False, False),
-        ("a??", 3, False, True),
-        ("???", 3, False, True),
-        ("a?", 2, False, True),
-        ("abc!", 3, False, True),
-        ("ab?!", 3, False, True),
-        ("", 0, False, True),
+        ("a", 1, 1, True, False),
+        ("abc", 3, 3, True, False),
+        ("ab?", 3, 3, False, False),
+        ("ab~", 3, 3, False, False),
+        ("a??", 3, 3, False, True),
+        ("???", 3, 3, False, True),
+        ("a?", 2, 2, False, True),
+        ("abc!", 3, 3, False, True),
+        ("ab?!", 3, 3, False, True),
+        ("", 0, 3, False, True),
         # Those that nobody asks do not count, nor does the same one twice.
-        ("ab", 3, False, False),
-        ("a", 3, False, True),
-        ("aaa", 3, False, True),
-        ("abc", 5, False, False),
-        ("abc", 6, False, True),
+        ("ab", 3, 3, False, False),
+        ("a", 3, 3, False, True),
+        ("aaa", 3, 3, False, True),
+        ("abc", 5, 5, False, False),
+        ("abc", 6, 5, False, True),
+        # Two of an entry's three replicas confirm it: both might be servers that are not known.
+        ("abc", 5, 3, False, True),
+        ("abcd", 5, 3, False, False),
+        ("ab?", 3, 1, False, True),
+        ("abc", 3, 1, True, False),
     ],
 )
 def test_a_majority_of_the_cluster_must_be_known_to_sync(
-    monkeypatch: pytest.MonkeyPatch, monitors: str, size: int, synced: bool, refused: bool
+    monkeypatch: pytest.MonkeyPatch,
+    monitors: str,
+    size: int,
+    replicas: int,
+    synced: bool,
+    refused: bool,
 ) -> None:
     def fetch(url: str) -> bytes:
         if url == "?":
             raise URLError("away")
+        if url == "~":  # the port of clients
+            raise BadStatusLine("INFO {...}")
         always = b"false" if url == "!" else b"true"
         return b'{"server_id": "%s", "jetstream": {"config": {"sync_always": %s}, "meta": %s}}' % (
             url.encode(), always, b'{"cluster_size": %d}' % size,
@@ -233,7 +247,7 @@ def test_a_majority_of_the_cluster_must_be_known_to_sync(
 
     monkeypatch.setattr(checks, "_fetch", fetch)
     always, interval = (
-        JetStreamOptions(servers=(), monitors=tuple(monitors), sync=sync)
+        JetStreamOptions(servers=(), monitors=tuple(monitors), sync=sync, replicas=replicas)
         for sync in ("always", "interval")
     )
     assert asyncio.run(check_syncs(interval)) is synced
