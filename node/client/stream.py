@@ -150,6 +150,9 @@ class Stream:
             start: an index, the first entry kept, or only what comes from now on: from when the
                 first batch is asked for.
             partitions: which; None: all.
+
+        Raises:
+            RequestError: `stream.partition`, there is none of a number.
         """
         return Iteration(_Batches(self._following(start, partitions)))
 
@@ -159,7 +162,7 @@ class Stream:
         start: int | Literal["start", "end"] = "end",
         partitions: Sequence[int] | None = None,
     ) -> Iteration[Entry]:
-        """Follow partitions for ever, entry by entry; arguments as of `batches`."""
+        """Follow partitions for ever, entry by entry; arguments and errors as of `batches`."""
         return Iteration(self._following(start, partitions))
 
     def consume(
@@ -177,9 +180,10 @@ class Stream:
         again.
 
         Raises:
-            RequestError: `stream.removed`, the stream is no more; its positions went with it.
+            RequestError: `stream.partition`, there is none of a number; as it goes on,
+                `stream.removed`, the stream is no more, and its positions with it.
         """
-        chosen = range(self.partitions) if partitions is None else partitions
+        chosen = self._chosen(partitions)
         positions = _Positions(self._session, client_id, self.name)
         consuming = _Consuming(
             self._session, self._address, chosen, positions, save_seconds, self._consumers
@@ -194,7 +198,7 @@ class Stream:
     def _following(
         self, start: int | Literal["start", "end"], partitions: Sequence[int] | None
     ) -> "_Following":
-        chosen = range(self.partitions) if partitions is None else partitions
+        chosen = self._chosen(partitions)
 
         async def starts() -> dict[int, int]:
             if start == "end":
@@ -206,6 +210,13 @@ class Stream:
 
     async def _extents(self) -> list[native.PartitionInfo]:
         return (await describe(self._session, self.name)).partitions
+
+    def _chosen(self, partitions: Sequence[int] | None) -> Sequence[int]:
+        if partitions is None:
+            return range(self.partitions)
+        for partition in partitions:
+            self._address(partition)
+        return partitions
 
     def _address(self, partition: int) -> bytes:
         if not 0 <= partition < self.partitions:

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -19,6 +20,7 @@ from iteration_support import read_impatiently
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit, identity
 from nodes import CLIENT, connect_to, node_config
 from rillnode import nextgraph, streamr
+from rillnode.codecs.errors import RequestError
 from rillnode.codecs.nextgraph.events import Event
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.node.config import GrantTable, NextgraphListener, StreamrListener
@@ -192,6 +194,19 @@ def test_a_client_that_is_closed_while_an_iteration_closes_saves_all_its_positio
                         await asyncio.sleep(0)
                 indexes = [one for one in await node.client.indexes("s") if one.client_id == name]
                 assert sum(one.index for one in indexes) == partitions * entries - 1, turns
+
+    asyncio.run(test())
+
+
+def test_partitions_that_there_are_not_cannot_be_followed(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as node:
+            stream = await node.client.stream("s", partitions=2)
+            for partition in (-1, 2):
+                for follow in (stream.tail, stream.batches, partial(stream.consume, "c")):
+                    with pytest.raises(RequestError) as caught:
+                        follow(partitions=[0, partition])
+                    assert caught.value.code == "stream.partition"
 
     asyncio.run(test())
 
