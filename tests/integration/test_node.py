@@ -35,6 +35,10 @@ def readiness(address: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
+def fails(*_: object) -> None:
+    raise RuntimeError("planted")
+
+
 def test_a_node_whose_stream_service_has_ended_is_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,7 +47,7 @@ def test_a_node_whose_stream_service_has_ended_is_not_ready(
             http = node.addresses()["http"]
             stream = await client.stream("s")
             with monkeypatch.context() as patch:
-                patch.setattr(StreamService, "_requests", lambda *_: 1 / 0)
+                patch.setattr(StreamService, "_requests", fails)
                 for _ in range(10):
                     with pytest.raises(RequestError):
                         await client.describe("s")

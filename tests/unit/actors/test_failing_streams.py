@@ -19,16 +19,24 @@ from rillnode.codecs.ockam.stream import CreateRequest, PushConfirm, PushRequest
 ADDRESS = "ST_S_0_s"
 
 
+def never(_: tuple[Any, ...]) -> bool:
+    return False
+
+
+def always(_: tuple[Any, ...]) -> bool:
+    return True
+
+
 class Failing:
     """Makes a method fail as long as it is told to."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cls: type, method: str) -> None:
-        self.wants: Callable[..., bool] = lambda *_: False
+        self.wants: Callable[[tuple[Any, ...]], bool] = never
         self.failures = 0
         good = getattr(cls, method)
 
         def patched(actor: Any, *arguments: Any) -> Any:
-            if self.wants(*arguments):
+            if self.wants(arguments):
                 self.failures += 1
                 raise RuntimeError("planted")
             return good(actor, *arguments)
@@ -55,7 +63,7 @@ def test_who_asked_is_told_and_what_waits_behind_is_done_in_order(
         peer = core.peer()
         await peer.ask("stream", CreateRequest("s"))
         bad = [2, 4]
-        failing.wants = lambda _origin, _route, request, _answers: request.request_id in bad
+        failing.wants = lambda arguments: arguments[2].request_id in bad
         peer.answers.clear()
         for number in range(1, 6):  # each by itself, none handled before all are there
             peer.send(ADDRESS, native.encode(append(number, b"%d" % number)))
@@ -78,10 +86,10 @@ def test_who_follows_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch) ->
         reader, writer = core.peer(), core.peer()
         await writer.ask("stream", CreateRequest("s"))
         await reader.ask(ADDRESS, native.SubscribeRequest(1, 0, 1_000_000))
-        failing.wants = lambda *arguments: isinstance(arguments[2], native.AppendRequest)
+        failing.wants = lambda arguments: isinstance(arguments[2], native.AppendRequest)
         (failure,) = await writer.ask(ADDRESS, append(1, b"lost"))
         assert isinstance(failure, native.Failure)
-        failing.wants = lambda *_: False
+        failing.wants = never
         reader.answers.clear()
         assert isinstance(
             (await writer.ask(ADDRESS, append(2, b"kept")))[0], native.PositionResponse
@@ -100,13 +108,13 @@ def test_a_stream_that_was_given_up_is_made_anew_by_the_next_message(
     async def test(core: Core) -> None:
         peer = core.peer()
         await peer.ask("stream", CreateRequest("s"))
-        failing.wants = lambda *_: True
+        failing.wants = always
         first = core.router.lookup(ADDRESS.encode())
         for number in range(10):
             (failure,) = await peer.ask(ADDRESS, append(number, b"x"))
             assert isinstance(failure, native.Failure)
             assert failure.code == "actor.failed"
-        failing.wants = lambda *_: False
+        failing.wants = never
         assert isinstance((await peer.ask(ADDRESS, append(1, b"x")))[0], native.PositionResponse)
         assert core.router.lookup(ADDRESS.encode()) is not first
 
@@ -130,7 +138,7 @@ def test_an_append_of_another_actor_has_its_outcome(monkeypatch: pytest.MonkeyPa
         await peer.ask("stream", CreateRequest("s"))
         await peer.ask(ADDRESS, PushRequest(1, b"x"))
         (record,) = {one.id: one for one in records}.values()
-        failing.wants = lambda message: isinstance(message, AppendEntries)
+        failing.wants = lambda arguments: isinstance(arguments[0], AppendEntries)
         asker = core.system.spawn(Asker)
         request = AppendEntries(asker, "node", record.id << 32, EntryKind.BYTES, [b"y"])
         core.system.post(stream_cell(core.context, "s", 0), request)
@@ -138,7 +146,7 @@ def test_an_append_of_another_actor_has_its_outcome(monkeypatch: pytest.MonkeyPa
         assert [(one.request, one.error and one.error.code) for one in told] == [
             (request, "actor.failed")
         ]
-        failing.wants = lambda *_: False
+        failing.wants = never
         assert isinstance((await peer.ask(ADDRESS, PushRequest(2, b"z")))[0], PushConfirm)
 
     with_core(test)
@@ -151,7 +159,7 @@ def test_streams_outlive_the_service_that_made_them(monkeypatch: pytest.MonkeyPa
         peer = core.peer()
         await peer.ask("stream", CreateRequest("s"))
         await peer.ask(ADDRESS, PushRequest(1, b"x"))
-        failing.wants = lambda *_: True
+        failing.wants = always
         for number in range(10):
             await peer.ask("stream", native.DescribeRequest(number, "s"))
         assert core.streams.exited
