@@ -22,6 +22,7 @@ class Graphs:
     Attributes:
         counters: the number of each node's last instruction.
         known: the neighbours that each node has told of, or was told of.
+        named_at: when a released node was last told to dial each, on the monotonic clock.
     """
 
     def __init__(self, make: Callable[[], Topology]) -> None:
@@ -29,6 +30,7 @@ class Graphs:
         self._graphs: dict[str, Topology] = {}
         self.counters: dict[str, int] = {}
         self.known: dict[str, frozenset[str]] = {}
+        self.named_at: dict[str, float] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._graphs.values()))
@@ -82,6 +84,7 @@ class Graphs:
         """Remove a node; harmless when it is not there."""
         self.counters.pop(name, None)
         self.known.pop(name, None)
+        self.named_at.pop(name, None)
         for kind, graph in list(self._graphs.items()):
             graph.leave(name)
             if not len(graph):

@@ -57,6 +57,10 @@ GATHERED_SECONDS_MAX: Final = 1.0
 longer than this. Where many nodes join at once, links are made that stay, and not for each of
 them some that the next one splits."""
 
+DIAL_SECONDS: Final = 1.0
+"""How long a released node that others were just told to dial is not told of its neighbours. Own
+choice: they have come by then, mostly, and it takes the links that there are."""
+
 _UNCOUNTED: Final = frozenset(one.name for one in GENERATIONS.values() if not one.counted)
 """Nodes that cannot tell which instructions they have heard."""
 
@@ -67,6 +71,14 @@ _DIALECT: Final = Dialect("tracker")
 @dataclass(frozen=True, slots=True)
 class _Form:
     """Perhaps time to tell nodes of their neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """Time to tell a node of its neighbours, if it does not know them yet."""
+
+    key: str
+    name: str
 
 
 @dataclass(slots=True)
@@ -134,6 +146,12 @@ class TrackerActor(Worker):
                         self._leave(name)
             case _Form():
                 self._form()
+            case _Late(key=key, name=name):
+                overlay = self._overlays.get(key)
+                if overlay is None or key not in self._streams_of(name):
+                    return
+                if overlay.known.get(name) != overlay.names(name):
+                    self._instruct(key, name)
             case _:
                 pass
 
@@ -260,12 +278,19 @@ class TrackerActor(Worker):
         overlay = self._overlays[key]
         for name in overlay.form(nodes):
             node = self._nodes.get(name)
-            if node is not None and (name in nodes or not self._awaits(node, name, overlay)):
+            if node is None or (name not in nodes and self._awaits(node, name, overlay)):
+                continue
+            if self._is_dialled(node, name, overlay):
+                self.wake_after(DIAL_SECONDS, _Late(key, name))
+            else:
                 self._instruct(key, name)
 
     def _instruct(self, key: str, name: str) -> None:
         """Tell a node of its neighbours."""
         node, overlay = self._nodes[name], self._overlays[key]
+        if OWN not in node.kinds:
+            new = overlay.names(name) - overlay.known.get(name, frozenset())
+            overlay.named_at |= dict.fromkeys(new, self.system.timing.monotonic())
         overlay.known[name] = overlay.names(name)
         counter = overlay.counters[name] = overlay.counters.get(name, 0) + 1
         addresses = tuple(
@@ -296,6 +321,15 @@ class TrackerActor(Worker):
         if OWN in node.kinds or not known <= now:
             return False
         return all(OWN not in self._nodes[new].kinds for new in now - known if new in self._nodes)
+
+    def _is_dialled(self, node: _Node, name: str, overlay: Graphs) -> bool:
+        """Whether released nodes have just been told to dial this one.
+
+        Told of them now it would dial them as well: where several come at once, say.
+        """
+        named_at = overlay.named_at.get(name)
+        now = self.system.timing.monotonic()
+        return OWN not in node.kinds and named_at is not None and now - named_at < DIAL_SECONDS
 
     # Ends ------------------------------------------------------------------------------------
 

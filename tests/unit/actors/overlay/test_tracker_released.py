@@ -8,7 +8,7 @@ from core_support import Core, Peer, with_core
 from link_support import Recorder
 from rillnode.actors.access import NODE_PRINCIPAL, Grant, Verb
 from rillnode.actors.overlay.dialect import Dialect, decode
-from rillnode.actors.overlay.tracker import ADDRESS, TrackerActor
+from rillnode.actors.overlay.tracker import ADDRESS, DIAL_SECONDS, TrackerActor
 from rillnode.codecs.links import LinkInfo
 from rillnode.codecs.streamr.network import (
     FindStorageNodes,
@@ -54,10 +54,14 @@ class ReleasedNode:
 
     async def say(self, *neighbours: str, counter: int | None = 0) -> None:
         """Say the status of one stream; hear what the tracker has to say."""
+        self.send(*neighbours, counter=counter)
+        await gathered(self.core)
+
+    def send(self, *neighbours: str, counter: int | None = 0) -> None:
+        """Send the status."""
         said = StreamStatus(inbound_nodes=neighbours, outbound_nodes=(), counter=counter)
         message = StatusMessage(status=Status(streams={"s::0": said}, started="now"))
         self.peer.send(ADDRESS, Dialect().encode(message))
-        await gathered(self.core)
 
     def heard(self) -> list[str]:
         """Whom the newest instruction names."""
@@ -105,8 +109,30 @@ def test_who_spoke_before_it_was_dialled_is_not_told_to_dial_as_well(generation:
         assert (a.heard(), b.heard()) == ([], [a.url])
         await a.say("b")
         await b.say("a", counter=1)
+        core.clock.advance(DIAL_SECONDS)
         await a.say()  # now it has lost what it knew of
         assert a.heard() == [b.url]
+
+    with_core(test)
+
+
+@pytest.mark.parametrize("generation", ["13", "19", "22"])
+def test_of_two_that_come_at_once_one_dials_the_other(generation: str) -> None:
+    async def test(core: Core) -> None:
+        grant(core)
+        spawn_tracker(core)
+        own = Bridge(core)
+        a, b = (ReleasedNode(core, name, generation) for name in "ab")
+        own.send_status("s::0")
+        for node in (a, b):
+            node.send()
+        await gathered(core)
+        told = {node.url: [one for one in node.heard() if one in (a.url, b.url)] for node in (a, b)}
+        assert sorted(map(len, told.values())) == [0, 1]
+        core.clock.advance(DIAL_SECONDS)
+        await core.settle()
+        late = a if not told[a.url] else b
+        assert len(late.heard()) == 2  # with the link that there is by now, and the tracker's own
 
     with_core(test)
 
@@ -268,10 +294,14 @@ def test_a_node_that_loses_a_neighbour_to_another_is_told() -> None:
         for node, neighbours in zip(nodes, ("bc", "ac", "ab"), strict=True):
             await node.say(*neighbours, counter=None)
             node.heard()
+        core.clock.advance(DIAL_SECONDS)
         late = ReleasedNode(core, "d", "13")
         await late.say(counter=None)
         split = [node for node in nodes if late.url in node.heard()]
         assert len(split) == 2
+        assert late.heard() == []  # they dial it
+        core.clock.advance(DIAL_SECONDS)
+        await core.settle()
         assert late.heard() == sorted(node.url for node in split)
 
     with_core(test)
