@@ -72,8 +72,8 @@ class Dispatcher:
     Attributes:
         address: the system's own, sender of what nobody sent.
         dead_letters: messages that nobody handled.
-        poisoned: by the class of a message that bears who asked: called with one that has made its
-            actor fail as often as it is tried, or that waited when its actor ended, to tell them.
+        poisoned: by the class of a message that bears who asked: called, to tell them, with one
+            that has made its actor fail as often as it is tried (True), or waited when it ended.
         life: the actors; set by the system that this is a part of.
     """
 
@@ -89,7 +89,7 @@ class Dispatcher:
         self.timing = timing
         self.address = Outside("system")
         self.dead_letters = DeadLetters(dead_letters_max)
-        self.poisoned: dict[type, Callable[[Any], None]] = {}
+        self.poisoned: dict[type, Callable[[Any, bool], None]] = {}
         self._congestion = Congestion(self.post)
         self._supervision = Supervision(self)
         self._ready: deque[Cell] = deque()
@@ -158,19 +158,19 @@ class Dispatcher:
         """Make a message a dead letter; who awaits its answer is told."""
         self.dead_letters.add(DeadLetter(target, message, sender, reason))
         if reason == "unhandled":
-            self.poison(message)
+            self.poison(message, failed=False)
         if isinstance(sender, Reply):
             sender.lost()
         handler = self._dead_letter_handler
         if handler is not None and not isinstance(message, DeadEnvelope):
             self.post(handler, DeadEnvelope(target, message), sender)
 
-    def poison(self, message: Any) -> None:
+    def poison(self, message: Any, *, failed: bool = True) -> None:
         """Tell whoever waits for a message that nothing comes of it; see `poisoned`."""
         tell = self.poisoned.get(type(message))
         if tell is not None:
             try:
-                tell(message)
+                tell(message, failed)
             except FAILURES:  # the end of an actor must not fail for what it leaves
                 logger.exception("not_told")
 

@@ -147,10 +147,13 @@ class Router:
                 answer = WireMessage(message.return_route, (), failure)
                 self.route(delivery.origin, [answer])
 
-    def _poisoned(self, delivery: Delivery) -> None:
-        """Messages have made their worker fail as often as they are tried: tell who waits."""
-        text = "The node failed at this request: its log says why"
-        self.undeliverable("failed", delivery, "actor.failed", text)
+    def _poisoned(self, delivery: Delivery, failed: bool) -> None:
+        """Nothing comes of messages: tell who waits."""
+        if failed:
+            text = "The node failed at this request: its log says why"
+            self.undeliverable("failed", delivery, "actor.failed", text)
+        else:
+            self.undeliverable("unknown_address", delivery)  # as if they had come a little later
         delivery.handled()
 
     def _note_undelivered(self, reason: str, delivery: Delivery) -> None:

@@ -68,8 +68,11 @@ class StreamContext:
         self.system.poisoned[AppendEntries] = _append_failed
 
 
-def _append_failed(request: AppendEntries) -> None:
-    error = ActorError("actor.failed", "The node failed at this append: its log says why")
+def _append_failed(request: AppendEntries, failed: bool) -> None:
+    if failed:
+        error = ActorError("actor.failed", "The node failed at this append: its log says why")
+    else:
+        error = ActorError("actor.gone", "The stream's actor has ended: try again")
     request.sender.base.post(request.sender, EntriesAppended(request, -1, error))
 
 

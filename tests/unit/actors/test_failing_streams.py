@@ -169,3 +169,23 @@ def test_streams_outlive_the_service_that_made_them(monkeypatch: pytest.MonkeyPa
         assert isinstance(answer, native.Failure)
 
     with_core(test)
+
+
+class Idle(Worker):
+    def handle(self, message: object, sender: object) -> None:
+        pass
+
+
+def test_who_asks_an_actor_that_is_ending_is_told_as_of_any_unknown_address() -> None:
+    async def test(core: Core) -> None:
+        peer, cell = core.peer(), core.system.spawn(Idle)
+        core.router.register(b"ending", cell)
+        await core.settle()
+        core.system.exit(cell)
+        peer.send("ending", native.encode(append(7, b"x")))
+        await core.settle()
+        (failure,) = [native.decode_response(one.payload) for one in peer.answers]
+        assert isinstance(failure, native.Failure)
+        assert (failure.request_id, failure.code) == (7, "address.unknown")
+
+    with_core(test)
