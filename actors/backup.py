@@ -13,13 +13,13 @@ import msgspec
 
 from rillnode.actors.access import Access
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Entropy
 from rillnode.actors.router import Router
 from rillnode.actors.storage import LogStore
 from rillnode.actors.storage.checkpoint import Checkpoint, Checkpointing
 from rillnode.actors.streams.answers import failed, invalid_request
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, StoreError
 from rillnode.codecs.ockam.routing import Route

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from rillnode.actors.cells import Cells
+from rillnode.actors.engine.cells import Cells
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.links import WireFormat
 from rillnode.codecs.ockam.routing import WireMessage
 
 if TYPE_CHECKING:
-    from rillnode.actors.cell import Cell
+    from rillnode.actors.engine.cell import Cell
     from rillnode.actors.ports import Link
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from rillnode.actors.cell import Cell
+    from rillnode.actors.engine.cell import Cell
 
 SLICE_CELLS: Final = 256
 """Actors told in one turn when a change may concern them all."""

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from rillnode.actors.cell import GONE
 from rillnode.actors.delivery import Delivery, Origin
-from rillnode.actors.system import AsyncioSystemBase, Cell
+from rillnode.actors.engine.cell import GONE
+from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.codecs import native
 from rillnode.codecs.ockam.routing import LOCAL, Address, Route, WireMessage, local
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Final
 
 from rillnode.actors.delivery import Origin
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.storage import LogStore, Read, StreamRecord, log_id
 from rillnode.actors.streams.answers import failed
-from rillnode.actors.system import Cell
 from rillnode.codecs import native
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.ockam.routing import Route

@@ -18,6 +18,8 @@ import msgspec
 
 from rillnode.actors.access import Access, Grant
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import JobLauncher, TimerHandle
 from rillnode.actors.sink_job import SinkJob, SinkStatus, TableStatus
 from rillnode.actors.sink_ranges import SinkRanges
@@ -34,8 +36,6 @@ from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.holds import Holds
 from rillnode.actors.streams.index import Position
 from rillnode.actors.streams.index_service import AskPosition
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, StoreError
 from rillnode.codecs.ockam.routing import Route

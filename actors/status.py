@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from rillnode.actors.access import Access
 from rillnode.actors.delivery import Delivery
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.router import Router
 from rillnode.actors.streams.answers import invalid_request
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.requests import decode_request

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from thespian.actors import Actor, ActorAddress, ActorSystem
 
-from rillnode.actors.system import AsyncioSystemBase, Cell
-from rillnode.actors.worker import Worker
+from rillnode.actors.engine.system import AsyncioSystemBase, Cell
+from rillnode.actors.engine.worker import Worker
 
 ROUNDS = 7
 PINGS = 50_000

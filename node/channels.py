@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.peers.channel import ChannelContext
 from rillnode.actors.peers.channel_listener import ADDRESSES, ChannelListener
 from rillnode.actors.peers.connection import PeerContext
 from rillnode.actors.ports import Entropy
-from rillnode.actors.system import Cell
 from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.node.config import Config
 from rillnode.node.keyfiles import read_channel_key, read_or_make_channel_key

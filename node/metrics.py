@@ -19,7 +19,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 import rillnode
-from rillnode.actors.kinds import TURN_BOUNDS
+from rillnode.actors.engine.kinds import TURN_BOUNDS
 from rillnode.actors.sink_job import DERIVED_TABLES
 from rillnode.actors.storage import logs_of
 from rillnode.node.http.streams import Listed

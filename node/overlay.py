@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.actors.access import NODE_PRINCIPAL
 from rillnode.actors.delivery import Origin
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.overlay.context import (
     MEMBER_ADDRESS,
     OverlayContext,
@@ -29,7 +30,6 @@ from rillnode.actors.ports import Clock, Dialling, Entropy
 from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.rules import RESERVED_PREFIX
-from rillnode.actors.system import Cell
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.keys import Identity, parse_identities
 from rillnode.codecs.noise import NoiseLink

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from rillnode.actors.access import Access
 from rillnode.actors.delivery import Origin
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.peers.connection import PeerContext
 from rillnode.actors.peers.dialling import PeerActor, PeerSettings, PeerStatus, StopPeer
 from rillnode.actors.ports import Clock, Dialer
-from rillnode.actors.system import Cell
 from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.noise import NoiseLink

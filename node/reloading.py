@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 
 from rillnode.actors.access import Access
+from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.quotas import Quotas
 from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.retention import Recount
 from rillnode.actors.streams.rules import StreamRules
-from rillnode.actors.system import AsyncioSystemBase, Cell
 from rillnode.node.config import ApiKeyTable, Config
 
 logger = logging.getLogger("rillnode.node.reloading")

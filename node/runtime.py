@@ -12,6 +12,7 @@ from thespian.actors import ActorSystem
 from rillnode.actors.access import NODE_PRINCIPAL, Access
 from rillnode.actors.backup import ADDRESS as BACKUP_ADDRESS
 from rillnode.actors.backup import BackupActor
+from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.peers.connection import ConnectionEvents, Drain, PeerContext
 from rillnode.actors.ports import Clock, Entropy, Tracer
 from rillnode.actors.quotas import Quotas
@@ -30,7 +31,6 @@ from rillnode.actors.streams.holds import Holds
 from rillnode.actors.streams.resolving import stream_guard, stream_resolver
 from rillnode.actors.streams.retention import RetentionActor
 from rillnode.actors.streams.rules import StreamRules
-from rillnode.actors.system import AsyncioSystemBase, Cell
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise import NoiseLink
 from rillnode.codecs.noise_handshake import DH_BYTES

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Entropy
 from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streamr.catalogue import Catalogue
@@ -22,8 +24,6 @@ from rillnode.actors.streams.context import (
     StreamRemoved,
     stream_address,
 )
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import STREAMR_FRAME_BYTES_MAX, STREAMR_LINK_BUFFER_BYTES_MAX

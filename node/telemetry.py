@@ -11,6 +11,8 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Final
 
+from rillnode.actors.engine.system import AsyncioSystemBase
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.peers.connection import PeerContext
 from rillnode.actors.ports import Tracer
 from rillnode.actors.router import Router
@@ -21,8 +23,6 @@ from rillnode.actors.spans.streams import TracedSink, TracedStreamActor
 from rillnode.actors.spark_sink import SparkSinkActor
 from rillnode.actors.storage import Complete, Operation
 from rillnode.actors.streams.context import StreamContext
-from rillnode.actors.system import AsyncioSystemBase
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config
 

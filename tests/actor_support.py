@@ -7,8 +7,8 @@ from typing import Any, ClassVar, TypeVar
 from thespian.actors import ActorAddress, ActorSystemMessage
 
 from link_support import ManualClock
-from rillnode.actors.system import AsyncioSystemBase
-from rillnode.actors.worker import OnFailure, Worker
+from rillnode.actors.engine.system import AsyncioSystemBase
+from rillnode.actors.engine.worker import OnFailure, Worker
 
 T = TypeVar("T")
 

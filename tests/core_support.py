@@ -10,6 +10,8 @@ from actor_support import run
 from link_support import ManualClock
 from rillnode.actors.access import VERBS, Access, Grant
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import AsyncioSystemBase
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.quotas import Quota, Quotas
 from rillnode.actors.router import Router
 from rillnode.actors.storage import Operation, StreamRecord
@@ -26,8 +28,6 @@ from rillnode.actors.streams.holds import Holds
 from rillnode.actors.streams.resolving import stream_guard, stream_resolver
 from rillnode.actors.streams.retention import RetentionActor
 from rillnode.actors.streams.rules import StreamRule, StreamRules
-from rillnode.actors.system import AsyncioSystemBase
-from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.ockam import stream as ockam
 from rillnode.codecs.ockam import stream_admin

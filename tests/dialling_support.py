@@ -9,6 +9,8 @@ from core_support import Core
 from link_support import ManualClock
 from rillnode.actors.access import Access
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import AsyncioSystemBase, Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.peers.connection import PeerContext
 from rillnode.actors.peers.dialling import (
     AcceptedEvents,
@@ -18,8 +20,6 @@ from rillnode.actors.peers.dialling import (
     PeerStatus,
 )
 from rillnode.actors.ports import LinkEvents
-from rillnode.actors.system import AsyncioSystemBase, Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.codecs.links import LinkInfo

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 from core_support import Core, with_core
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Link
 from rillnode.actors.services.catalog import spawn_services
 from rillnode.actors.services.names import SERVICE_NAMES, ServiceName
-from rillnode.actors.worker import Worker
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.ockam.routing import Address, Route, WireMessage, local
 

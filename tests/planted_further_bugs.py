@@ -17,6 +17,7 @@ from planted_overlay_bugs import PlantedOverlay
 from planted_service_bugs import CALLERS, CONSUMERS
 from rillnode.actors.access import Access
 from rillnode.actors.delivery import Delivery
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.peers import dialling
 from rillnode.actors.peers.dialling import PeerActor
 from rillnode.actors.storage import LogExtent, StoreHealth, commit, log_id, logs, retention
@@ -36,7 +37,6 @@ from rillnode.actors.streams.service import StreamService
 from rillnode.actors.streams.stream import StreamActor
 from rillnode.actors.streams.subscribers import Subscribers
 from rillnode.actors.streams.subscription import SubscriptionActor, Unsubscribed
-from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body, split_items
 from rillnode.node.client.session import Session

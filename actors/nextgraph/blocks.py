@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.errands import ErrandActor, Found, Steps, anew
 from rillnode.actors.nextgraph.records import name_of, pack_block, unpack_block
 from rillnode.actors.nextgraph.repairs import Repaired
 from rillnode.actors.nextgraph.session import Asked, Refusal, principal_of
 from rillnode.actors.storage import GetRecord, HasRecords, ListRecords, Operation, PutRecords
-from rillnode.actors.system import Cell
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import NEXTGRAPH_BLOCK_BYTES_MAX
 from rillnode.codecs.nextgraph.blocks import Block, block_id

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.nextgraph.blocks import BlocksActor
 from rillnode.actors.nextgraph.context import BrokerContext, Table
 from rillnode.actors.nextgraph.desk import ADDRESS, DeskActor
@@ -15,7 +16,6 @@ from rillnode.actors.nextgraph.topic import TopicActor
 from rillnode.actors.nextgraph.users import UsersActor
 from rillnode.actors.nextgraph.wallets import WalletsActor
 from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.worker import Worker
 
 
 def spawn_broker(context: BrokerContext, topic: Callable[..., Worker] = TopicActor) -> None:

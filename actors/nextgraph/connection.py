@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from thespian.actors import PoisonMessage
 
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.admission import RequestChecks
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.errands import ErrandActor, Steps
@@ -23,7 +24,6 @@ from rillnode.actors.peers.connection import Drain
 from rillnode.actors.peers.link_actor import Closed, LinkActorEvents, Received
 from rillnode.actors.ports import Link, TimerHandle
 from rillnode.actors.storage import Operation
-from rillnode.actors.system import Cell
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import (
     HANDSHAKE_SECONDS_MAX,

@@ -6,14 +6,14 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
-from rillnode.actors.cells import Cells
+from rillnode.actors.engine.cells import Cells
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.errands import ErrandActor
 from rillnode.actors.nextgraph.session import Session
 from rillnode.actors.storage import StreamRecord
 from rillnode.actors.storage.watch import SharedStore
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.rules import StreamRules
-from rillnode.actors.system import Cell
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.nextgraph.bootstrap import BootstrapContent
 

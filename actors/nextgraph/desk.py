@@ -12,11 +12,11 @@ from typing import Literal
 import msgspec
 
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.errands import ErrandActor, Steps
 from rillnode.actors.nextgraph.users import Invite
 from rillnode.actors.storage import Operation
-from rillnode.actors.system import Cell
 from rillnode.codecs.nextgraph.bootstrap import invitation_link
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.ockam.routing import Route

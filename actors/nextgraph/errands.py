@@ -19,6 +19,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeVar, cast
 
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import OnFailure, Worker
 from rillnode.actors.nextgraph.session import Asked, Refusal
 from rillnode.actors.storage import (
     LogStore,
@@ -26,8 +28,6 @@ from rillnode.actors.storage import (
     ReadOperation,
     WriteOperation,
 )
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import OnFailure, Worker
 from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.codecs.nextgraph.results import ResultCode
 

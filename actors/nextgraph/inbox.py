@@ -8,13 +8,13 @@ handed to the connection, so that a crash between the two brings it again rather
 from dataclasses import dataclass
 from functools import partial
 
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.errands import Found, Steps, anew
 from rillnode.actors.nextgraph.news import NewsActor
 from rillnode.actors.nextgraph.records import Letters, name_of, pack, unpack
 from rillnode.actors.nextgraph.session import Asked, Forwarded, Gone, Refusal, Session
 from rillnode.actors.storage import GetRecord, Operation, PutRecords
-from rillnode.actors.system import Cell
 from rillnode.codecs.limits import NEXTGRAPH_LETTERS_BYTES_MAX, NEXTGRAPH_LETTERS_MAX
 from rillnode.codecs.nextgraph.client import ClientMessage, InboxReceive
 from rillnode.codecs.nextgraph.inbox import LETTER, InboxMessage, inbox_signature_holds

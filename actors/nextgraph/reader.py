@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.errands import Errand, ErrandActor, Steps
 from rillnode.actors.nextgraph.records import name_of, unpack_block
 from rillnode.actors.nextgraph.session import Asked
 from rillnode.actors.storage import GetRecords, Operation, Read
-from rillnode.actors.system import Cell
 from rillnode.codecs.entries import EntryKind, entries_of
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.nextgraph.blocks import Block

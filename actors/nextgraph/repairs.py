@@ -6,10 +6,10 @@ at once, perhaps, and then has seen nothing of it.
 
 from typing import Final
 
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.storage import StoreHealth
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 
 
 class Repaired:

@@ -8,8 +8,8 @@ answers it, whatever happens.
 from dataclasses import dataclass, field
 from typing import Final
 
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.ports import Link
-from rillnode.actors.system import Cell
 from rillnode.codecs.errors import ActorError
 from rillnode.codecs.nextgraph.requests import RequestContent
 from rillnode.codecs.nextgraph.responses import EmptyResponse, ResponseContent

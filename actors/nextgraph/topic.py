@@ -14,6 +14,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor
 from rillnode.actors.nextgraph.errands import FENCED, FENCED_MAX, Found, Steps
 from rillnode.actors.nextgraph.followers import Followers
@@ -38,7 +39,6 @@ from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.inside import AppendEntries, EntriesAppended, Follow, Following
 from rillnode.actors.streams.resolving import stream_cell
 from rillnode.actors.streams.subscription import Grown, Removed, Unsubscribed
-from rillnode.actors.system import Cell
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
 from rillnode.codecs.errors import CodecError, StoreError
 from rillnode.codecs.nextgraph.client import STORED_BEFORE

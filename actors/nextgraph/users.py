@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.errands import Errand, Found, Steps, anew
 from rillnode.actors.nextgraph.news import NewsActor
@@ -21,7 +22,6 @@ from rillnode.actors.nextgraph.records import (
     unpack,
 )
 from rillnode.actors.storage import GetRecord, ListRecords, Operation, PutRecords
-from rillnode.actors.system import Cell
 from rillnode.codecs.nextgraph.admin import (
     AddInvitation,
     AddUser,

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from rillnode.actors.cell import GONE
+from rillnode.actors.engine.cell import GONE
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.errands import Errand, Steps, anew
 from rillnode.actors.nextgraph.news import NewsActor
 from rillnode.actors.nextgraph.records import Wallet, name_of, pack, unpack
 from rillnode.actors.nextgraph.session import Asked, Refusal
 from rillnode.actors.storage import GetRecord, ListRecords, Operation, PutRecords
-from rillnode.actors.system import Cell
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import NEXTGRAPH_WALLET_SECONDS, NEXTGRAPH_WALLETS_MAX
 from rillnode.codecs.nextgraph.requests import WalletPutExport

@@ -9,13 +9,13 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.keeping import Records, cursor_record
 from rillnode.actors.storage import PutRecords, Read, StreamRecord, log_id
 from rillnode.actors.streams.inside import Follow
 from rillnode.actors.streams.resolving import stream_cell
 from rillnode.actors.streams.subscription import Unsubscribed
-from rillnode.actors.system import Cell
 from rillnode.codecs.entries import Entry, entries_of
 
 logger = logging.getLogger("rillnode.actors.overlay.announcing")

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from rillnode.actors.access import NODE_PRINCIPAL
 from rillnode.actors.delivery import Origin
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.rendering import Item, item_of
@@ -22,7 +23,6 @@ from rillnode.actors.storage import GetRecord, StreamRecord, log_id
 from rillnode.actors.storage.records import beside_log
 from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
 from rillnode.actors.streams.resolving import stream_cell
-from rillnode.actors.system import Cell
 from rillnode.codecs.entries import EntryKind, split_items
 from rillnode.codecs.streamr.duplicates import Number
 from rillnode.codecs.streamr.ordering import ChainName

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from rillnode.actors.delivery import Origin
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.overlay.context import OverlayContext, name_of
 from rillnode.actors.overlay.dialect import Dialect
-from rillnode.actors.system import Cell
 from rillnode.codecs.ockam.routing import Route, make_message
 from rillnode.codecs.streamr.control_messages import ControlMessage
 from rillnode.codecs.streamr.node_address import AnyAddress, ReleasedAddress

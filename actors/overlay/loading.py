@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.overlay.announcing import LogReader
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.intake import Intake
@@ -18,7 +19,6 @@ from rillnode.actors.storage import (
     log_id,
 )
 from rillnode.actors.streams.inside import Following
-from rillnode.actors.system import Cell
 from rillnode.codecs.entries import decode_header
 
 PAGE_RECORDS: Final = 1_000

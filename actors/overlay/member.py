@@ -11,6 +11,8 @@ from functools import partial
 from typing import Final
 
 from rillnode.actors.delivery import Delivery, LinkLost, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.overlay.context import MEMBER_ADDRESS, OverlayContext, claim_of
 from rillnode.actors.overlay.dialect import decode
 from rillnode.actors.overlay.messages import (
@@ -26,8 +28,6 @@ from rillnode.actors.storage import FOR_EVER, ListStreams, StreamRecord
 from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.service import ADDRESSES as STREAM_SERVICE
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam.routing import Route, WireMessage, local
 from rillnode.codecs.streamr.network import (

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from rillnode.actors.delivery import Origin
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.overlay.announcing import LogReader
 from rillnode.actors.overlay.answering import Answer, Push
 from rillnode.actors.overlay.context import OverlayContext
@@ -16,7 +17,6 @@ from rillnode.actors.overlay.linking import Neighbour, Neighbourhood
 from rillnode.actors.overlay.resending import Range, Receiver, ResendingActor, Since
 from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streamr.requests import LAST
-from rillnode.actors.system import Cell
 from rillnode.codecs.limits import OVERLAY_RESENDS_MAX
 from rillnode.codecs.ockam.routing import Route
 from rillnode.codecs.streamr.control_messages import ResendFromRequest, ResendRangeRequest

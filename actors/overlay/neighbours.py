@@ -13,6 +13,8 @@ from typing import Final, TypeVar
 from thespian.actors import ChildActorExited
 
 from rillnode.actors.delivery import Delivery, LinkLost, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.overlay.announcing import LogReader
 from rillnode.actors.overlay.context import OverlayContext, identity_of
 from rillnode.actors.overlay.dialect import (
@@ -36,8 +38,6 @@ from rillnode.actors.rights import RightsChanged
 from rillnode.actors.storage import FindStream, GetRecord, ListRecords, Read, StreamRecord
 from rillnode.actors.streams.inside import EntriesAppended, Following
 from rillnode.actors.streams.subscription import Grown
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam.routing import Route, WireMessage, local

@@ -12,13 +12,13 @@ from functools import partial
 from typing import Final, Protocol
 
 from rillnode.actors.delivery import Origin
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.overlay.announcing import READ_BYTES, LogReader
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.rendering import CARRIED_KEYS, CHAIN, Renderer, is_own
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.rights import RightsChanged
 from rillnode.actors.storage import ListKeys, Read, StreamRecord, key_after, log_id
-from rillnode.actors.worker import Worker
 from rillnode.codecs.entries import Entry, entries_of
 from rillnode.codecs.streamr.duplicates import Number
 from rillnode.codecs.streamr.sort_keys import bounds

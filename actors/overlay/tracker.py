@@ -18,6 +18,8 @@ from typing import Final
 
 from rillnode.actors.access import NODE_PRINCIPAL, Access
 from rillnode.actors.delivery import Delivery, LinkLost, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.overlay.context import claim_of, verbs_of
 from rillnode.actors.overlay.dialect import Dialect, decode
 from rillnode.actors.overlay.generations import GENERATIONS
@@ -26,8 +28,6 @@ from rillnode.actors.overlay.stream_keys import parse_stream_key, stream_key
 from rillnode.actors.overlay.topology import Topology
 from rillnode.actors.rights import Key, RightsChanged
 from rillnode.actors.router import Router
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import OVERLAY_NODES_MAX, OVERLAY_STREAMS_MAX
 from rillnode.codecs.ockam.routing import Route, WireMessage, local

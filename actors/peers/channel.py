@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 
 from rillnode.actors.access import Access
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import AsyncioSystemBase, Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Entropy
 from rillnode.actors.rights import RightsChanged
 from rillnode.actors.router import Router
-from rillnode.actors.system import AsyncioSystemBase, Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError, HandshakeError
 from rillnode.codecs.limits import ROUTE_HOPS_MAX
 from rillnode.codecs.ockam.channel import ChannelResponder, encode_completed

@@ -11,9 +11,9 @@ from typing import Final
 from thespian.actors import ChildActorExited
 
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.peers.channel import Begin, ChannelActor, ChannelContext
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError, HandshakeError
 from rillnode.codecs.noise_handshake import DH_BYTES
 from rillnode.codecs.ockam.channel import ChannelResponder

@@ -12,15 +12,15 @@ from functools import partial
 from typing import Final
 
 from rillnode.actors.access import Access
-from rillnode.actors.cells import Cells
 from rillnode.actors.delivery import HANDLED, Delivery, Handled, Origin
+from rillnode.actors.engine.cells import Cells
+from rillnode.actors.engine.system import AsyncioSystemBase, Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.peers.link_actor import Closed, LinkActorEvents, Received
 from rillnode.actors.ports import Entropy, Link, TimerHandle
 from rillnode.actors.rights import RightsChanged
 from rillnode.actors.router import Router
 from rillnode.actors.storage import LogStore
-from rillnode.actors.system import AsyncioSystemBase, Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import (
     LINK_BUFFER_BYTES_MAX,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from rillnode.actors.delivery import Delivery
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.peers.connection import ConnectionEvents, PeerContext
 from rillnode.actors.ports import Dialling, Link, TimerHandle
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.codecs.limits import (
     LINK_BUFFER_HIGH_BYTES,

@@ -6,9 +6,9 @@ from typing import Any, Generic, TypeVar, cast
 
 from msgspec import Struct
 
+from rillnode.actors.engine.system import AsyncioSystemBase, Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.peers.tracing import Trace, TracedLink, trace_of
-from rillnode.actors.system import AsyncioSystemBase, Cell
-from rillnode.actors.worker import Worker
 
 LinkT = TypeVar("LinkT")
 

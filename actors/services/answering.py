@@ -8,9 +8,9 @@ import logging
 from collections.abc import Callable
 
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.router import Router
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam import hub
 

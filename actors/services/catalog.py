@@ -9,6 +9,8 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from rillnode.actors.delivery import Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Entropy
 from rillnode.actors.services import static_forwarding
 from rillnode.actors.services.answering import AnsweringActor, echo, uppercase
@@ -20,8 +22,6 @@ from rillnode.actors.services.static_forwarding import StaticForwardingService
 from rillnode.actors.streams import bidirectional, index_service, service
 from rillnode.actors.streams.bidirectional import SubscriptionService
 from rillnode.actors.streams.context import StreamContext
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.ockam import discovery
 from rillnode.codecs.ockam.routing import local
 

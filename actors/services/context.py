@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.ports import Entropy
 from rillnode.actors.router import Router
-from rillnode.actors.system import AsyncioSystemBase, Cell
 from rillnode.actors.tally import Tally
 from rillnode.codecs.limits import ALIASES_PER_LINK_MAX, ALIASES_PER_PRINCIPAL_MAX
 from rillnode.codecs.ockam.routing import WireMessage

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.router import Router
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.ockam.routing import Route, WireMessage
 
 HOLD_SECONDS: Final = 0.005

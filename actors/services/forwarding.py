@@ -15,13 +15,13 @@ from typing import Final
 from thespian.actors import ChildActorExited
 
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.return_routes import leads_out
 from rillnode.actors.router import Router
 from rillnode.actors.services.context import Allowance, ServiceContext
 from rillnode.actors.services.forwarder import Forwarder
 from rillnode.actors.services.tracing import Watcher
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.ockam.routing import Route, WireMessage
 
 

@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 from thespian.actors import ChildActorExited
 
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.return_routes import leads_out
 from rillnode.actors.services.context import Allowance, ServiceContext
 from rillnode.actors.services.forwarder import Forwarder
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam.hub import TEXT, decode_topic
 from rillnode.codecs.ockam.routing import WireMessage

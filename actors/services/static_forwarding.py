@@ -27,11 +27,11 @@ from thespian.actors import ChildActorExited
 
 from rillnode.actors.access import ANONYMOUS
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.return_routes import leads_out
 from rillnode.actors.services.context import Allowance, ServiceContext
 from rillnode.actors.services.forwarder import Forwarder
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import ALIAS_KEPT_SECONDS
 from rillnode.codecs.ockam import api

@@ -7,9 +7,9 @@ Source: the Elixir nodes of 2021 to 2024 (`tracing_service`, later `tracing`).
 """
 
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.router import Router
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.ockam.routing import Route, WireMessage, local
 
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from rillnode.actors.delivery import Delivery
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.peers.connection import ConnectionActor, PeerContext
 from rillnode.actors.peers.dialling import Opened, PeerActor, PeerSettings, PeerStatus
 from rillnode.actors.ports import Link, Tracer
 from rillnode.actors.spans.messages import TracedMessage, contexts_of, span_of
 from rillnode.actors.spans.store import counts
-from rillnode.actors.system import Cell
 from rillnode.codecs.ockam.routing import WireMessage
 from rillnode.codecs.ockam.trace_context import ADDED_BYTES, context_of, with_context
 from rillnode.codecs.ockam.wire import WireCodec

@@ -14,6 +14,8 @@ from typing import Final
 
 from thespian.actors import ChildActorExited, PoisonMessage
 
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.peers.connection import Drain
 from rillnode.actors.peers.link_actor import Closed, LinkActorEvents, Received
 from rillnode.actors.ports import FramedLink, Link
@@ -37,8 +39,6 @@ from rillnode.actors.streamr.requests import (
 from rillnode.actors.streamr.resend import spawn_resend
 from rillnode.actors.streamr.resend_answer import AnyResendRequest, ResendAnswer
 from rillnode.actors.streamr.resend_query import resend_query
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.limits import (
     STORE_PENDING_HIGH_BYTES,

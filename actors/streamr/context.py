@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rillnode.actors.cells import Cells
+from rillnode.actors.engine.cells import Cells
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streamr.sessions import Sessions
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
-from rillnode.actors.system import Cell
 from rillnode.codecs.streamr.ethereum import EthereumKey
 
 

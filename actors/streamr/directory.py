@@ -11,6 +11,7 @@ from typing import Final
 
 from thespian.actors import ActorAddress
 
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Clock
 from rillnode.actors.storage import (
     FindStream,
@@ -25,7 +26,6 @@ from rillnode.actors.storage.watch import SharedStore, WatchValues
 from rillnode.actors.streamr.catalogue import Catalogue
 from rillnode.actors.streamr.revocations import REVOKED_PREFIX, WHOLE_LIST
 from rillnode.actors.streamr.sessions import Sessions
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import RillnodeError, StoreError
 
 logger = logging.getLogger("rillnode.actors.streamr.directory")

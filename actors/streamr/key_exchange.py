@@ -8,6 +8,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.streamr.admission import check_message, ethereum_principal, may
 from rillnode.actors.streamr.context import StreamrContext
 from rillnode.actors.streamr.fanout import Fanout
@@ -22,8 +24,6 @@ from rillnode.actors.streamr.requests import (
     Unsubscribe,
 )
 from rillnode.actors.streamr.subscribing import subscribed, unsubscribed
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.streamr.key_exchange import (
     KEY_STREAM_PREFIX,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.storage import StreamRecord, log_id
 from rillnode.actors.streamr.admission import (
     check_message,
@@ -18,7 +19,6 @@ from rillnode.actors.streamr.requests import REQUEST_FAILED, Publication, Publis
 from rillnode.actors.streamr.stored import expiry_of
 from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
 from rillnode.actors.streams.resolving import stream_cell
-from rillnode.actors.system import Cell
 from rillnode.codecs.entries import EntryKind, split_items
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.streamr.duplicates import ChainDuplicates

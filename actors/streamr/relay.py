@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.storage import FindStream, Read, StreamRecord, log_id
 from rillnode.actors.streamr.context import StreamrContext
 from rillnode.actors.streamr.fanout import Fanout
@@ -33,8 +35,6 @@ from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.inside import EntriesAppended, Follow, Following
 from rillnode.actors.streams.resolving import stream_cell
 from rillnode.actors.streams.subscription import Grown, Removed, Unsubscribed
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.entries import Entry, entries_of
 from rillnode.codecs.errors import RequestError
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.rights import Key, RightsChanged
 from rillnode.actors.storage import FindStream, ListKeys, Read, key_after, log_id
 from rillnode.actors.streamr.admission import may_resend
@@ -22,8 +24,6 @@ from rillnode.actors.streamr.requests import (
     ResendSink,
 )
 from rillnode.actors.streamr.stored import FOREIGN_PREFIX, is_expired, read_entry
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.entries import Entry, entries_of
 from rillnode.codecs.errors import RequestError, StoreError
 from rillnode.codecs.limits import (

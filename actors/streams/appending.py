@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from rillnode.actors.delivery import Origin
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.storage import Append, StreamRecord
 from rillnode.actors.streams.answers import failed
 from rillnode.actors.streams.asked import Answers, NativeAppend, Pushes
 from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
-from rillnode.actors.system import Cell
 from rillnode.codecs import native
 from rillnode.codecs.entries import (
     FLAG_META,

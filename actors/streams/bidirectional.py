@@ -24,6 +24,8 @@ from typing import Final, NamedTuple
 from thespian.actors import ChildActorExited
 
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.return_routes import leads_out
 from rillnode.actors.streams.bidirectional_consumer import PREFIX, ConsumerActor, Renewed
 from rillnode.actors.streams.bidirectional_items import Subscription
@@ -34,9 +36,7 @@ from rillnode.actors.streams.bidirectional_publisher import (
 )
 from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.presence import Presence
-from rillnode.actors.system import Cell
 from rillnode.actors.tally import Tally
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import (
     NAME_BYTES_MAX,

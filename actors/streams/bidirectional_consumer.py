@@ -22,6 +22,8 @@ from thespian.actors import ChildActorExited
 
 from rillnode.actors.access import ANONYMOUS, NODE_PRINCIPAL
 from rillnode.actors.delivery import Delivery, Handled, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import TimerHandle
 from rillnode.actors.rights import RightsChanged
 from rillnode.actors.storage import SavedIndexKey
@@ -31,8 +33,6 @@ from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.index import Position
 from rillnode.actors.streams.index_service import AskPosition
 from rillnode.actors.streams.service import ADDRESSES
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, items_of
 from rillnode.codecs.limits import (

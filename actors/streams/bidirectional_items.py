@@ -19,12 +19,12 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.services.static_forwarding import PREFIX as ALIAS_PREFIX
 from rillnode.actors.streams.bidirectional_publisher import ReturnPublishers
 from rillnode.actors.streams.context import ADDRESS_PREFIX as STREAM_PREFIX
 from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.presence import Presence
-from rillnode.actors.system import Cell
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import NAME_BYTES_MAX
 from rillnode.codecs.ockam.routing import LOCAL, Route, WireMessage, local

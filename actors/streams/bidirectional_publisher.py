@@ -18,12 +18,12 @@ from itertools import count
 from typing import Final
 
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import TimerHandle
 from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.presence import Presence
 from rillnode.actors.streams.service import ADDRESSES
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body, split_items
 from rillnode.codecs.errors import CodecError

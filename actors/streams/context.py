@@ -6,14 +6,14 @@ from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from rillnode.actors.access import Access
+from rillnode.actors.engine.system import AsyncioSystemBase
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Clock, Entropy
 from rillnode.actors.quotas import Quotas
 from rillnode.actors.router import Router
 from rillnode.actors.storage import LogStore, StreamRecord
 from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
 from rillnode.actors.streams.subscribers import Subscribers
-from rillnode.actors.system import AsyncioSystemBase
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import ActorError
 
 ADDRESS_PREFIX = b"ST_S_"

@@ -4,11 +4,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.storage import FindStream, StreamRecord
 from rillnode.actors.storage.watch import SharedStore, WatchRecords
 from rillnode.actors.streams.context import StreamContext, StreamRemoved, stream_address
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 
 logger = logging.getLogger("rillnode.actors.streams.following")
 

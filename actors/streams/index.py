@@ -4,10 +4,10 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.storage import Capability, LoadIndex, SavedIndexKey, SaveIndex
 from rillnode.actors.streams.context import StreamContext
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.streams.index")

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.storage import ListIndexes, SavedIndexKey, StoreHealth
 from rillnode.actors.streams.answers import failed, invalid_request
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
@@ -24,8 +26,6 @@ from rillnode.actors.streams.index import (
     SavePosition,
 )
 from rillnode.actors.streams.listing import Listing
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.limits import NAME_BYTES_MAX

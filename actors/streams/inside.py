@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from rillnode.actors.system import Cell
+from rillnode.actors.engine.system import Cell
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import RillnodeError
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from rillnode.actors.access import Access
 from rillnode.actors.delivery import Origin
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.router import Admits, Resolve
 from rillnode.actors.streams.context import (
     StreamContext,
@@ -13,7 +14,6 @@ from rillnode.actors.streams.context import (
     stream_address,
 )
 from rillnode.actors.streams.stream import StreamActor
-from rillnode.actors.system import Cell
 
 logger = logging.getLogger("rillnode.actors.streams.resolving")
 

@@ -5,11 +5,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.storage import ListStreams, StreamRecord, Trim, log_id
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.holds import Holds
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 
 logger = logging.getLogger("rillnode.actors.streams.retention")
 

@@ -14,6 +14,8 @@ import msgspec
 
 from rillnode.actors.access import NODE_PRINCIPAL
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.storage import (
     FindStream,
     ListStreams,
@@ -38,8 +40,6 @@ from rillnode.actors.streams.describe import retention_of, stream_info, told
 from rillnode.actors.streams.listing import Listing
 from rillnode.actors.streams.revising import Revised, ReviseStream, Revision, repeat_revision
 from rillnode.actors.streams.rules import RESERVED_PREFIX, StreamRules
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
 from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX

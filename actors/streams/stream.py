@@ -17,6 +17,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.storage import (
     Append,
     FindStream,
@@ -53,8 +55,6 @@ from rillnode.actors.streams.subscription import (
     SubscriptionActor,
     Unsubscribed,
 )
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, StoreError
 from rillnode.codecs.limits import ENTRY_BYTES_MAX, SUBSCRIPTIONS_PER_LINK_MAX

@@ -12,11 +12,11 @@ from typing import Final
 from msgspec import Struct
 
 from rillnode.actors.delivery import Delivery, Origin, Room
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.rights import RightsChanged
 from rillnode.actors.storage import Read
 from rillnode.actors.streams.context import StreamContext
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import SUBSCRIPTION_CREDIT_BYTES_MAX

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from rillnode.actors.outside import Outside, Reply
+from rillnode.actors.engine.outside import Outside, Reply
 from rillnode.actors.storage import (
     FindStream,
     ListIndexes,

@@ -7,7 +7,7 @@ and is not given back stops a link one day. No client sees either in a short run
 from collections.abc import Iterator
 from typing import Final
 
-from rillnode.actors.cell import GONE
+from rillnode.actors.engine.cell import GONE
 from rillnode.actors.peers.connection import ConnectionActor
 from rillnode.node.observation import Observation
 from rillnode.node.simulation.remembered import remembered

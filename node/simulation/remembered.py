@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, cast
 
-from rillnode.actors.cell import GONE, Cell
-from rillnode.actors.system import AsyncioSystemBase
+from rillnode.actors.engine.cell import GONE, Cell
+from rillnode.actors.engine.system import AsyncioSystemBase
 
 _PLAIN: Final = frozenset((bytes, str, int, float, bool, type(None)))
 _OURS: Final = "rillnode.actors."

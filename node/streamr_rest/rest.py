@@ -9,6 +9,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from rillnode.actors.access import ANONYMOUS, Access
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.storage import FindStream, StreamRecord
 from rillnode.actors.streamr import metadata
 from rillnode.actors.streamr.catalogue import Catalogue
@@ -18,7 +19,6 @@ from rillnode.actors.streamr.requests import ResendQuery, ResendSink
 from rillnode.actors.streamr.resend import spawn_resend
 from rillnode.actors.streamr.sessions import Sessions
 from rillnode.actors.streams.revising import Revise, Revised, ReviseStream
-from rillnode.actors.system import Cell
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.limits import STREAMR_REST_BODY_BYTES_MAX, STREAMR_REST_RESENDS_MAX
 from rillnode.node.streamr_rest.answers import error_answer

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import rillnode.actors
 from doc_support import ROOT
-from rillnode.actors.worker import Worker
+from rillnode.actors.engine.worker import Worker
 
 PAGE = ROOT / "docs/explanation/architecture.md"
 FATES = {"resume": "goes on", "restart": "is restarted", "stop": "ends"}

@@ -9,8 +9,8 @@ from statistics import fmean
 import pytest
 from msgspec.structs import replace
 
+from rillnode.actors.engine.timers import Timer
 from rillnode.actors.overlay.topology import Topology
-from rillnode.actors.timers import Timer
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.model import flood
 from rillnode.node.simulation.scenario import DiskTable, LatencyTable, Scenario

@@ -17,7 +17,7 @@ import pytest
 import thespian.system
 from thespian.actors import ActorSystem
 
-from rillnode.actors.system import AsyncioSystemBase
+from rillnode.actors.engine.system import AsyncioSystemBase
 
 
 class ActorSystemBase(AsyncioSystemBase):

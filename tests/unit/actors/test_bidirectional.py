@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from core_support import Core
 from hub_support import ME, HubPeer, slow, with_hub
 from rillnode.actors.access import VERBS, Grant, Verb
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.quotas import Quota
 from rillnode.actors.storage import LoadIndex, ReadOperation, SaveIndex, WriteOperation
 from rillnode.actors.streams.bidirectional_items import ITEM_HELD_SECONDS_MAX
 from rillnode.actors.streams.bidirectional_publisher import ANSWER_SECONDS, LOOK_SECONDS
-from rillnode.actors.worker import Worker
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import (
     STREAM_PUBLISHERS_PER_SUBSCRIPTION_MAX,

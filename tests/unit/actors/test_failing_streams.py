@@ -6,12 +6,12 @@ from typing import Any, cast
 import pytest
 
 from core_support import Core, Peer, with_core
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
 from rillnode.actors.streams.resolving import stream_cell
 from rillnode.actors.streams.service import StreamService
 from rillnode.actors.streams.stream import StreamActor
-from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, items_of, pack_body
 from rillnode.codecs.ockam.stream import CreateRequest, PushConfirm, PushRequest

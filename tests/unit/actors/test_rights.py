@@ -7,9 +7,9 @@ import pytest
 from core_support import Core, Peer, encode, with_core
 from hub_support import HubPeer, with_hub
 from rillnode.actors.access import EVERYBODY, Access, Grant
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.rights import SLICE_CELLS, RightsChanged
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.ockam.routing import WireMessage, local
 from rillnode.codecs.ockam.stream import BidirectionalRequest, PushRequest, encode_request

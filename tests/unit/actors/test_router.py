@@ -7,8 +7,8 @@ import pytest
 
 from core_support import Core, with_core
 from rillnode.actors.delivery import Delivery, Origin
-from rillnode.actors.system import Cell
-from rillnode.actors.worker import Worker
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.ockam.routing import TCP, UDP, Address, Route, WireMessage, local
 

@@ -13,7 +13,9 @@ HEX = "0123456789abcdef" * 4
 
 
 def record(event: str, /, **fields: object) -> logging.LogRecord:
-    made = logging.LogRecord("rillnode.actors.system", logging.INFO, "f", 1, event, None, None)
+    made = logging.LogRecord(
+        "rillnode.actors.engine.system", logging.INFO, "f", 1, event, None, None
+    )
     made.created = 1_800_000_000.25
     vars(made).update(fields)
     return made
@@ -22,7 +24,7 @@ def record(event: str, /, **fields: object) -> logging.LogRecord:
 def test_the_console_shows_time_level_logger_event_and_fields() -> None:
     line = ConsoleFormatter().format(record("link opened", transport="noise", seconds=0.25))
     assert line == (
-        "2027-01-15T08:00:00.250Z info rillnode.actors.system link opened "
+        "2027-01-15T08:00:00.250Z info rillnode.actors.engine.system link opened "
         "transport=noise seconds=0.25"
     )
 
@@ -32,7 +34,7 @@ def test_json_has_the_same_as_one_object() -> None:
     assert json.loads(line) == {
         "time": "2027-01-15T08:00:00.250Z",
         "level": "info",
-        "logger": "rillnode.actors.system",
+        "logger": "rillnode.actors.engine.system",
         "event": "link opened",
         "transport": "noise",
         "count": 3,
@@ -79,14 +81,14 @@ def test_levels_are_set_by_layer() -> None:
     stream = io.StringIO()
     table = LogTable(level="info", format="console", levels={"transports": "error"})
     configure_logs(table, stream)
-    logging.getLogger("rillnode.actors.system").info("heard")
-    logging.getLogger("rillnode.actors.system").debug("not heard")
+    logging.getLogger("rillnode.actors.engine.system").info("heard")
+    logging.getLogger("rillnode.actors.engine.system").debug("not heard")
     logging.getLogger("rillnode.transports.tcp").warning("not heard")
     logging.getLogger("rillnode.transports.tcp").error("heard")
     logging.getLogger("aiohttp").info("not heard")
     logging.getLogger("aiohttp").warning("heard")
     assert [line.partition(" ")[2] for line in stream.getvalue().splitlines()] == [
-        "info rillnode.actors.system heard",
+        "info rillnode.actors.engine.system heard",
         "error rillnode.transports.tcp heard",
         "warning aiohttp heard",
     ]

@@ -12,10 +12,10 @@ import pytest
 
 from actor_support import Probe
 from link_support import ManualClock
+from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.router import Router
 from rillnode.actors.sink_job import DERIVED_TABLES, SinkStatus
 from rillnode.actors.storage.memory import MemoryLogStore
-from rillnode.actors.system import AsyncioSystemBase
 from rillnode.node.config import Config, Location, SinkTables, SparkSink
 from rillnode.node.metrics import METRICS, NodeMetrics
 from rillnode.node.runtime import Node

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from core_support import Core, with_core
+from rillnode.actors.engine.system import Cell
 from rillnode.actors.storage import (
     FindStream,
     GetRecord,
@@ -19,7 +20,6 @@ from rillnode.actors.streamr.catalogue import Catalogue
 from rillnode.actors.streamr.directory import Directory, Done, LoadDirectory, StoreRevocations
 from rillnode.actors.streamr.revocations import WHOLE_LIST
 from rillnode.actors.streamr.sessions import Sessions, SessionSettings, hash_of
-from rillnode.actors.system import Cell
 from rillnode.codecs.errors import RequestError
 
 Ask = Callable[[object], Awaitable[Any]]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from thespian.actors import Actor
 
-from rillnode.actors.worker import OnFailure, Worker
+from rillnode.actors.engine.worker import OnFailure, Worker
 from rillnode.codecs.limits import MAILBOX_MESSAGES_MAX
 
 if TYPE_CHECKING:
-    from rillnode.actors.cell import Cell
+    from rillnode.actors.engine.cell import Cell
 
 TURN_BOUNDS: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Final
 
-from rillnode.actors.cell import Cell
-from rillnode.actors.failures import FAILURES, record_failure
-from rillnode.actors.kinds import ActorKind
-from rillnode.actors.timers import Timing
-from rillnode.actors.worker import Worker
+from rillnode.actors.engine.cell import Cell
+from rillnode.actors.engine.failures import FAILURES, record_failure
+from rillnode.actors.engine.kinds import ActorKind
+from rillnode.actors.engine.timers import Timing
+from rillnode.actors.engine.worker import Worker
 
 LOOK_CELLS_MAX: Final = 500
 """Cells looked at before the loop gets its turn."""

@@ -6,7 +6,7 @@ from thespian.actors import WakeupMessage
 
 from actor_support import Probe, run, tell
 from link_support import ManualClock
-from rillnode.actors.system import AsyncioSystemBase
+from rillnode.actors.engine.system import AsyncioSystemBase
 
 
 def test_a_timer_sends_its_message_from_the_actor_itself_on_the_given_clock() -> None:

@@ -6,9 +6,9 @@ from thespian.actors import Actor, ActorExitRequest, ChildActorExited
 
 from actor_support import Probe, run, tell
 from link_support import ManualClock
-from rillnode.actors.cell import GONE
-from rillnode.actors.kinds import UNKNOWN
-from rillnode.actors.system import AsyncioSystemBase
+from rillnode.actors.engine.cell import GONE
+from rillnode.actors.engine.kinds import UNKNOWN
+from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.codecs.errors import ActorError
 
 

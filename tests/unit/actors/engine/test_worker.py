@@ -5,8 +5,8 @@ import pytest
 
 from actor_support import Echo, Probe, run, tell
 from link_support import ManualClock
-from rillnode.actors.system import AsyncioSystemBase, Cell
-from rillnode.actors.worker import Worker
+from rillnode.actors.engine.system import AsyncioSystemBase, Cell
+from rillnode.actors.engine.worker import Worker
 
 
 def test_a_worker_knows_its_system_and_address_from_its_start_on() -> None:
@@ -39,7 +39,7 @@ def test_a_worker_that_handles_nothing_fails_loudly() -> None:
     async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
         base.post(base.spawn(Worker), "anything")
         await base.drain()
-        stats = base.stats()["rillnode.actors.worker.Worker"]
+        stats = base.stats()["rillnode.actors.engine.worker.Worker"]
         assert stats.failure_reasons == {"NotImplementedError": 2}
 
     run(test)

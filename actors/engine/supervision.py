@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from thespian.actors import ActorAddress, ChildActorExited, PoisonMessage
 
-from rillnode.actors.cell import GONE, Cell
-from rillnode.actors.failures import FAILURES, record_failure
+from rillnode.actors.engine.cell import GONE, Cell
+from rillnode.actors.engine.failures import FAILURES, record_failure
 
 if TYPE_CHECKING:
-    from rillnode.actors.dispatcher import Dispatcher
+    from rillnode.actors.engine.dispatcher import Dispatcher
 
-logger = logging.getLogger("rillnode.actors.system")
+logger = logging.getLogger("rillnode.actors.engine.system")
 
 
 class Supervision:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import Actor, ActorAddress
 from thespian.system import isInternalActorSystemMessage
 
-from rillnode.actors.cell import Cell
-from rillnode.actors.outside import Outside
+from rillnode.actors.engine.cell import Cell
+from rillnode.actors.engine.outside import Outside
 from rillnode.codecs.errors import ActorError
 
 if TYPE_CHECKING:
-    from rillnode.actors.system import AsyncioSystemBase
+    from rillnode.actors.engine.system import AsyncioSystemBase
 
 Period = timedelta | float | None
 

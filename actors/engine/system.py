@@ -26,19 +26,19 @@ from thespian.actors import (
     WakeupMessage,
 )
 
-from rillnode.actors.callers import Caller, Period, seconds_of
-from rillnode.actors.cell import GONE, Cell, Factory
-from rillnode.actors.dead_letters import DeadLetter
-from rillnode.actors.dispatcher import Dispatcher
-from rillnode.actors.failures import FAILURES, record_failure
-from rillnode.actors.inbox import Inbox
-from rillnode.actors.kinds import ActorKind
-from rillnode.actors.lifecycle import Lifecycle, Start
-from rillnode.actors.loop_thread import LoopThread
-from rillnode.actors.outside import Reply
+from rillnode.actors.engine.callers import Caller, Period, seconds_of
+from rillnode.actors.engine.cell import GONE, Cell, Factory
+from rillnode.actors.engine.dead_letters import DeadLetter
+from rillnode.actors.engine.dispatcher import Dispatcher
+from rillnode.actors.engine.failures import FAILURES, record_failure
+from rillnode.actors.engine.inbox import Inbox
+from rillnode.actors.engine.kinds import ActorKind
+from rillnode.actors.engine.lifecycle import Lifecycle, Start
+from rillnode.actors.engine.loop_thread import LoopThread
+from rillnode.actors.engine.outside import Reply
+from rillnode.actors.engine.thespian_api import common_capabilities, factory_of
+from rillnode.actors.engine.timers import Timer, Timing
 from rillnode.actors.ports import TimerHandle
-from rillnode.actors.thespian_api import common_capabilities, factory_of
-from rillnode.actors.timers import Timer, Timing
 from rillnode.codecs.errors import ActorError
 
 __all__ = ["AsyncioSystemBase", "Cell"]

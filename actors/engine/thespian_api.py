@@ -17,7 +17,7 @@ from thespian.actors import (
 )
 from thespian.system.timing import ExpirationTimer
 
-from rillnode.actors.cell import Cell, Factory
+from rillnode.actors.engine.cell import Cell, Factory
 
 
 def common_capabilities() -> dict[str, Any]:

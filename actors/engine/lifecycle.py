@@ -4,16 +4,16 @@ from typing import TYPE_CHECKING
 
 from thespian.actors import Actor, ActorExitRequest, ActorSystemMessage, ChildActorExited
 
-from rillnode.actors.cell import GONE, Cell, Factory
-from rillnode.actors.failures import FAILURES, record_failure
-from rillnode.actors.kinds import ActorKind, class_of
-from rillnode.actors.passivation import Passivation
-from rillnode.actors.timers import Timing, cancel_timers
-from rillnode.actors.worker import Worker
+from rillnode.actors.engine.cell import GONE, Cell, Factory
+from rillnode.actors.engine.failures import FAILURES, record_failure
+from rillnode.actors.engine.kinds import ActorKind, class_of
+from rillnode.actors.engine.passivation import Passivation
+from rillnode.actors.engine.timers import Timing, cancel_timers
+from rillnode.actors.engine.worker import Worker
 from rillnode.codecs.errors import ActorError
 
 if TYPE_CHECKING:
-    from rillnode.actors.system import AsyncioSystemBase
+    from rillnode.actors.engine.system import AsyncioSystemBase
 
 
 class Start(ActorSystemMessage):

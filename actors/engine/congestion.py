@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from thespian.actors import ActorAddress, ActorSystemMessage
 
-from rillnode.actors.cell import Cell
+from rillnode.actors.engine.cell import Cell
 
-logger = logging.getLogger("rillnode.actors.system")
+logger = logging.getLogger("rillnode.actors.engine.system")
 
 Post = Callable[[ActorAddress, object], None]
 

@@ -8,8 +8,8 @@ from thespian.actors import ActorExitRequest
 
 from actor_support import Echo, Probe, boom, run, tell
 from link_support import ManualClock
-from rillnode.actors.cell import GONE
-from rillnode.actors.system import AsyncioSystemBase
+from rillnode.actors.engine.cell import GONE
+from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.codecs.errors import ActorError
 
 

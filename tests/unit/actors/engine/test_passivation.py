@@ -7,9 +7,9 @@ from thespian.actors import Actor
 
 from actor_support import Probe, boom, run, tell
 from link_support import ManualClock
-from rillnode.actors.cell import GONE, Cell
-from rillnode.actors.passivation import LOOK_CELLS_MAX
-from rillnode.actors.system import AsyncioSystemBase
+from rillnode.actors.engine.cell import GONE, Cell
+from rillnode.actors.engine.passivation import LOOK_CELLS_MAX
+from rillnode.actors.engine.system import AsyncioSystemBase
 
 IDLE = 10.0
 

@@ -18,18 +18,18 @@ from thespian.actors import (
     Thespian_StatusReq,
 )
 
-from rillnode.actors.cell import EMPTY, GONE, Cell, Envelope
-from rillnode.actors.congestion import Congestion
-from rillnode.actors.dead_letters import DeadLetter, DeadLetters, Reason
-from rillnode.actors.failures import FAILURES, record_failure
-from rillnode.actors.kinds import TURN_USUAL_SECONDS, ActorKind, ActorStats
-from rillnode.actors.lifecycle import Finish, Lifecycle, Start
-from rillnode.actors.outside import Outside, Reply
-from rillnode.actors.supervision import Supervision
-from rillnode.actors.thespian_api import status_of
-from rillnode.actors.timers import Timing
+from rillnode.actors.engine.cell import EMPTY, GONE, Cell, Envelope
+from rillnode.actors.engine.congestion import Congestion
+from rillnode.actors.engine.dead_letters import DeadLetter, DeadLetters, Reason
+from rillnode.actors.engine.failures import FAILURES, record_failure
+from rillnode.actors.engine.kinds import TURN_USUAL_SECONDS, ActorKind, ActorStats
+from rillnode.actors.engine.lifecycle import Finish, Lifecycle, Start
+from rillnode.actors.engine.outside import Outside, Reply
+from rillnode.actors.engine.supervision import Supervision
+from rillnode.actors.engine.thespian_api import status_of
+from rillnode.actors.engine.timers import Timing
 
-logger = logging.getLogger("rillnode.actors.system")
+logger = logging.getLogger("rillnode.actors.engine.system")
 
 PUMP_MESSAGES_MAX: Final = 1_024
 """Messages handled before the loop gets its turn, however fast they are."""

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rillnode.actors.cell import Cell
+    from rillnode.actors.engine.cell import Cell
 
 
 class Cells(dict["Cell", None]):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import Any, Final
 
-logger = logging.getLogger("rillnode.actors.system")
+logger = logging.getLogger("rillnode.actors.engine.system")
 
 Delivery = tuple[Any, ...]
 """Arguments of a post: target, message and perhaps sender."""

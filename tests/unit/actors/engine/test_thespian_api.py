@@ -17,8 +17,8 @@ from thespian.actors import (
 
 from actor_support import Boom, Echo, Probe, boom, run, tell
 from link_support import ManualClock
-from rillnode.actors.cell import GONE, Cell
-from rillnode.actors.system import AsyncioSystemBase
+from rillnode.actors.engine.cell import GONE, Cell
+from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.codecs.errors import ActorError
 
 

@@ -4,9 +4,9 @@ import asyncio
 import logging
 from typing import Final
 
-from rillnode.actors.cell import Cell
+from rillnode.actors.engine.cell import Cell
 
-logger = logging.getLogger("rillnode.actors.system")
+logger = logging.getLogger("rillnode.actors.engine.system")
 
 FAILURES: Final = (Exception, asyncio.CancelledError)
 """What an actor may raise without harm to others. A cancelled future's result is no Exception, but

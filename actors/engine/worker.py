@@ -9,8 +9,8 @@ from rillnode.actors.ports import TimerHandle
 from rillnode.codecs.limits import MAILBOX_MESSAGES_MAX
 
 if TYPE_CHECKING:
-    from rillnode.actors.cell import Cell
-    from rillnode.actors.system import AsyncioSystemBase
+    from rillnode.actors.engine.cell import Cell
+    from rillnode.actors.engine.system import AsyncioSystemBase
 
 OnFailure = Literal["resume", "restart", "stop"]
 

@@ -6,9 +6,9 @@ import pytest
 
 from actor_support import Probe, run, tell
 from link_support import ManualClock
-from rillnode.actors.cell import Cell
-from rillnode.actors.congestion import Congested, Relieved
-from rillnode.actors.system import AsyncioSystemBase
+from rillnode.actors.engine.cell import Cell
+from rillnode.actors.engine.congestion import Congested, Relieved
+from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.codecs.errors import ActorError
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from actor_support import Probe, run
 from link_support import ManualClock
-from rillnode.actors.inbox import BATCH_MESSAGES_MAX, Inbox
-from rillnode.actors.system import AsyncioSystemBase
+from rillnode.actors.engine.inbox import BATCH_MESSAGES_MAX, Inbox
+from rillnode.actors.engine.system import AsyncioSystemBase
 
 
 class Loop:

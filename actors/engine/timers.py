@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from rillnode.actors.cell import Cell
+from rillnode.actors.engine.cell import Cell
 from rillnode.actors.ports import TimerHandle
 
 

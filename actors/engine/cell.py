@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from thespian.actors import Actor, ActorAddress
 
-from rillnode.actors.kinds import ActorKind
+from rillnode.actors.engine.kinds import ActorKind
 from rillnode.codecs.errors import ActorError
 
 if TYPE_CHECKING:
-    from rillnode.actors.system import AsyncioSystemBase
-    from rillnode.actors.timers import Timer
+    from rillnode.actors.engine.system import AsyncioSystemBase
+    from rillnode.actors.engine.timers import Timer
 
 Factory = Callable[[], Actor]
 

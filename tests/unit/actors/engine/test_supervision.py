@@ -8,10 +8,10 @@ from thespian.actors import Actor, ChildActorExited, PoisonMessage
 
 from actor_support import Boom, Probe, boom, run, tell
 from link_support import ManualClock
-from rillnode.actors.cell import GONE, Cell
-from rillnode.actors.kinds import ActorStats
-from rillnode.actors.system import AsyncioSystemBase
-from rillnode.actors.worker import Worker
+from rillnode.actors.engine.cell import GONE, Cell
+from rillnode.actors.engine.kinds import ActorStats
+from rillnode.actors.engine.system import AsyncioSystemBase
+from rillnode.actors.engine.worker import Worker
 
 
 class Restarting(Probe):

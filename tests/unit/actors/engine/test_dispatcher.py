@@ -17,11 +17,11 @@ from thespian.actors import (
 
 from actor_support import Boom, Echo, Probe, boom, run, tell
 from link_support import ManualClock
-from rillnode.actors.cell import EMPTY, GONE, Cell
-from rillnode.actors.dispatcher import PUMP_MESSAGES_MAX
-from rillnode.actors.kinds import TURN_BOUNDS
-from rillnode.actors.system import AsyncioSystemBase
-from rillnode.actors.worker import Worker
+from rillnode.actors.engine.cell import EMPTY, GONE, Cell
+from rillnode.actors.engine.dispatcher import PUMP_MESSAGES_MAX
+from rillnode.actors.engine.kinds import TURN_BOUNDS
+from rillnode.actors.engine.system import AsyncioSystemBase
+from rillnode.actors.engine.worker import Worker
 
 
 async def handled_per_loop_turn(base: AsyncioSystemBase, notes: list[Any]) -> list[int]:

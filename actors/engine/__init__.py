@@ -1,0 +1,1 @@
+"""The engine: what makes actors run."""
