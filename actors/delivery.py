@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from rillnode.actors.engine.cells import Cells
+from rillnode.actors.engine.cell import Cells
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.links import WireFormat
 from rillnode.codecs.ockam.routing import WireMessage
@@ -174,6 +174,10 @@ class Delivery(Struct, frozen=True):
             origin.unhandled -= 1
             if not origin.unhandled and origin.awaited and origin.connection is not None:
                 origin.connection.base.post(origin.connection, HANDLED)
+
+    def size(self) -> int:
+        """Bytes of its payloads."""
+        return sum(len(message.payload) for message in self.messages)
 
     @property
     def answers_bytes_max(self) -> int:

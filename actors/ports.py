@@ -34,6 +34,18 @@ class Clock(Protocol):
         ...
 
 
+class Timing(Protocol):
+    """The part of a Clock that the actor system needs: it never asks for wall time."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        ...
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> TimerHandle:
+        """Call `callback` on the loop's thread after `seconds`."""
+        ...
+
+
 class Entropy(Protocol):
     """Source of random bytes."""
 

@@ -16,6 +16,7 @@ from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.engine.cell import GONE
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.codecs import native
+from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.ockam.routing import LOCAL, Address, Route, WireMessage, local
 
 logger = logging.getLogger("rillnode.actors.router")
@@ -41,7 +42,9 @@ class Router:
         self._guarded: tuple[bytes, ...] = ()
         self._transports: dict[int, Resolve] = {}
         self.undelivered: Counter[str] = Counter()
-        system.poisoned[Delivery] = self._poisoned
+        system.outcomes[Delivery] = self._not_handled
+        system.handled[Delivery] = Delivery.handled
+        system.sizes[Delivery] = Delivery.size
         # Of who has answered last: a connection knows what it encodes for the same route again.
         self._own: Route = (local(b""),)
 
@@ -147,11 +150,13 @@ class Router:
                 answer = WireMessage(message.return_route, (), failure)
                 self.route(delivery.origin, [answer])
 
-    def _poisoned(self, delivery: Delivery, failed: bool) -> None:
+    def _not_handled(self, delivery: Delivery, error: RillnodeError) -> None:
         """Nothing comes of messages: tell who waits."""
-        if failed:
+        if error.code == "actor.failed":
             text = "The node failed at this request: its log says why"
-            self.undeliverable("failed", delivery, "actor.failed", text)
+            self.undeliverable("failed", delivery, error.code, text)
+        elif error.code == "actor.busy":
+            self.undeliverable("busy", delivery, error.code, "Too much waits here: try again")
         else:
             self.undeliverable("unknown_address", delivery)  # as if they had come a little later
         delivery.handled()

@@ -317,6 +317,10 @@ STORE_PENDING_LOW_BYTES: Final = 33_554_432
 
 MAILBOX_MESSAGES_MAX: Final = 10_000
 
+MAILBOX_BYTES_MAX: Final = 67_108_864
+"""Bytes of messages of known size that wait for one actor, beyond the first, above which it is
+given no more. Own choice: the largest batch that a link brings at once, many times."""
+
 CONNECTIONS_MAX: Final = 20_000
 CONNECTIONS_PER_ADDRESS_MAX: Final = 10_000
 SUBSCRIPTIONS_PER_LINK_MAX: Final = 10_000

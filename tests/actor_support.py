@@ -7,8 +7,9 @@ from typing import Any, ClassVar, TypeVar
 from thespian.actors import ActorAddress, ActorSystemMessage
 
 from link_support import ManualClock
+from rillnode.actors.engine.kinds import OnFailure
 from rillnode.actors.engine.system import AsyncioSystemBase
-from rillnode.actors.engine.worker import OnFailure, Worker
+from rillnode.actors.engine.worker import Worker
 
 T = TypeVar("T")
 

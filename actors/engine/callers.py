@@ -1,20 +1,38 @@
 """Thespian's blocking API: how threads outside the loop ask actors."""
 
 import queue
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from thespian.actors import Actor, ActorAddress
 from thespian.system import isInternalActorSystemMessage
 
-from rillnode.actors.engine.cell import Cell
+from rillnode.actors.engine.cell import Cell, Period
 from rillnode.actors.engine.outside import Outside
 from rillnode.codecs.errors import ActorError
 
-if TYPE_CHECKING:
-    from rillnode.actors.engine.system import AsyncioSystemBase
 
-Period = timedelta | float | None
+class Entrance(Protocol):
+    """The way into a system from its callers' threads."""
+
+    def enter(self, deliveries: Iterable[tuple[Any, ...]]) -> None:
+        """Post many."""
+        ...
+
+    def newPrimaryActor(
+        self,
+        actor_class: type[Actor] | str,
+        requirements: dict[str, Any] | None = None,
+        global_name: str | None = None,
+        source_hash: str | None = None,
+    ) -> Cell:
+        """Make an actor without a parent."""
+        ...
+
+    def on_loop_thread(self) -> bool:
+        """Whether the caller is on the loop's thread."""
+        ...
 
 
 def seconds_of(period: Period) -> float | None:
@@ -25,7 +43,7 @@ def seconds_of(period: Period) -> float | None:
 class Caller(Outside):
     """An address at which a thread waits for messages; the methods are Thespian's."""
 
-    def __init__(self, base: "AsyncioSystemBase", name: str) -> None:
+    def __init__(self, base: Entrance, name: str) -> None:
         super().__init__(name)
         self._system = base
         self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -4,23 +4,122 @@ The three are one small object, because a node keeps a cell for every actor that
 the actor's instance comes and goes. A cell never looks at messages; its system does.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from thespian.actors import Actor, ActorAddress
 
 from rillnode.actors.engine.kinds import ActorKind
-from rillnode.codecs.errors import ActorError
-
-if TYPE_CHECKING:
-    from rillnode.actors.engine.system import AsyncioSystemBase
-    from rillnode.actors.engine.timers import Timer
+from rillnode.actors.ports import TimerHandle, Timing
+from rillnode.codecs.errors import ActorError, RillnodeError
 
 Factory = Callable[[], Actor]
 
+Period = timedelta | float | None
+
 Envelope = tuple[Any, Any]
-"""A message and the address of its sender, or None where nobody waits for an answer."""
+"""A message and the address of its sender, or None where nobody waits for an answer.
+
+Of a completed operation the second is the `Then` that goes on with it.
+"""
+
+Tell = Callable[[Any, RillnodeError], None]
+"""Tells whoever waits for a message why nothing comes of it."""
+
+
+class Owned(Protocol):
+    """What an instance has under way: a timer, work that waits, a question to be answered."""
+
+    def drop(self, error: ActorError) -> None:
+        """The instance is given up: end, and tell whoever waits."""
+        ...
+
+
+class System(Protocol):
+    """What actors may ask of the system that they live in; see `AsyncioSystemBase`."""
+
+    @property
+    def timing(self) -> Timing:
+        """The clock of its timers."""
+        ...
+
+    @property
+    def outcomes(self) -> MutableMapping[type, Tell]:
+        """How to tell who waits for a message, by its class."""
+        ...
+
+    @property
+    def names(self) -> MutableMapping[str, "Cell"]:
+        """The actors that have a global name."""
+        ...
+
+    def post(self, target: ActorAddress, message: Any, sender: Any = None, /) -> None:
+        """Put a message into an actor's mailbox."""
+        ...
+
+    def enter(self, deliveries: Iterable[tuple[Any, ...]]) -> None:
+        """Post many, from any thread."""
+        ...
+
+    def ask(
+        self, target: ActorAddress, message: Any, timeout_seconds: Period = None
+    ) -> Awaitable[Any]:
+        """Post a message and wait for its answer."""
+        ...
+
+    def spawn(
+        self, factory: Factory, *, parent: "Cell | None" = None, name: str | None = None
+    ) -> "Cell":
+        """Make an actor."""
+        ...
+
+    def exit(self, target: ActorAddress) -> None:
+        """Ask an actor to exit."""
+        ...
+
+    def wake_after(self, cell: "Cell", seconds: float, message: object) -> TimerHandle:
+        """Post a message to an actor, from itself, after `seconds`."""
+        ...
+
+    def wakeup_after(self, cell: "Cell", period: timedelta | float, payload: Any) -> None:
+        """Send an actor Thespian's WakeupMessage."""
+        ...
+
+    def finish_later(self, cell: "Cell") -> None:
+        """Call a worker's `finish` at the end of the pump."""
+        ...
+
+    def begin(self, cell: "Cell", coroutine: Any, failed: Callable[[Any], object]) -> None:
+        """Begin work of an actor's instance."""
+        ...
+
+    def create_child(
+        self,
+        parent: "Cell | None",
+        actor_class: type[Actor] | str,
+        requirements: dict[str, Any] | None = None,
+        global_name: str | None = None,
+        source_hash: str | None = None,
+    ) -> "Cell":
+        """Make an actor as Thespian's `createActor` does."""
+        ...
+
+    def handle_dead_letters(self, cell: "Cell", enable: bool) -> None:
+        """Make an actor the one that gets dead letters, or end that."""
+        ...
+
+    def updateCapability(self, name: str, value: Any = None) -> None:
+        """Set a capability; None removes it."""
+        ...
+
+    def begin_shutdown(self) -> Awaitable[None]:
+        """Ask every actor to exit."""
+        ...
+
+    def next_name(self, kind: ActorKind) -> str:
+        """Name an actor that was given no name."""
+        ...
 
 
 class _Gone(tuple[()]):
@@ -50,8 +149,10 @@ class Cell(ActorAddress):
         mailbox: messages in order of arrival; `EMPTY` when idle, `GONE` after the exit. The
             system takes the whole list for a turn.
         parent: who is told of the exit.
+        waiting_bytes: of those messages whose size is known, without the first.
         children: in order of creation; None while there are none.
-        timers: those that have not fired; None while there are none.
+        owned: what the instance has under way, oldest first: timers that have not fired, work that
+            waits, questions to be answered; None while there is nothing.
         active: whether it had a turn since the last look for idle instances; None when it is not
             looked at.
     """
@@ -65,13 +166,14 @@ class Cell(ActorAddress):
         "instance",
         "kind",
         "mailbox",
+        "owned",
         "parent",
-        "timers",
+        "waiting_bytes",
     )
 
     def __init__(
         self,
-        base: "AsyncioSystemBase",
+        base: System,
         kind: ActorKind,
         factory: Factory,
         parent: "Cell | None",
@@ -85,7 +187,8 @@ class Cell(ActorAddress):
         self.instance: Actor | None = None
         self.mailbox: list[Envelope] | tuple[()] = EMPTY
         self.children: dict[Cell, None] | None = None
-        self.timers: dict[Timer, None] | None = None
+        self.owned: dict[Owned, None] | None = None
+        self.waiting_bytes = 0
         self.active: bool | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -111,6 +214,18 @@ class Cell(ActorAddress):
         """Whether the actor has ended, and takes no message any more."""
         return self.mailbox is GONE
 
+    def own(self, one: Owned) -> None:
+        """Keep something with the instance, to be dropped when that goes."""
+        if self.owned is None:
+            self.owned = {}
+        self.owned[one] = None
+
+    def disown(self, one: Owned) -> None:
+        """Undo `own`; harmless when it is not there."""
+        if self.owned is not None:
+            self.owned.pop(one, None)
+            self.owned = self.owned or None
+
     @property
     def _aaddr(self) -> str:
         return self.name
@@ -135,7 +250,7 @@ class Cell(ActorAddress):
         global_name: str | None = None,
         source_hash: str | None = None,
     ) -> "Cell":
-        """Make a child, see `AsyncioSystemBase.create_child`."""
+        """Make a child, as `System.create_child`."""
         return self.base.create_child(self, actor_class, requirements, global_name, source_hash)
 
     def actor_send(self, target: ActorAddress, message: Any) -> None:
@@ -182,3 +297,17 @@ class Cell(ActorAddress):
         raise ActorError("actor.unsupported", "Other systems are reached by routes only")
 
     deRegisterRemoteSystem = preRegisterRemoteSystem
+
+
+class Cells(dict[Cell, None]):
+    """Cells, each once, oldest first; a plain set's order would depend on memory addresses."""
+
+    __slots__ = ()
+
+    def add(self, cell: Cell) -> None:
+        """Add a cell; harmless when it is there."""
+        self[cell] = None
+
+    def discard(self, cell: Cell) -> None:
+        """Remove a cell; harmless when it is not there."""
+        self.pop(cell, None)

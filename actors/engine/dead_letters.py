@@ -1,16 +1,28 @@
-"""Dead letters: messages that no actor has handled."""
+"""Dead letters: messages that no actor has handled, and how those who wait for them are told."""
 
+import logging
+import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from thespian.actors import ActorAddress
+from thespian.actors import ActorAddress, ChildActorExited, DeadEnvelope, PoisonMessage
 
-Reason = Literal["gone", "unhandled", "poison", "unwanted", "unknown"]
+from rillnode.actors.engine.cell import Cell, Tell
+from rillnode.actors.engine.failures import FAILURES, passes
+from rillnode.actors.engine.outside import Reply
+from rillnode.codecs.errors import ActorError, RillnodeError
+
+logger = logging.getLogger("rillnode.actors.engine.system")
+
+Reason = Literal["gone", "unhandled", "poison", "unwanted", "unknown", "busy", "undeclared"]
 """Why nobody handled it: its target had exited; its target exited first; it made the target fail
-twice and has no sender to go back to; it went to an address that is no actor and did not want it,
-such as an answer that came too late; its target is an address of nothing here."""
+and has no sender to go back to; it went to an address that is no actor and did not want it, such as
+an answer that came too late; its target is an address of nothing here; the target's mailbox was
+full; the target's class does not declare to take such messages."""
+
+STOPPED: Final = "actor.stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +36,20 @@ class DeadLetter:
 
 
 class DeadLetters:
-    """Counts all dead letters and keeps the newest; iterates over those kept, oldest first."""
+    """Counts all dead letters and keeps the newest; iterates over those kept, oldest first.
+
+    Attributes:
+        outcomes: how to tell who waits for a message, by the class of those that bear who does.
+        post: for who is told; set by the mailboxes.
+    """
 
     def __init__(self, kept_max: int) -> None:
         self.reasons: Counter[Reason] = Counter()
+        self.outcomes: dict[type, Tell] = {}
+        self.post: Callable[..., None]
         self._kept: list[DeadLetter] = []
         self._kept_max = kept_max
+        self._handler: Cell | None = None
 
     @property
     def count(self) -> int:
@@ -48,3 +68,61 @@ class DeadLetters:
 
     def __iter__(self) -> Iterator[DeadLetter]:
         return iter(tuple(self._kept))
+
+    def handle(self, cell: Cell, enable: bool) -> None:
+        """Make an actor the one that gets each new one in a DeadEnvelope, or end that."""
+        if enable:
+            self._handler = cell
+        elif self._handler is cell:
+            self._handler = None
+
+    def bury(
+        self, target: ActorAddress, message: Any, sender: ActorAddress | None, reason: Reason
+    ) -> None:
+        """Make a message a dead letter; whoever waits for it is told."""
+        self.add(DeadLetter(target, message, sender, reason))
+        if reason != "poison":
+            self.tell(message, sender, _error(target, reason))
+        if self._handler is not None and not isinstance(message, DeadEnvelope):
+            self.post(self._handler, DeadEnvelope(target, message), sender)
+
+    def tell(self, message: Any, sender: object, error: RillnodeError) -> bool:
+        """Tell who waits for a message that nothing comes of it; False where nobody can be told."""
+        if isinstance(sender, Reply):
+            sender.fail(error)
+            return True
+        told = self.outcomes.get(type(message))
+        if told is None:
+            return False
+        try:
+            told(message, error)
+        except FAILURES as failure:  # the end of an actor must not fail for what it leaves
+            if passes(failure):
+                raise
+            logger.exception("not_told")
+        return True
+
+    def poison(
+        self, cell: Cell, message: Any, sender: ActorAddress | None, error: BaseException
+    ) -> None:
+        """A message has made its actor fail: its sender gets it back in a PoisonMessage."""
+        lines = "".join(traceback.format_exception_only(error)).strip().rpartition("\n")[2]
+        told = self.tell(
+            message, sender, ActorError("actor.failed", f"{cell} failed to answer: {lines}")
+        )
+        # Neither is bad news about bad news, nor does a child hear that its end was bad news.
+        if sender is None or isinstance(message, PoisonMessage | ChildActorExited):
+            self.bury(cell, message, sender, "poison")
+        elif not (told and isinstance(sender, Reply)):
+            details = "".join(traceback.format_exception(error))
+            self.post(sender, PoisonMessage(message, details), cell)
+
+
+def _error(target: ActorAddress, reason: Reason) -> ActorError:
+    match reason:
+        case "busy":
+            return ActorError("actor.busy", f"{target} has too much waiting: try again")
+        case "undeclared":
+            return ActorError("actor.failed", f"{target} does not take such messages")
+        case _:
+            return ActorError(STOPPED, f"{target} has exited")

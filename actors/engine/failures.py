@@ -1,6 +1,5 @@
 """What counts as an actor's failure, and its record."""
 
-import asyncio
 import logging
 from typing import Final
 
@@ -8,9 +7,14 @@ from rillnode.actors.engine.cell import Cell
 
 logger = logging.getLogger("rillnode.actors.engine.system")
 
-FAILURES: Final = (Exception, asyncio.CancelledError)
-"""What an actor may raise without harm to others. A cancelled future's result is no Exception, but
-as much the actor's own; SystemExit and KeyboardInterrupt are the host's and pass through."""
+FAILURES: Final = BaseException
+"""What an actor may raise without harm to others, but for what `passes`: a cancelled future's
+result and a panic of native code are no Exceptions, but as much the actor's own."""
+
+
+def passes(error: BaseException) -> bool:
+    """Whether an exception is the host's, that asks the process to end, and no failure."""
+    return isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit)
 
 
 def record_failure(cell: Cell, doing: str, error: BaseException) -> None:
@@ -20,7 +24,12 @@ def record_failure(cell: Cell, doing: str, error: BaseException) -> None:
         cell: whose code raised.
         doing: what the code was doing: the class of the message, or the name of a hook.
         error: what it raised.
+
+    Raises:
+        BaseException: the error itself, where it is no failure.
     """
+    if passes(error):
+        raise error
     cell.kind.failed(error)
     logger.warning(
         "actor_failed",

@@ -4,15 +4,20 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, get_args
+from types import UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from thespian.actors import Actor
 
-from rillnode.actors.engine.worker import OnFailure, Worker
-from rillnode.codecs.limits import MAILBOX_MESSAGES_MAX
+from rillnode.codecs.limits import MAILBOX_BYTES_MAX, MAILBOX_MESSAGES_MAX
 
-if TYPE_CHECKING:
-    from rillnode.actors.engine.cell import Cell
+OnFailure = Literal["resume", "restart", "stop"]
+
+RESTARTS_MAX: Final = 5
+RESTART_WINDOW_SECONDS: Final = 60.0
+
+STOCK_ATTEMPTS: Final = 2
+"""How often an actor of Thespian's own kind is given a message that it fails at."""
 
 TURN_BOUNDS: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
@@ -63,16 +68,22 @@ class Policy:
     """How one actor class is to be treated, the same in all systems of a process; see `Worker`.
 
     It is read from class attributes of any Thespian Actor. One that sets none is resumed after a
-    failure, as Thespian does.
+    failure and tries a message twice, as Thespian does.
 
     Attributes:
         name: of the class that it counts as.
         is_worker: whether its instances have the hooks of `Worker`.
+        takes: the classes of messages that its handler declares; None: any.
     """
 
     name: str
     is_worker: bool
+    takes: tuple[type, ...] | None
     mailbox_messages_max: int
+    mailbox_bytes_max: int
+    attempts: int
+    interleaves: bool
+    essential: bool
     on_failure: OnFailure
     restarts_max: int
     restart_window_seconds: float
@@ -101,22 +112,50 @@ def _policy_of(actor_class: type[Actor] | None) -> Policy:
         raise ValueError(f"{name}.on_failure is {on_failure!r}, not one of {get_args(OnFailure)}")
     return Policy(
         name=name,
-        is_worker=actor_class is not None and issubclass(actor_class, Worker),
+        is_worker=getattr(policy, "is_worker", False),
+        takes=message_types(policy),
         mailbox_messages_max=getattr(policy, "mailbox_messages_max", MAILBOX_MESSAGES_MAX),
+        mailbox_bytes_max=getattr(policy, "mailbox_bytes_max", MAILBOX_BYTES_MAX),
+        attempts=getattr(policy, "attempts", STOCK_ATTEMPTS),
+        interleaves=getattr(policy, "interleaves", False),
+        essential=getattr(policy, "essential", False),
         on_failure=on_failure,
-        restarts_max=getattr(policy, "restarts_max", Worker.restarts_max),
-        restart_window_seconds=getattr(
-            policy, "restart_window_seconds", Worker.restart_window_seconds
-        ),
+        restarts_max=getattr(policy, "restarts_max", RESTARTS_MAX),
+        restart_window_seconds=getattr(policy, "restart_window_seconds", RESTART_WINDOW_SECONDS),
         idle_seconds=getattr(policy, "idle_seconds", None),
     )
+
+
+def message_types(actor_class: type[Actor] | None) -> tuple[type, ...] | None:
+    """The classes of messages that an actor class declares to take; None: it takes any.
+
+    A `Worker` declares them by the annotation of its handler's `message`: a class, or a union.
+
+    Raises:
+        NameError: the annotation names what its module does not have at run time.
+    """
+    if not getattr(actor_class, "is_worker", False):
+        return None
+    handle: Any = getattr(actor_class, "handle", None)
+    hints = get_type_hints(handle)
+    declared = hints.get("message", object)
+    found = tuple(_classes_of(declared))
+    return None if object in found else found
+
+
+def _classes_of(declared: Any) -> list[type]:
+    if get_origin(declared) in (Union, UnionType):
+        return [one for part in get_args(declared) for one in _classes_of(part)]
+    origin = get_origin(declared) or declared
+    return [origin if isinstance(origin, type) and origin is not Any else object]
 
 
 class ActorKind:
     """The counters of one actor class in one system.
 
     Attributes:
-        awake: cells to look at when idle instances are sought; None while no look is scheduled.
+        takes: classes of messages that it is known to take; None: any.
+        mailbox_messages_max: as the policy's, which is looked at with every message that waits.
         turns: turns that were taken.
         turn_seconds: what they took together.
         long_turns: those above `TURN_USUAL_SECONDS`, by the place of the bound in `TURN_BOUNDS`;
@@ -126,24 +165,29 @@ class ActorKind:
     """
 
     __slots__ = (
-        "awake",
+        "actor_class",
         "cells",
         "failure_reasons",
         "handled",
         "instances",
         "last_failure",
         "long_turns",
+        "mailbox_messages_max",
         "parent",
         "policy",
         "restarts",
         "slowest_seconds",
+        "takes",
         "turn_seconds",
         "turns",
     )
 
     def __init__(self, actor_class: type[Actor] | None) -> None:
         hashable: Any = actor_class  # a class is, although its type does not say so
-        self.policy = _policy_of(hashable)
+        self.actor_class = actor_class
+        policy = self.policy = _policy_of(hashable)
+        self.takes = None if policy.takes is None else set(policy.takes)
+        self.mailbox_messages_max = policy.mailbox_messages_max
         self.cells = 0
         self.instances = 0
         self.handled = 0
@@ -154,8 +198,19 @@ class ActorKind:
         self.long_turns: dict[int, int] | None = None
         self.failure_reasons: Counter[str] | None = None
         self.last_failure = ""
-        self.awake: list[Cell] | None = None
         self.parent: ActorKind | None = None
+
+    def admits(self, message: object) -> bool:
+        """Whether a class of messages that is not in `takes` is declared all the same: a base is.
+
+        It is in `takes` from then on.
+        """
+        assert self.takes is not None
+        assert self.policy.takes is not None
+        if not isinstance(message, self.policy.takes):
+            return False
+        self.takes.add(type(message))
+        return True
 
     def failed(self, error: BaseException) -> None:
         """Count a failure and keep its reason."""

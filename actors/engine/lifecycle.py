@@ -1,19 +1,24 @@
 """How actors come and go: cells are made and end, instances come, are replaced and given up."""
 
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable, Coroutine
+from inspect import iscoroutine
+from typing import Any, Final
 
 from thespian.actors import Actor, ActorExitRequest, ActorSystemMessage, ChildActorExited
 
-from rillnode.actors.engine.cell import GONE, Cell, Factory
+from rillnode.actors.engine.cell import GONE, Cell, Factory, System
+from rillnode.actors.engine.dead_letters import STOPPED, DeadLetters
 from rillnode.actors.engine.failures import FAILURES, record_failure
 from rillnode.actors.engine.kinds import ActorKind, class_of
+from rillnode.actors.engine.mailboxes import Held, Mailboxes
 from rillnode.actors.engine.passivation import Passivation
-from rillnode.actors.engine.timers import Timing, cancel_timers
+from rillnode.actors.engine.waiting import LINGER_SECONDS, Work
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.ports import Timing
 from rillnode.codecs.errors import ActorError
 
-if TYPE_CHECKING:
-    from rillnode.actors.engine.system import AsyncioSystemBase
+logger = logging.getLogger("rillnode.actors.engine.system")
 
 
 class Start(ActorSystemMessage):
@@ -21,7 +26,12 @@ class Start(ActorSystemMessage):
 
 
 class Finish(ActorSystemMessage):
-    """Time for `Worker.finish`, once more after it has failed. Actors never see it."""
+    """Stands for `Worker.finish` where that has failed. Actors never see it."""
+
+
+FINISH: Final = Finish()
+
+REPLACED: Final = "The actor failed at other work and was started anew: the node's log says why"
 
 
 class Lifecycle:
@@ -32,15 +42,24 @@ class Lifecycle:
         names: cells that are known by a name in the whole system.
         roots: cells without a parent, in order of creation.
         population: number of cells that have not exited.
+        starting: what begins an instance's `started` that waits; set by who gives turns.
+        forgotten: called with each cell that has exited.
     """
 
-    def __init__(self, base: "AsyncioSystemBase", timing: Timing) -> None:
-        self._base = base
-        self._passivation = Passivation(timing, self._drop_instance)
+    def __init__(
+        self, system: System, mailboxes: Mailboxes, letters: DeadLetters, timing: Timing
+    ) -> None:
+        self._system = system
+        self._mailboxes = mailboxes
+        self._letters = letters
+        self._timing = timing
+        self.passivation = Passivation(timing, self._drop_instance)
         self.kinds: dict[type[Actor] | None, ActorKind] = {}
         self.names: dict[str, Cell] = {}
         self.roots: dict[Cell, None] = {}
         self.population = 0
+        self.starting: Callable[[Cell, Coroutine[Any, Any, Any]], None]
+        self.forgotten: Callable[[Cell], None]
 
     # Cells -----------------------------------------------------------------------------------
 
@@ -48,12 +67,12 @@ class Lifecycle:
         """Make a cell without an instance.
 
         Raises:
-            ActorError: `actor.gone`, the parent has exited.
+            ActorError: `actor.stopped`, the parent has exited.
         """
         if parent is not None and parent.mailbox is GONE:
-            raise ActorError("actor.gone", f"{parent} has exited and can have no children")
+            raise ActorError(STOPPED, f"{parent} has exited and can have no children")
         kind = self._kind(class_of(factory))
-        cell = Cell(self._base, kind, factory, parent, name)
+        cell = Cell(self._system, kind, factory, parent, name)
         if parent is None:
             self.roots[cell] = None
         elif parent.children is None:
@@ -67,12 +86,20 @@ class Lifecycle:
     def terminate(self, cell: Cell, *, recursive: bool = True) -> None:
         """End an actor: its children are asked to exit, its parent is told.
 
-        Messages that still wait become dead letters. Children that are not asked to exit go on
-        without a parent.
+        Who waits for what it had under way, or for messages that still wait, is told. Children that
+        are not asked to exit go on without a parent. Work that is cancelled and tidies up is waited
+        for first.
         """
-        base = self._base
-        self._give_up_instance(cell)
-        unhandled, cell.mailbox = cell.mailbox, GONE
+        if cell.mailbox is not GONE:
+            error = ActorError(STOPPED, f"{cell} has exited")
+            self._give_up_instance(cell, error, lambda: self._end(cell, recursive))
+
+    def _end(self, cell: Cell, recursive: bool) -> None:
+        if cell.mailbox is GONE:
+            return
+        system = self._system
+        mailbox, cell.mailbox = cell.mailbox, GONE
+        unhandled = [*mailbox.take(), *mailbox] if isinstance(mailbox, Held) else [*mailbox]
         if name := cell.globalName:
             del self.names[name]
         cell.kind.cells -= 1
@@ -82,7 +109,7 @@ class Lifecycle:
             child.parent = None
             self.roots[child] = None
             if recursive:
-                base.post(child, ActorExitRequest(), base.address)
+                system.post(child, ActorExitRequest(), None)
         parent = cell.parent
         if parent is None:
             del self.roots[cell]
@@ -90,16 +117,15 @@ class Lifecycle:
             self._leave(cell, parent)
         # Somebody may keep the address for long; it holds on to nothing else.
         cell.factory, cell.parent = Actor, None
-        base.forget(cell)
-        for message, sender in unhandled:
-            base.bury(cell, message, sender, "unhandled")
+        self.forgotten(cell)
+        self._mailboxes.put_back(cell, unhandled)
 
     def _leave(self, cell: Cell, parent: Cell) -> None:
         if parent.children is not None:
             parent.children.pop(cell, None)
             if not parent.children:
                 parent.children = None
-        self._base.post(parent, ChildActorExited(cell), self._base.address)
+        self._system.post(parent, ChildActorExited(cell), None)
 
     def _kind(self, actor_class: type[Actor] | None) -> ActorKind:
         kind = self.kinds.get(actor_class)
@@ -112,8 +138,10 @@ class Lifecycle:
     def instance_of(self, cell: Cell) -> Actor:
         """The instance of a cell, made now where there is none.
 
+        Where its `started` waits the cell takes no message until that is done.
+
         Raises:
-            Exception: whatever the factory or `started` raises; there is no instance then.
+            BaseException: whatever the factory or `started` raises; there is no instance then.
         """
         if cell.instance is not None:
             return cell.instance
@@ -130,34 +158,58 @@ class Lifecycle:
             kind.parent = cell.parent.kind
         if isinstance(instance, Worker):
             try:
-                instance.started()
+                started: object = instance.started()
             except BaseException:
-                cancel_timers(cell)
+                self._give_up_owned(cell, ActorError(STOPPED, f"{cell} did not start"))
                 self._drop_instance(cell)
                 raise
+            if iscoroutine(started):
+                self.starting(cell, started)
+                if cell.instance is not instance:
+                    return instance  # it has failed to start already, and that was seen to
         if kind.policy.lasting:
             cell.factory = Actor  # as at the exit: what made the instance is of no more use
-        self._passivation.watch(cell)
+        self.passivation.watch(cell)
         return instance
 
-    def replace_instance(self, cell: Cell) -> None:
-        """Give the instance of a failed actor up and make a new one.
+    def give_up_instance(self, cell: Cell, after: Callable[[], None]) -> None:
+        """Let the instance of a failed actor go, then do something.
 
-        Raises:
-            Exception: as `instance_of`.
+        Who waits for what it had under way is told.
         """
-        self._give_up_instance(cell)
-        self.instance_of(cell)
+        self._give_up_instance(cell, ActorError("actor.failed", REPLACED), after)
 
-    def _give_up_instance(self, cell: Cell) -> None:
+    def _give_up_instance(self, cell: Cell, error: ActorError, after: Callable[[], None]) -> None:
         if isinstance(cell.instance, Worker):
             try:
                 cell.instance.stopped()
-            except FAILURES as error:
-                record_failure(cell, "stopped", error)
-        cancel_timers(cell)
+            except FAILURES as failure:
+                record_failure(cell, "stopped", failure)
+        self._give_up_owned(cell, error)
         if cell.instance is not None:
             self._drop_instance(cell)
+        if cell.owned is None:
+            self._mailboxes.release(cell)
+            after()
+            return
+        # Cancelled work that tidies up: nothing else is done before it has ended.
+        held = self._mailboxes.hold(cell, [])
+        held.after = after
+        self._timing.call_later(LINGER_SECONDS, lambda: self._abandon(cell))
+
+    def _give_up_owned(self, cell: Cell, error: ActorError) -> None:
+        owned, cell.owned = cell.owned, None
+        for one in owned or ():
+            one.drop(error)
+
+    def _abandon(self, cell: Cell) -> None:
+        for one in tuple(cell.owned or ()):
+            if isinstance(one, Work) and one.dropped:
+                logger.error("work_abandoned", extra={"actor": cell.name, "work": one.get_name()})
+                try:
+                    one.abandon()
+                except FAILURES as failure:
+                    record_failure(cell, "abandon", failure)
 
     def _drop_instance(self, cell: Cell) -> None:
         cell.instance = None

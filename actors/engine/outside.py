@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 
 from thespian.actors import ActorAddress, PoisonMessage
 
-from rillnode.codecs.errors import ActorError
+from rillnode.actors.engine.cell import Cell
+from rillnode.codecs.errors import ActorError, RillnodeError
 
 
 class Outside(ActorAddress):
@@ -35,12 +36,25 @@ class Outside(ActorAddress):
 
 
 class Reply(Outside):
-    """Where the answer to one awaited question goes: the first message settles the future."""
+    """Where the answer to one awaited question goes: the first message settles the future.
+
+    An actor that has been handed the question owns it until it is answered, or handed on: when its
+    instance goes the asker is told.
+    """
 
     def __init__(self, target: ActorAddress, future: "asyncio.Future[Any]") -> None:
         super().__init__("reply")
         self._target = target
         self._future = future
+        self._holder: Cell | None = None
+
+    def handed_to(self, cell: Cell) -> None:
+        """An actor's instance is given the question now, and nobody else has it any more."""
+        if self._future.done():
+            return
+        self._let_go()
+        self._holder = cell
+        cell.own(self)
 
     def deliver(self, message: Any) -> bool:
         """Settle the future; a PoisonMessage is the failure of the one who was asked."""
@@ -48,19 +62,31 @@ class Reply(Outside):
             return False
         if isinstance(message, PoisonMessage):
             details = str(message.details).strip().rpartition("\n")[2]
-            self._fail("actor.failed", f"{self._target} failed to answer: {details}")
+            self.fail(ActorError("actor.failed", f"{self._target} failed to answer: {details}"))
         else:
+            self._let_go()
             self._future.set_result(message)
         return True
 
     def expire(self) -> None:
         """Nobody answered in time."""
-        self._fail("actor.timeout", f"{self._target} did not answer in time")
+        self.fail(ActorError("message.timeout", f"{self._target} did not answer in time"))
 
-    def lost(self) -> None:
-        """The question ended as a dead letter."""
-        self._fail("actor.gone", f"{self._target} has exited")
+    def drop(self, error: RillnodeError) -> None:
+        """The instance that had the question is gone."""
+        self.fail(error)
 
-    def _fail(self, code: str, text: str) -> None:
+    def fail(self, error: RillnodeError) -> None:
+        """Nothing comes of the question; no-op once it is answered."""
+        self._let_go()
         if not self._future.done():
-            self._future.set_exception(ActorError(code, text))
+            self._future.set_exception(error)
+
+    def close(self) -> None:
+        """The asker waits no more."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        holder, self._holder = self._holder, None
+        if holder is not None:
+            holder.disown(self)

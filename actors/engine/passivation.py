@@ -6,8 +6,8 @@ from typing import Final
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.failures import FAILURES, record_failure
 from rillnode.actors.engine.kinds import ActorKind
-from rillnode.actors.engine.timers import Timing
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.ports import Timing
 
 LOOK_CELLS_MAX: Final = 500
 """Cells looked at before the loop gets its turn."""
@@ -23,6 +23,8 @@ class Passivation:
     def __init__(self, timing: Timing, drop_instance: Callable[[Cell], None]) -> None:
         self._timing = timing
         self._drop_instance = drop_instance
+        # Of each class the cells to look at, while a look is scheduled.
+        self.awake: dict[ActorKind, list[Cell]] = {}
 
     def watch(self, cell: Cell) -> None:
         """Look at a cell from now on; called with each instance it gets."""
@@ -30,17 +32,17 @@ class Passivation:
         if kind.policy.idle_seconds is None or cell.active is not None:
             return
         cell.active = True
-        if kind.awake is None:
-            kind.awake = []
+        awake = self.awake.get(kind)
+        if awake is None:
+            awake = self.awake[kind] = []
             self._look_later(kind, kind.policy.idle_seconds, None)
-        kind.awake.append(cell)
+        awake.append(cell)
 
     def _look_later(self, kind: ActorKind, seconds: float, left: int | None) -> None:
         self._timing.call_later(seconds, lambda: self._look(kind, left))
 
     def _look(self, kind: ActorKind, left: int | None) -> None:
-        awake = kind.awake
-        assert awake is not None
+        awake = self.awake[kind]
         if left is None:
             left = len(awake)
         looked_at = awake[: min(left, LOOK_CELLS_MAX)]
@@ -60,13 +62,15 @@ class Passivation:
         elif awake and kind.policy.idle_seconds is not None:
             self._look_later(kind, kind.policy.idle_seconds, None)
         else:
-            kind.awake = None
+            del self.awake[kind]
 
     def _is_idle(self, cell: Cell, instance: object) -> bool:
-        if cell.mailbox or cell.timers:
+        if cell.mailbox or cell.owned:
             return False
         try:
-            return not isinstance(instance, Worker) or instance.may_passivate()
+            return not isinstance(instance, Worker) or (
+                not instance.operations_due and instance.may_passivate()
+            )
         except FAILURES as error:
             record_failure(cell, "may_passivate", error)
             return False

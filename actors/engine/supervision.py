@@ -1,72 +1,89 @@
-"""Supervision: what follows when an actor's handler raises."""
+"""Supervision: what follows when an actor fails."""
 
 import logging
-import traceback
-from typing import TYPE_CHECKING, Any
-
-from thespian.actors import ActorAddress, ChildActorExited, PoisonMessage
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
 
 from rillnode.actors.engine.cell import GONE, Cell
+from rillnode.actors.engine.dead_letters import DeadLetters
 from rillnode.actors.engine.failures import FAILURES, record_failure
-
-if TYPE_CHECKING:
-    from rillnode.actors.engine.dispatcher import Dispatcher
+from rillnode.actors.engine.lifecycle import Lifecycle
+from rillnode.actors.engine.mailboxes import Mailboxes
+from rillnode.actors.ports import Timing
 
 logger = logging.getLogger("rillnode.actors.engine.system")
 
+GIVEN_UP_KEPT: Final = 10_000
+"""Cells remembered as given up, the newest: who still has one of them asks soon."""
+
+OnFatal = Callable[[Cell, BaseException], object]
+"""Told of an essential actor that was given up, and of its last failure."""
+
 
 class Supervision:
-    """Applies each class's `on_failure`; see `Worker`."""
+    """Applies each class's policy; see `Worker`.
 
-    def __init__(self, base: "Dispatcher") -> None:
-        self._base = base
+    Attributes:
+        on_fatal: what follows when an essential actor is given up.
+    """
+
+    def __init__(
+        self, life: Lifecycle, letters: DeadLetters, mailboxes: Mailboxes, timing: Timing
+    ) -> None:
+        self._life = life
+        self._letters = letters
+        self._mailboxes = mailboxes
+        self._timing = timing
         self._restarts: dict[Cell, list[float]] = {}
+        self._tries: dict[Cell, tuple[Any, int]] = {}
+        self._given_up: OrderedDict[Cell, None] = OrderedDict()
+        self.on_fatal: OnFatal = _log_fatal
 
-    def recover(
-        self, cell: Cell, message: Any, sender: ActorAddress | None, error: BaseException
-    ) -> bool:
-        """Deal with a handler's failure; False when the actor has exited of it.
+    def failed(self, cell: Cell, message: Any, sender: Any, error: BaseException) -> None:
+        """A handler has raised: it costs its message, and what the policy says.
 
-        The message stays in its place: it is tried again before any other is.
+        Raises:
+            BaseException: the error itself, where it is no failure.
         """
         record_failure(cell, type(message).__name__, error)
-        policy = cell.kind.policy.on_failure
-        if policy == "stop" or (policy == "restart" and not self._restart(cell)):
-            return self._stop(cell, message, sender, error)
-        try:
-            self._base.deliver(cell, message, sender)
-        except FAILURES as again:
-            record_failure(cell, type(message).__name__, again)
-            if policy == "restart" and not self._restart(cell):
-                return self._stop(cell, message, sender, again)
-            self._poison(cell, message, sender, again)
-        return cell.mailbox is not GONE
+        policy = cell.kind.policy
+        if policy.on_failure != "stop" and self._may_try_again(cell, message):
+            self._mailboxes.put_back(cell, [(message, sender)])
+        else:
+            self._tries.pop(cell, None)
+            self._letters.poison(cell, message, sender, error)
+        self.mend(cell, error)
+
+    def mend(self, cell: Cell, error: BaseException) -> None:
+        """Do what the policy says of an actor whose failure was recorded and told."""
+        policy = cell.kind.policy
+        if policy.on_failure == "stop":
+            self.give_up(cell, error)
+        elif policy.on_failure == "restart":
+            self._restart(cell, error)
+
+    def not_started(self, cell: Cell, error: BaseException) -> None:
+        """An instance could not be made, or has failed in `started`: no message is to blame."""
+        record_failure(cell, "started", error)
+        if cell.kind.policy.on_failure == "stop":
+            self.give_up(cell, error)
+        else:
+            self._restart(cell, error)
+
+    def was_given_up(self, cell: Cell) -> bool:
+        """Whether an actor ended because it failed too often; known for some time."""
+        return cell in self._given_up
 
     def forget(self, cell: Cell) -> None:
         """The actor has exited."""
         self._restarts.pop(cell, None)
+        self._tries.pop(cell, None)
 
-    def _restart(self, cell: Cell) -> bool:
-        """Make a new instance, as often as the intensity allows; False when it allows no more."""
-        kind = cell.kind
-        restarts = self._restarts.setdefault(cell, [])
-        while True:
-            now = self._base.timing.monotonic()
-            restarts[:] = [at for at in restarts if now - at < kind.policy.restart_window_seconds]
-            if len(restarts) >= kind.policy.restarts_max:
-                return False
-            restarts.append(now)
-            kind.restarts += 1
-            try:
-                self._base.life.replace_instance(cell)
-            except FAILURES as error:
-                record_failure(cell, "restart", error)
-            else:
-                return True
-
-    def _stop(
-        self, cell: Cell, message: Any, sender: ActorAddress | None, error: BaseException
-    ) -> bool:
+    def give_up(self, cell: Cell, error: BaseException) -> None:
+        """End an actor for its failures."""
+        if cell.mailbox is GONE:
+            return
         logger.error(
             "actor_stopped_by_failure",
             extra={
@@ -75,17 +92,44 @@ class Supervision:
                 "policy": cell.kind.policy.on_failure,
             },
         )
-        self._poison(cell, message, sender, error)
-        self._base.life.terminate(cell)
-        return False
+        self._given_up[cell] = None
+        if len(self._given_up) > GIVEN_UP_KEPT:
+            self._given_up.popitem(last=False)
+        essential = cell.kind.policy.essential
+        self._life.terminate(cell)
+        if essential:
+            self.on_fatal(cell, error)
 
-    def _poison(
-        self, cell: Cell, message: Any, sender: ActorAddress | None, error: BaseException
-    ) -> None:
-        self._base.poison(message)
-        # Neither is bad news about bad news, nor does a child hear that its end was bad news.
-        if sender is None or isinstance(message, PoisonMessage | ChildActorExited):
-            self._base.bury(cell, message, sender, "poison")
+    def _may_try_again(self, cell: Cell, message: Any) -> bool:
+        attempts = cell.kind.policy.attempts
+        if attempts == 1 or cell.mailbox is GONE:
+            return False
+        before, tries = self._tries.get(cell, (None, 0))
+        tries = tries + 1 if before is message else 1
+        self._tries[cell] = message, tries
+        return tries < attempts
+
+    def _restart(self, cell: Cell, error: BaseException) -> None:
+        """Make a new instance, as often as the intensity allows."""
+        if cell.mailbox is GONE:
             return
-        details = "".join(traceback.format_exception(error))
-        self._base.post(sender, PoisonMessage(message, details), cell)
+        kind = cell.kind
+        now = self._timing.monotonic()
+        restarts = self._restarts.setdefault(cell, [])
+        restarts[:] = [at for at in restarts if now - at < kind.policy.restart_window_seconds]
+        if len(restarts) >= kind.policy.restarts_max:
+            self.give_up(cell, error)
+            return
+        restarts.append(now)
+        kind.restarts += 1
+        self._life.give_up_instance(cell, lambda: self._begin_again(cell))
+
+    def _begin_again(self, cell: Cell) -> None:
+        try:
+            self._life.instance_of(cell)
+        except FAILURES as error:
+            self.not_started(cell, error)
+
+
+def _log_fatal(cell: Cell, error: BaseException) -> None:
+    logger.critical("essential_actor_ended", extra={"actor": cell.name}, exc_info=error)

@@ -26,19 +26,21 @@ from thespian.actors import (
     WakeupMessage,
 )
 
-from rillnode.actors.engine.callers import Caller, Period, seconds_of
-from rillnode.actors.engine.cell import GONE, Cell, Factory
-from rillnode.actors.engine.dead_letters import DeadLetter
-from rillnode.actors.engine.dispatcher import Dispatcher
+from rillnode.actors.engine.callers import Caller, seconds_of
+from rillnode.actors.engine.cell import GONE, Cell, Factory, Period, Tell
+from rillnode.actors.engine.dead_letters import STOPPED, DeadLetter, DeadLetters
 from rillnode.actors.engine.failures import FAILURES, record_failure
 from rillnode.actors.engine.inbox import Inbox
-from rillnode.actors.engine.kinds import ActorKind
+from rillnode.actors.engine.kinds import ActorKind, ActorStats
 from rillnode.actors.engine.lifecycle import Lifecycle, Start
 from rillnode.actors.engine.loop_thread import LoopThread
-from rillnode.actors.engine.outside import Reply
+from rillnode.actors.engine.mailboxes import Mailboxes, Size
+from rillnode.actors.engine.outside import Outside, Reply
+from rillnode.actors.engine.supervision import OnFatal, Supervision
 from rillnode.actors.engine.thespian_api import common_capabilities, factory_of
-from rillnode.actors.engine.timers import Timer, Timing
-from rillnode.actors.ports import TimerHandle
+from rillnode.actors.engine.timers import Timer
+from rillnode.actors.engine.turns import Turns
+from rillnode.actors.ports import TimerHandle, Timing
 from rillnode.codecs.errors import ActorError
 
 __all__ = ["AsyncioSystemBase", "Cell"]
@@ -72,7 +74,7 @@ class _Done:
         yield
 
 
-class AsyncioSystemBase(Dispatcher):
+class AsyncioSystemBase:
     """An actor system on one event loop.
 
     All methods are for the loop's thread, except `post_threadsafe` and Thespian's own. `ask` and
@@ -109,17 +111,28 @@ class AsyncioSystemBase(Dispatcher):
                 self._thread_ident = self._thread.ident
                 loop = self._thread.loop
         self._loop = loop
-        super().__init__(
-            loop.call_soon, clock or _LoopTiming(loop), slice_seconds, dead_letters_max
-        )
-        self.life = Lifecycle(self, self.timing)
+        self.timing = clock or _LoopTiming(loop)
+        self.address = Outside("system")
+        self.dead_letters = DeadLetters(dead_letters_max)
+        self.mailboxes = Mailboxes(self, self.dead_letters, loop.call_soon)
+        self.life = Lifecycle(self, self.mailboxes, self.dead_letters, self.timing)
+        self.life.forgotten = self._forget
+        self._supervision = Supervision(self.life, self.dead_letters, self.mailboxes, self.timing)
+        self._turns = Turns(
+            self.mailboxes, self.dead_letters, self.life, self._supervision, self.timing,
+            slice_seconds, self._idle,
+        )  # fmt: skip
+        # The parts' own, without a call in between: actors use them for every message.
+        self.post = self.mailboxes.post
+        self.finish_later = self._turns.finish_later
+        self.begin = self._turns.begin
         self._inbox = Inbox(
             post=self.post,
             lose=self._lose,
             call_soon=loop.call_soon,
             call_soon_threadsafe=loop.call_soon_threadsafe,
             may_post=lambda: self.on_loop_thread() and not loop.is_closed(),
-            at_once=self.at_once,
+            at_once=self.mailboxes.at_once,
         )
         if capabilities is not None:
             self.capabilities = capabilities | common_capabilities()
@@ -154,7 +167,7 @@ class AsyncioSystemBase(Dispatcher):
             name: for people; need not be unique.
 
         Raises:
-            ActorError: `actor.gone`, the parent has exited; `actor.closed`, the system has.
+            ActorError: `actor.stopped`, the parent has exited; `actor.closed`, the system has.
         """
         cell = self._add(factory, parent, name)
         self.post(cell, Start())
@@ -181,6 +194,44 @@ class AsyncioSystemBase(Dispatcher):
         """Name an actor that was given no name."""
         return f"{kind.policy.name.rpartition('.')[2]}-{next(self._serial)}"
 
+    # Failures --------------------------------------------------------------------------------
+
+    @property
+    def outcomes(self) -> dict[type, Tell]:
+        """How to tell who waits for a message, by its class, that nothing comes of it.
+
+        Called, once, with an ActorError: `actor.failed`, the handler has raised; `actor.busy`, the
+        mailbox was full; `actor.stopped`, the actor ended before it.
+        """
+        return self.dead_letters.outcomes
+
+    @property
+    def handled(self) -> dict[type, Callable[[Any], None]]:
+        """What is called with a message that was handled, by its class."""
+        return self._turns.handled
+
+    @property
+    def sizes(self) -> dict[type, Size]:
+        """How large messages are, by their class, for the bound of mailboxes."""
+        return self.mailboxes.sizes
+
+    @property
+    def on_fatal(self) -> OnFatal:
+        """Called when an essential actor was given up."""
+        return self._supervision.on_fatal
+
+    @on_fatal.setter
+    def on_fatal(self, told: OnFatal) -> None:
+        self._supervision.on_fatal = told
+
+    def given_up(self, cell: Cell) -> bool:
+        """Whether an actor ended because it failed too often; known for some time."""
+        return self._supervision.was_given_up(cell)
+
+    def handle_dead_letters(self, cell: Cell, enable: bool) -> None:
+        """Make an actor the one that gets each new dead letter in a DeadEnvelope, or end that."""
+        self.dead_letters.handle(cell, enable)
+
     # Messages --------------------------------------------------------------------------------
 
     def post_threadsafe(self, deliveries: Iterable[tuple[ActorAddress, Any]]) -> None:
@@ -197,13 +248,12 @@ class AsyncioSystemBase(Dispatcher):
         """Post a message as soon as the mailbox is below its bound.
 
         Raises:
-            ActorError: `actor.gone`, the target has exited.
+            ActorError: `actor.stopped`, the target has exited.
         """
         if isinstance(target, Cell):
-            while len(target.mailbox) >= target.kind.policy.mailbox_messages_max:
-                await self._congestion.wait(target)
+            await self.mailboxes.room(target)
             if target.mailbox is GONE:
-                raise ActorError("actor.gone", f"{target} has exited")
+                raise ActorError(STOPPED, f"{target} has exited")
         self.post(target, message, sender)
 
     def ask(
@@ -231,6 +281,7 @@ class AsyncioSystemBase(Dispatcher):
             self.post(target, message, reply)
             return await answer
         finally:
+            reply.close()
             if timer is not None:
                 timer.cancel()
 
@@ -246,8 +297,8 @@ class AsyncioSystemBase(Dispatcher):
 
     async def drain(self) -> None:
         """Wait until no message waits, in mailboxes or from threads; timers are not waited for."""
-        while self._ready or self._inbox:
-            if self._ready:
+        while self.mailboxes.ready or self._inbox:
+            if self.mailboxes.ready:
                 waiter: asyncio.Future[None] = self._loop.create_future()
                 self._idle_waiters.append(waiter)
                 await waiter
@@ -288,9 +339,11 @@ class AsyncioSystemBase(Dispatcher):
     async def _shut_down(self) -> None:
         await self.begin_shutdown()
 
-    def forget(self, cell: Cell) -> None:
+    def _forget(self, cell: Cell) -> None:
         """An actor has exited; the last one ends a shutdown."""
-        super().forget(cell)
+        self._supervision.forget(cell)
+        self.mailboxes.relieve(cell)
+        self.dead_letters.handle(cell, enable=False)
         self._end_if_empty()
 
     def _end_if_empty(self) -> None:
@@ -398,3 +451,16 @@ class AsyncioSystemBase(Dispatcher):
 
     def _handleDeadLetters(self, address: Cell, enable: bool) -> None:
         self.handle_dead_letters(address, enable)
+
+    # Seeing ----------------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, ActorStats]:
+        """What the actors did, by the name of their class."""
+        depths: dict[ActorKind, int] = {}
+        for cell in self.mailboxes.ready:
+            depths[cell.kind] = depths.get(cell.kind, 0) + len(cell.mailbox)
+        return {
+            kind.policy.name: kind.stats(depths.get(kind, 0))
+            for kind in self.life.kinds.values()
+            if kind.cells or kind.handled or kind.failure_reasons
+        }

@@ -18,6 +18,7 @@ from thespian.actors import (
 from thespian.system.timing import ExpirationTimer
 
 from rillnode.actors.engine.cell import Cell, Factory
+from rillnode.actors.engine.timers import Timer
 
 
 def common_capabilities() -> dict[str, Any]:
@@ -69,7 +70,8 @@ def status_of(cell: Cell, now: float) -> Thespian_ActorStatus:
     status.addWakeups(
         [
             (cell, ExpirationTimer(timedelta(seconds=max(0.0, timer.due - now))))
-            for timer in cell.timers or ()
+            for timer in cell.owned or ()
+            if isinstance(timer, Timer)
         ]
     )
     return status

@@ -1,71 +1,88 @@
 """The base class of rillnode's actors: Thespian's Actor with typed shortcuts and life hooks."""
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar, TypeVar
 
 from thespian.actors import Actor, ActorAddress
 
-from rillnode.actors.delivery import Delivery
+from rillnode.actors.engine.cell import Cell, Period, System
+from rillnode.actors.engine.kinds import RESTART_WINDOW_SECONDS, RESTARTS_MAX, OnFailure
+from rillnode.actors.engine.waiting import Signal, Then
 from rillnode.actors.ports import TimerHandle
-from rillnode.codecs.limits import MAILBOX_MESSAGES_MAX
+from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.limits import MAILBOX_BYTES_MAX, MAILBOX_MESSAGES_MAX
 
-if TYPE_CHECKING:
-    from rillnode.actors.engine.cell import Cell
-    from rillnode.actors.engine.system import AsyncioSystemBase
-
-OnFailure = Literal["resume", "restart", "stop"]
+Op = TypeVar("Op")
 
 
 class Worker(Actor):
     """An actor; subclasses handle messages in `handle`.
 
     One message at a time, on the loop's thread, in the order in which each sender sent them. A
-    handler must not block and cannot await: what waits is a task or a thread that posts its
-    result. The constructor knows neither address nor system yet; `started` does. The end comes
-    as `stopped`; an ActorExitRequest is not handed to `handle`.
+    handler must not block; one that waits is `async def`, and may await anything of asyncio. It
+    declares what it takes by the annotation of its `message`, a class or a union: of other messages
+    those of the system are ignored, and all others refused. The constructor knows neither address
+    nor system yet; `started` does. The end comes as `stopped`; an ActorExitRequest is not handed to
+    `handle`.
+
+    A handler that raises costs its own message: whoever waits for it is told, once. Messages that
+    wait stay, in order.
 
     Attributes:
-        mailbox_messages_max: waiting messages above which senders are told or made to wait.
+        mailbox_messages_max: messages that may wait; what somebody waits for is refused above it.
+        mailbox_bytes_max: likewise their bytes, as far as their size is known.
+        attempts: how often a message is tried; more than once only where handling it may be
+            repeated.
+        interleaves: whether other messages are handled while an `async def` handler waits. What was
+            read before an `await` may be outdated after it then.
+        essential: the node is not what it should be without it: its end by failure is told to
+            `on_fatal` of the system.
         on_failure: what follows when a handler raises. `resume`: the instance goes on. `restart`:
-            a new instance from the same factory goes on, without the old one's timers. `stop`:
-            the actor exits. Except after `stop` the failed message is tried once more; then it
-            goes back to its sender in a PoisonMessage.
-        restarts_max: restarts within `restart_window_seconds` after which a failure stops it.
+            a new instance from the same factory goes on; work and timers of the old one end, and
+            whoever waits for that work is told. `stop`: the actor exits.
+        restarts_max: restarts within `restart_window_seconds` after which a failure ends it.
         stands_for: the class that it is counted as; None: itself.
         idle_seconds: how long without a message before the instance is given up, while its
             address stays; None for never. It goes after one to two such periods.
+        operations_due: operations under way that `then` was told of.
     """
 
+    is_worker: ClassVar[bool] = True
     mailbox_messages_max: ClassVar[int] = MAILBOX_MESSAGES_MAX
+    mailbox_bytes_max: ClassVar[int] = MAILBOX_BYTES_MAX
+    attempts: ClassVar[int] = 1
+    interleaves: ClassVar[bool] = False
+    essential: ClassVar[bool] = False
     on_failure: ClassVar[OnFailure] = "restart"
-    restarts_max: ClassVar[int] = 5
-    restart_window_seconds: ClassVar[float] = 60.0
+    restarts_max: ClassVar[int] = RESTARTS_MAX
+    restart_window_seconds: ClassVar[float] = RESTART_WINDOW_SECONDS
     idle_seconds: ClassVar[float | None] = None
     stands_for: ClassVar[type[Actor] | None] = None
 
-    _myRef: "Cell"
+    operations_due: int = 0
+    _myRef: Cell
 
     @property
-    def system(self) -> "AsyncioSystemBase":
+    def system(self) -> System:
         """The actor system that it lives in."""
         return self._myRef.base
 
     @property
-    def address(self) -> "Cell":
+    def address(self) -> Cell:
         """Its own address."""
         return self._myRef
 
-    def started(self) -> None:
-        """A new instance is in place: called before its first message.
+    def started(self) -> Coroutine[Any, Any, None] | None:
+        """A new instance is in place: called before its first message, which waits if this waits.
 
         That is in the first turn after `spawn`, after a restart, and after a passivation.
         """
 
-    def handle(self, message: Any, sender: Any) -> None:
+    def handle(self, message: Any, sender: Any) -> Coroutine[Any, Any, None] | None:
         """Handle one message.
 
         Args:
-            message: what was sent; messages of the system (`ActorSystemMessage`) that it does
-                not know must be ignored.
+            message: what was sent.
             sender: address for the answer, or None where nobody waits for one.
         """
         raise NotImplementedError
@@ -84,6 +101,58 @@ class Worker(Actor):
         """Send `message` to itself after `seconds`, unless cancelled; the timer keeps it awake."""
         return self.system.wake_after(self._myRef, seconds, message)
 
+    def begin(
+        self, work: Coroutine[Any, Any, object], failed: Callable[[RillnodeError], object]
+    ) -> None:
+        """Begin work beside the handlers, with an outcome of its own; no message waits for it.
+
+        Args:
+            work: runs at once until it waits.
+            failed: called once with why nothing comes of it: the RillnodeError that it raised, or
+                `actor.failed`, also where the instance is replaced, or `actor.stopped`. What it
+                raises that is no RillnodeError is a failure of the actor too.
+        """
+        cell = self._myRef
+        cell.base.begin(cell, work, failed)
+
+    def then(
+        self,
+        operation: Op,
+        run: Callable[[Op], object],
+        late: Callable[[Op], object] | None = None,
+    ) -> Op:
+        """Have a store's operation go on, once complete, in a turn of this instance.
+
+        Args:
+            operation: about to be submitted.
+            run: called with it. It keeps no other message waiting.
+            late: called instead when the instance is gone by then, and after `run` has failed:
+                whoever asked is to have an outcome all the same, once (see `Then`).
+        """
+        self.operations_due += 1
+        completed: Any = operation
+        completed.reply_to = self._myRef
+        completed.then = Then(self, run, late, counts=True)
+        return operation
+
+    async def ask(self, target: ActorAddress, message: Any, timeout_seconds: Period = None) -> Any:
+        """Send a message and wait for its answer.
+
+        Raises:
+            ActorError: `actor.failed`, `actor.busy` or `actor.stopped`, whoever was asked did not
+                answer; `message.timeout`.
+        """
+        return await self.system.ask(target, message, timeout_seconds)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, by the system's clock."""
+        over = Signal()
+        timer = self.system.timing.call_later(seconds, over.set)
+        try:
+            await over
+        finally:
+            timer.cancel()
+
     def finish_later(self) -> None:
         """Have `finish` called when the actors that have something to do had their turns."""
         cell = self._myRef
@@ -94,8 +163,6 @@ class Worker(Actor):
         cell = self._myRef
         cell.base.post(targetAddr, msg, cell)
 
-    def receiveMessage(self, msg: Any, sender: Any) -> None:
+    def receiveMessage(self, msg: Any, sender: Any) -> Coroutine[Any, Any, None] | None:
         """Thespian's entry to `handle`."""
-        self.handle(msg, sender)
-        if type(msg) is Delivery and msg.tracked:
-            msg.handled()
+        return self.handle(msg, sender)

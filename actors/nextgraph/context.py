@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
-from rillnode.actors.engine.cells import Cells
+from rillnode.actors.engine.cell import Cells
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.errands import ErrandActor
 from rillnode.actors.nextgraph.session import Session

@@ -19,8 +19,9 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeVar, cast
 
+from rillnode.actors.engine.kinds import OnFailure
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.engine.worker import OnFailure, Worker
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.nextgraph.session import Asked, Refusal
 from rillnode.actors.storage import (
     LogStore,

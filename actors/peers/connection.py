@@ -13,7 +13,7 @@ from typing import Final
 
 from rillnode.actors.access import Access
 from rillnode.actors.delivery import HANDLED, Delivery, Handled, Origin
-from rillnode.actors.engine.cells import Cells
+from rillnode.actors.engine.cell import Cells
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.peers.link_actor import Closed, LinkActorEvents, Received

@@ -73,11 +73,13 @@ class Operation:
 
     Attributes:
         reply_to: whom `complete` hands it to; the store does not look at it.
+        then: what goes on with it there (`Worker.then`); the store does not look at it.
         token: the submitter's own; the store does not look at it.
         error: result: None, or why nothing of it was done.
     """
 
     reply_to: Any = None
+    then: Any = None
     token: Any = None
     error: StoreError | None = None
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rillnode.actors.engine.cells import Cells
+from rillnode.actors.engine.cell import Cells
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streamr.sessions import Sessions

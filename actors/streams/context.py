@@ -14,7 +14,7 @@ from rillnode.actors.router import Router
 from rillnode.actors.storage import LogStore, StreamRecord
 from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
 from rillnode.actors.streams.subscribers import Subscribers
-from rillnode.codecs.errors import ActorError
+from rillnode.codecs.errors import RillnodeError
 
 ADDRESS_PREFIX = b"ST_S_"
 """Released nodes have named stream workers so since 2021-11."""
@@ -65,14 +65,10 @@ class StreamContext:
 
     def __post_init__(self) -> None:
         """Have appends that their stream fails at answered."""
-        self.system.poisoned[AppendEntries] = _append_failed
+        self.system.outcomes[AppendEntries] = _append_failed
 
 
-def _append_failed(request: AppendEntries, failed: bool) -> None:
-    if failed:
-        error = ActorError("actor.failed", "The node failed at this append: its log says why")
-    else:
-        error = ActorError("actor.gone", "The stream's actor has ended: try again")
+def _append_failed(request: AppendEntries, error: RillnodeError) -> None:
     request.sender.base.post(request.sender, EntriesAppended(request, -1, error))
 
 

@@ -56,7 +56,7 @@ from rillnode.actors.streams.subscription import (
     Unsubscribed,
 )
 from rillnode.codecs import native
-from rillnode.codecs.errors import CodecError, RequestError, StoreError
+from rillnode.codecs.errors import ActorError, CodecError, RequestError, StoreError
 from rillnode.codecs.limits import ENTRY_BYTES_MAX, SUBSCRIPTIONS_PER_LINK_MAX
 from rillnode.codecs.ockam.routing import Route, WireMessage
 from rillnode.codecs.ockam.stream import PullRequest, PushRequest, Status
@@ -222,7 +222,8 @@ class StreamActor(Worker):
                 self._take(message)
             except BaseException:
                 self._waiting = waiting[place + 1 :]
-                self.system.poison(message)
+                error = ActorError("actor.failed", "The node failed at this request")
+                self.system.outcomes[type(message)](message, error)
                 raise
 
     def _lose(self, message: Request, error: StoreError | None) -> None:

@@ -29,7 +29,7 @@ def remembered(system: AsyncioSystemBase) -> Iterator[str]:
         cells += cell.children or ()
     seen = {id(system.dead_letters)}  # they are for people to look at, and few are kept
     # Whose idle time is looked for is let go of when that is over, which may be long.
-    seen.update(id(kind.awake) for kind in system.life.kinds.values())
+    seen.update(id(awake) for awake in system.life.passivation.awake.values())
     for cell in cells:
         for name, value in _attributes(cell.instance):
             ended, counted = _found_in(name, value, seen)

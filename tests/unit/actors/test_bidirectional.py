@@ -1,5 +1,7 @@
 """Bi-directional streams: consumers and publishers on a memory store and a clock moved by hand."""
 
+import asyncio
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,10 +49,10 @@ class Mute(Worker):
 
 
 class Stuck(Mute):
-    """Never says that it has handled what it got."""
+    """Never comes to an end with what it got."""
 
-    def receiveMessage(self, msg: object, sender: object) -> None:
-        pass
+    async def handle(self, message: object, sender: object) -> None:
+        await asyncio.get_running_loop().create_future()
 
 
 def grant(core: Core, principal: str, streams: str = "*", *may: Verb) -> None:

@@ -111,7 +111,7 @@ def test_a_parent_that_has_exited_gets_no_children() -> None:
         await base.drain()
         with pytest.raises(ActorError) as caught:
             base.spawn(Probe, parent=parent)
-        assert caught.value.code == "actor.gone"
+        assert caught.value.code == "actor.stopped"
 
     run(test)
 

@@ -229,7 +229,7 @@ def test_a_restarted_instance_is_looked_at_once() -> None:
         cell = base.spawn(Restarting)
         base.post(cell, boom)
         await base.drain()
-        assert list(cell.kind.awake or ()) == [cell]
+        assert base.life.passivation.awake == {cell.kind: [cell]}
         go_idle(clock)
         assert cell.instance is None
 

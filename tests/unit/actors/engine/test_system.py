@@ -62,7 +62,7 @@ def test_ask_times_out_on_the_given_clock_and_a_late_answer_is_counted() -> None
         await asyncio.sleep(0)
         assert not task.done()
         clock.advance(0.1)
-        assert await code_of(task) == "actor.timeout"
+        assert await code_of(task) == "message.timeout"
         base.post(asked[0], "late")
         assert base.dead_letters.reasons == {"unwanted": 1}
 
@@ -74,7 +74,7 @@ def test_ask_fails_at_once_when_the_actor_is_gone() -> None:
         cell = base.spawn(Probe)
         base.exit(cell)
         await base.drain()
-        assert await code_of(base.ask(cell, "anyone?", 5.0)) == "actor.gone"
+        assert await code_of(base.ask(cell, "anyone?", 5.0)) == "actor.stopped"
 
     run(test)
 
@@ -83,7 +83,7 @@ def test_ask_fails_when_the_actor_exits_with_the_question_in_its_mailbox() -> No
     async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
         cell = base.spawn(Probe)
         base.exit(cell)
-        assert await code_of(base.ask(cell, "anyone?", None)) == "actor.gone"
+        assert await code_of(base.ask(cell, "anyone?", None)) == "actor.stopped"
 
     run(test)
 

@@ -25,7 +25,7 @@ def test_a_timer_sends_its_message_from_the_actor_itself_on_the_given_clock() ->
         clock.advance(0.1)
         await base.drain()
         assert senders == [cell]
-        assert cell.timers is None
+        assert cell.owned is None
 
     run(test)
 
@@ -54,7 +54,7 @@ def test_a_cancelled_timer_does_not_fire_and_may_be_cancelled_again() -> None:
         kept.cancel()
         await base.drain()
         assert notes == ["kept"]
-        assert cell.timers is None
+        assert cell.owned is None
 
     run(test)
 

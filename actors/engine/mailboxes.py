@@ -1,0 +1,256 @@
+"""Mailboxes: how messages get into them, how many may wait, and whose turn is next.
+
+A mailbox is bounded by number and bytes. What somebody waits for is refused above the bound, and he
+is told (`actor.busy`); an actor's own `send` raises that. Never refused are timers, completed
+operations, what the system itself sends, and news that nobody waits for: they are bounded by those
+who send them. From outside, `room` waits until there is room.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from thespian.actors import (
+    ActorAddress,
+    ActorExitRequest,
+    ActorSystemMessage,
+    InvalidActorAddress,
+)
+
+from rillnode.actors.engine.cell import EMPTY, GONE, Cell, Envelope, System
+from rillnode.actors.engine.dead_letters import DeadLetters
+from rillnode.actors.engine.outside import Outside, Reply
+from rillnode.actors.engine.waiting import Then
+from rillnode.codecs.errors import ActorError
+
+logger = logging.getLogger("rillnode.actors.engine.system")
+
+BUSY: Final = "actor.busy"
+
+Size = Callable[[Any], int]
+"""Bytes of a message."""
+
+
+class Held(list[Envelope]):
+    """Mailbox of an actor that takes no new message now; those that come wait, in order.
+
+    It is true even while it is empty, so that it is not taken for `EMPTY`.
+
+    Attributes:
+        at_once: what is taken all the same: completed operations and the request to exit.
+        after: called when work that was cancelled has ended; None: the handler's end is waited for.
+    """
+
+    __slots__ = ("_enqueue", "after", "at_once")
+
+    def __init__(self, enqueue: Callable[[], None], waiting: list[Envelope]) -> None:
+        super().__init__()
+        self._enqueue = enqueue
+        self.at_once: list[Envelope] = []
+        self.after: Callable[[], None] | None = None
+        for envelope in waiting:
+            self.append(envelope)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def append(self, envelope: Envelope, /) -> None:
+        """Keep a message for later, or have it taken soon."""
+        message, sender = envelope
+        if sender.__class__ is Then or isinstance(message, ActorExitRequest):
+            self.at_once.append(envelope)
+            if len(self.at_once) == 1:
+                self._enqueue()
+        else:
+            super().append(envelope)
+
+    def take(self) -> list[Envelope]:
+        """What is not to wait."""
+        taken, self.at_once = self.at_once, []
+        return taken
+
+
+class Mailboxes:
+    """Puts messages into mailboxes, and keeps the queue of actors that have something to do.
+
+    Messages of one sender to one actor are handled in the order in which they were posted.
+
+    Attributes:
+        ready: actors with something to do, in the order in which they got it.
+        full: actors whose mailboxes were full, and who waits for room in each.
+        sizes: how large messages are, by class; others are not counted.
+        pump: gives turns; set by who does.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        letters: DeadLetters,
+        call_soon: Callable[[Callable[[], object]], object],
+    ) -> None:
+        self._system = system
+        self._letters = letters
+        self._call_soon = call_soon
+        self.ready: deque[Cell] = deque()
+        self.full: dict[Cell, list[asyncio.Future[None]]] = {}
+        self.sizes: dict[type, Size] = {}
+        self.pump: Callable[[], None]
+        self.pump_called = False
+        letters.post = self.post
+
+    def post(self, target: ActorAddress, message: Any, sender: Any = None) -> None:
+        """Put a message into an actor's mailbox; on the loop's thread, never waits.
+
+        Raises:
+            ActorError: `actor.busy`, an actor sends to one whose mailbox is full.
+            InvalidActorAddress: `target` is no address at all.
+        """
+        cell: Any = target
+        if cell.__class__ is not Cell or cell.base is not self._system:
+            self._post_outside(target, message, sender)
+            return
+        mailbox = cell.mailbox
+        if mailbox:
+            measure = self.sizes.get(message.__class__)
+            if measure is not None:
+                cell.waiting_bytes += measure(message)
+            if (
+                len(mailbox) >= cell.kind.mailbox_messages_max
+                or cell.waiting_bytes > cell.kind.policy.mailbox_bytes_max
+            ) and self._refuses(cell, message, sender):
+                if measure is not None:
+                    cell.waiting_bytes -= measure(message)
+                return
+            mailbox.append((message, sender))
+        elif mailbox is EMPTY:
+            cell.mailbox = [(message, sender)]
+            self.ready.append(cell)
+            if not self.pump_called:
+                self.pump_called = True
+                self._call_soon(self.pump)
+        elif sender.__class__ is Then:
+            if sender.late is not None:
+                sender.late(message)
+        elif not isinstance(message, ActorExitRequest):
+            self._letters.bury(cell, message, sender, "gone")
+
+    def at_once(self, bring: Callable[[], None]) -> None:
+        """Let a callback of the loop post what it brings, and give turns now, not a round later.
+
+        Within a turn, and where a pump is due already, it only posts.
+        """
+        if self.pump_called:
+            bring()
+            return
+        self.pump_called = True
+        try:
+            bring()
+        finally:
+            self.pump()
+
+    def enqueue(self, cell: Cell) -> None:
+        """Give an actor a turn soon."""
+        self.ready.append(cell)
+        if not self.pump_called:
+            self.pump_soon()
+
+    def pump_soon(self) -> None:
+        """Have the pump go on when the loop had its turn."""
+        self.pump_called = True
+        self._call_soon(self.pump)
+
+    def _post_outside(self, target: Any, message: Any, sender: Any) -> None:
+        if isinstance(target, Cell):
+            target.base.enter([(target, message, sender)])
+        elif isinstance(target, Outside):
+            if not target.deliver(message):
+                self._letters.bury(target, message, sender, "unwanted")
+        elif isinstance(target, ActorAddress):
+            self._letters.bury(target, message, sender, "unknown")
+        else:
+            raise InvalidActorAddress(target, "not an address")
+
+    # Bounds ----------------------------------------------------------------------------------
+
+    def _refuses(self, cell: Cell, message: Any, sender: Any) -> bool:
+        if cell not in self.full:
+            self.full[cell] = []
+            logger.warning(
+                "mailbox_full",
+                extra={
+                    "actor": cell.name,
+                    "actor_class": cell.kind.policy.name,
+                    "depth": len(cell.mailbox),
+                    "bytes": cell.waiting_bytes,
+                },
+            )
+        if isinstance(message, ActorSystemMessage) or sender is cell or sender.__class__ is Then:
+            return False
+        if sender.__class__ is Reply or type(message) in self._letters.outcomes:
+            self._letters.bury(cell, message, sender, "busy")
+            return True
+        if sender.__class__ is Cell:
+            raise ActorError(BUSY, f"{cell} has too much waiting: try again")
+        return False
+
+    async def room(self, cell: Cell) -> None:
+        """Wait until a mailbox is below its bound, or its actor has exited."""
+        while len(cell.mailbox) >= cell.kind.mailbox_messages_max:
+            waiter = asyncio.get_running_loop().create_future()
+            self.full.setdefault(cell, []).append(waiter)
+            await waiter
+
+    def relieve(self, cell: Cell) -> None:
+        """A turn of an actor with a full mailbox is over, or it has exited: is there room now?"""
+        if len(cell.mailbox) > cell.kind.mailbox_messages_max // 2:
+            return
+        # Those for whom there is no room after all wait again, in the same order.
+        for waiter in self.full.pop(cell, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # Holding ---------------------------------------------------------------------------------
+
+    def hold(self, cell: Cell, left: list[Envelope]) -> Held:
+        """Let an actor take nothing new; what its turn has not come to waits on, first."""
+        mailbox = cell.mailbox
+        if isinstance(mailbox, Held):
+            mailbox[:0] = left
+            return mailbox
+        held = Held(lambda: self.enqueue(cell), [*left, *mailbox])
+        cell.mailbox = held
+        return held
+
+    def release(self, cell: Cell) -> None:
+        """Let an actor take what has waited."""
+        held = cell.mailbox
+        if not isinstance(held, Held):
+            return
+        waiting: list[Envelope] = [*held.take(), *held]
+        cell.mailbox = waiting or EMPTY
+        if waiting:
+            self.enqueue(cell)
+
+    def put_back(self, cell: Cell, left: list[Envelope]) -> None:
+        """A turn ends before it came to all: what is left waits on, first."""
+        mailbox = cell.mailbox
+        if mailbox is GONE:
+            for message, sender in left:
+                if sender.__class__ is Then:
+                    if sender.late is not None:
+                        sender.late(message)
+                elif not isinstance(message, ActorExitRequest):
+                    self._letters.bury(cell, message, sender, "unhandled")
+        elif isinstance(mailbox, Held):
+            rest, mailbox.at_once = mailbox.at_once, []
+            waiting = list(mailbox)
+            mailbox.clear()
+            for envelope in (*left, *waiting, *rest):
+                mailbox.append(envelope)
+        elif mailbox:
+            mailbox[:0] = left
+        elif left:
+            cell.mailbox = left
+            self.enqueue(cell)

@@ -1,0 +1,336 @@
+"""Waiting: what goes on with a completed operation, handlers that wait, and their order.
+
+A handler that is `async def` runs as long as it need not wait. Where it does it becomes a `Work`:
+a task as asyncio has them, so that it may await anything of asyncio, but one whose every step is a
+turn of its actor, so that no other code of the actor runs beside it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Hashable
+from contextlib import asynccontextmanager
+from contextvars import Context, copy_context
+from typing import Any, Final
+
+from rillnode.actors.engine.cell import Cell
+from rillnode.codecs.errors import ActorError, RillnodeError
+
+LINGER_SECONDS: Final = 5.0
+"""How long cancelled work may still wait for what it tidies up. Own choice."""
+
+
+class Then:
+    """Goes on with a completed operation, in a turn of the actor that asked for it.
+
+    Attributes:
+        instance: which of the actor's asked. What completes for one that is gone is not given to
+            another.
+        run: called with the operation.
+        late: called instead when the instance is gone, and after a failure of `run`; None: nothing
+            is. Whoever gives the outcome takes the operation's token, so that only one does.
+        counts: whether the instance counts it in `operations_due`.
+    """
+
+    __slots__ = ("counts", "instance", "late", "run")
+
+    def __init__(
+        self,
+        instance: object,
+        run: Callable[[Any], object],
+        late: Callable[[Any], object] | None = None,
+        *,
+        counts: bool = False,
+    ) -> None:
+        self.instance: Any = instance
+        self.counts = counts
+        self.run = run
+        self.late = late
+
+
+class Signal:
+    """Something that one handler waits for: set once, on the loop's thread.
+
+    Attributes:
+        is_set: whether it was.
+    """
+
+    __slots__ = ("_work", "is_set")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._work: Work | None = None
+
+    def set(self) -> None:
+        """Let the handler go on, in a turn of its own; harmless when repeated."""
+        if not self.is_set:
+            self.is_set = True
+            if self._work is not None:
+                self._work.wake()
+
+    def awaited_by(self, work: "Work") -> None:
+        """Somebody waits, and only he."""
+        self._work = work
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self.is_set:
+            yield self
+
+
+class Work:
+    """A coroutine of an actor that waits; asyncio takes it for the current task within a step.
+
+    Attributes:
+        cell: whose it is.
+        instance: which of the actor's instances began it; it is cancelled when that goes.
+        message: what it handles; None where it was begun beside the handlers.
+        begun: whether its first step is over.
+        holds: whether the actor takes no other message until its end.
+        ended: whether it has ended.
+        dropped: it was cancelled because its instance goes, and who waits was told.
+        error: what its first step has raised.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_cancelling",
+        "_context",
+        "_coroutine",
+        "_end",
+        "_fut_waiter",
+        "_must_cancel",
+        "_signal",
+        "_tell",
+        "begun",
+        "cell",
+        "dropped",
+        "ended",
+        "error",
+        "holds",
+        "instance",
+        "message",
+        "then",
+    )
+
+    def __init__(
+        self,
+        cell: Cell,
+        coroutine: Coroutine[Any, Any, Any],
+        *,
+        message: Any,
+        tell: Callable[[RillnodeError], object],
+        end: Callable[["Work", BaseException | None], None],
+    ) -> None:
+        self.cell = cell
+        self.instance = cell.instance
+        self.message = message
+        self.begun = False
+        self.holds = False
+        self.error: BaseException | None = None
+        self.ended = False
+        self.dropped = False
+        self.then = Then(self.instance, self._woken, self._woken)
+        self._coroutine = coroutine
+        self._tell = tell
+        self._end = end
+        self._context: Context = copy_context()
+        self._fut_waiter: asyncio.Future[Any] | None = None
+        self._signal: Signal | None = None
+        self._must_cancel = False
+        self._cancelling = 0
+
+    # What asyncio asks of a task -------------------------------------------------------------
+
+    def get_coro(self) -> Coroutine[Any, Any, Any]:
+        """The coroutine."""
+        return self._coroutine
+
+    def get_context(self) -> Context:
+        """The context of its steps."""
+        return self._context
+
+    def get_name(self) -> str:
+        """A name for people."""
+        return f"{self.cell.name}: {type(self.message).__name__}"
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that it waits on."""
+        return asyncio.get_running_loop()
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self.ended
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Have CancelledError raised where it waits; False when it has ended."""
+        if self.ended:
+            return False
+        self._cancelling += 1
+        if self._fut_waiter is not None and self._fut_waiter.cancel(msg):
+            return True
+        self._must_cancel = True
+        if self._signal is not None:
+            self.wake()
+        return True
+
+    def cancelling(self) -> int:
+        """How often it was asked to cancel, without those taken back."""
+        return self._cancelling
+
+    def uncancel(self) -> int:
+        """Take one request to cancel back."""
+        if self._cancelling:
+            self._cancelling -= 1
+            if not self._cancelling:
+                self._must_cancel = False
+        return self._cancelling
+
+    # Steps -----------------------------------------------------------------------------------
+
+    def wake(self, _: object = None) -> None:
+        """Go on in a turn of the actor, soon."""
+        self.cell.base.post(self.cell, None, self.then)
+
+    def _woken(self, _: object) -> None:
+        # It may have been woken twice for one wait, and wait for something else by now.
+        waited, signal = self._fut_waiter, self._signal
+        if waited is not None:
+            ready = waited.done()
+        else:
+            ready = signal is not None and (signal.is_set or self._must_cancel)
+        if ready and not self.ended:
+            self.step()
+
+    def step(self) -> None:
+        """Run until it waits or ends; its end is told to `end`, with what it raised."""
+        self._fut_waiter = self._signal = None
+        error = None
+        if self._must_cancel:
+            self._must_cancel = False
+            error = asyncio.CancelledError()
+        self._step(error)
+
+    def _step(self, thrown: BaseException | None) -> None:
+        loop = asyncio.get_running_loop()
+        before = asyncio.current_task(loop)
+        if before is not None:
+            asyncio.tasks._leave_task(loop, before)
+        asyncio.tasks._enter_task(loop, self)  # type: ignore[arg-type]
+        try:
+            if thrown is None:
+                waited = self._context.run(self._coroutine.send, None)
+            else:
+                waited = self._context.run(self._coroutine.throw, thrown)
+        except StopIteration:
+            self._over(None)
+        except BaseException as error:
+            self._over(error)
+        else:
+            self._wait_for(waited)
+        finally:
+            asyncio.tasks._leave_task(loop, self)  # type: ignore[arg-type]
+            if before is not None:
+                asyncio.tasks._enter_task(loop, before)
+
+    def _wait_for(self, waited: Any) -> None:
+        if isinstance(waited, Signal):
+            self._signal = waited
+            waited.awaited_by(self)
+            if self._must_cancel:
+                self.wake()
+        elif waited is None:  # a bare yield, as `asyncio.sleep(0)` has it
+            self._signal = signal = Signal()
+            signal.awaited_by(self)
+            asyncio.get_running_loop().call_soon(signal.set)
+        elif getattr(waited, "_asyncio_future_blocking", None):
+            waited._asyncio_future_blocking = False
+            self._fut_waiter = waited
+            waited.add_done_callback(self.wake, context=self._context)
+            if self._must_cancel and waited.cancel():
+                self._must_cancel = False
+        else:
+            self._step(RuntimeError(f"{waited!r} cannot be awaited by an actor"))
+
+    def _over(self, error: BaseException | None) -> None:
+        self.ended = True
+        self.cell.disown(self)
+        self._end(self, error)
+
+    # Its end from outside --------------------------------------------------------------------
+
+    def drop(self, error: ActorError) -> None:
+        """The instance goes: whoever waits is told, and the coroutine is cancelled now.
+
+        Where it still waits for something then, its cell owns it until it has ended.
+        """
+        if self.ended or self.dropped:
+            return
+        self.dropped = True
+        self._tell(error)
+        waited, self._fut_waiter, self._signal = self._fut_waiter, None, None
+        if waited is not None:
+            waited.remove_done_callback(self.wake)
+            waited.cancel()
+        self._must_cancel = False
+        self._cancelling += 1
+        self._step(asyncio.CancelledError())
+        if not self.ended:
+            self.cell.own(self)
+
+    def tell(self, error: RillnodeError) -> None:
+        """Tell who waits for it that nothing comes of it, unless that was done."""
+        if not self.dropped:
+            self.dropped = True
+            self._tell(error)
+
+    def abandon(self) -> None:
+        """It does not end: let go of it."""
+        self._fut_waiter = self._signal = None
+        try:
+            self._coroutine.close()
+        finally:
+            if not self.ended:
+                self._over(None)
+
+
+class Orders:
+    """Order among the handlers of one instance: those for one key go on one after the other.
+
+    Keys for which nobody goes on take no memory.
+    """
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, deque[Signal]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @asynccontextmanager
+    async def of(self, key: Hashable) -> AsyncIterator[None]:
+        """Have it to oneself, in the order of asking, until the block ends."""
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            self._waiting[key] = deque()
+        else:
+            turn = Signal()
+            waiting.append(turn)
+            try:
+                await turn
+            except BaseException:
+                if turn in waiting:
+                    waiting.remove(turn)
+                else:  # its turn had come: it is the next one's
+                    self._next(key)
+                raise
+        try:
+            yield
+        finally:
+            self._next(key)
+
+    def _next(self, key: Hashable) -> None:
+        waiting = self._waiting[key]
+        if waiting:
+            waiting.popleft().set()
+        else:
+            del self._waiting[key]

@@ -1,0 +1,438 @@
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from actor_support import Boom, Echo, Probe, boom, run
+from link_support import ManualClock
+from rillnode.actors.engine.cell import GONE, Cell
+from rillnode.actors.engine.system import AsyncioSystemBase
+from rillnode.actors.engine.waiting import Orders
+from rillnode.actors.engine.worker import Worker
+from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
+
+
+class Waiter(Worker):
+    """Awaits what it gets, if that can be called, and notes begin and end; answers the result."""
+
+    def __init__(self, notes: list[Any]) -> None:
+        self.notes = notes
+
+    async def handle(self, message: Any, sender: Any) -> None:
+        self.notes.append(("begins", message))
+        result = await message(self) if callable(message) else message
+        self.notes.append(("ends", message))
+        if sender is not None:
+            self.send(sender, result)
+
+
+class Interleaving(Waiter):
+    interleaves = True
+
+
+async def code_of(answer: Any) -> str:
+    with pytest.raises(RillnodeError) as caught:
+        await answer
+    return caught.value.code
+
+
+def waiting_for(future: "asyncio.Future[Any]") -> Callable[[Any], Any]:
+    async def wait(_: Any) -> Any:
+        return await future
+
+    return wait
+
+
+async def soon(base: AsyncioSystemBase) -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+        await base.drain()
+
+
+def test_a_handler_that_need_not_wait_is_no_task() -> None:
+    seen = list[Any]()
+
+    async def look(_: Any) -> None:
+        seen.append(len(asyncio.all_tasks()))
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        notes = list[Any]()
+        cell = base.spawn(partial(Waiter, notes))
+        before = len(asyncio.all_tasks())
+        await base.ask(cell, look)
+        assert seen == [before]
+        assert cell.owned is None
+
+    run(test)
+
+
+def test_other_messages_wait_for_a_handler_that_waits() -> None:
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        notes, future = list[Any](), asyncio.get_running_loop().create_future()
+        cell = base.spawn(partial(Waiter, notes))
+        first = waiting_for(future)
+        base.post(cell, first)
+        base.post(cell, "next")
+        await soon(base)
+        assert notes == [("begins", first)]
+        future.set_result(None)
+        await soon(base)
+        assert notes == [("begins", first), ("ends", first), ("begins", "next"), ("ends", "next")]
+
+    run(test)
+
+
+def test_other_messages_go_on_where_the_class_says_so() -> None:
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        notes, future = list[Any](), asyncio.get_running_loop().create_future()
+        cell = base.spawn(partial(Interleaving, notes))
+        first = waiting_for(future)
+        base.post(cell, first)
+        base.post(cell, "next")
+        await soon(base)
+        assert notes == [("begins", first), ("begins", "next"), ("ends", "next")]
+        future.set_result(None)
+        await soon(base)
+        assert notes[-1] == ("ends", first)
+
+    run(test)
+
+
+def test_what_asyncio_has_can_be_awaited() -> None:
+    async def much(_: Any) -> str:
+        async with asyncio.timeout(5.0), asyncio.TaskGroup() as group:
+            one = group.create_task(asyncio.sleep(0.001, "one"))
+            other = group.create_task(asyncio.to_thread(lambda: "other"))
+        await asyncio.sleep(0)
+        gathered = await asyncio.gather(asyncio.sleep(0.001, "third"), asyncio.sleep(0, "fourth"))
+        return " ".join((one.result(), other.result(), *gathered))
+
+    async def too_long(_: Any) -> str:
+        try:
+            async with asyncio.timeout(0.001):
+                await asyncio.sleep(10.0)
+        except TimeoutError:
+            return "in time"
+        return "never"
+
+    async def broken_group(_: Any) -> str:
+        async def fail() -> None:
+            boom()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+                await asyncio.sleep(10.0)
+        except* Boom:
+            pass
+        return "caught"
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        cell = base.spawn(partial(Waiter, []))
+        assert await base.ask(cell, much) == "one other third fourth"
+        assert await base.ask(cell, too_long) == "in time"
+        assert await base.ask(cell, broken_group) == "caught"
+        # At the first step, before anything was waited for.
+        assert await base.ask(cell, too_long) == "in time"
+
+    run(test)
+
+
+def test_who_asks_is_told_when_the_handler_fails_after_it_has_waited() -> None:
+    async def fail(_: Any) -> None:
+        await asyncio.sleep(0)
+        boom()
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        notes = list[Any]()
+        cell = base.spawn(partial(Waiter, notes))
+        asked, behind = asyncio.ensure_future(base.ask(cell, fail)), base.ask(cell, "behind")
+        assert await code_of(asked) == "actor.failed"
+        assert await behind == "behind"
+
+    run(test)
+
+
+def test_an_exit_ends_what_waits_and_tells_who_asked() -> None:
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        future = asyncio.get_running_loop().create_future()
+        cell = base.spawn(partial(Waiter, []))
+        asked = asyncio.ensure_future(base.ask(cell, waiting_for(future)))
+        behind = asyncio.ensure_future(base.ask(cell, "behind"))
+        await soon(base)
+        base.exit(cell)
+        assert await code_of(asked) == "actor.stopped"
+        assert await code_of(behind) == "actor.stopped"
+        assert cell.mailbox is GONE
+        assert future.cancelled()
+
+    run(test)
+
+
+def test_a_replaced_instance_tells_who_asked_and_its_work_ends_before_the_next_begins() -> None:
+    order = list[str]()
+
+    class Restarted(Interleaving):
+        on_failure = "restart"
+
+        def started(self) -> None:
+            order.append("started")
+
+    async def tidy(_: Any) -> None:
+        try:
+            await asyncio.sleep(60.0)
+        finally:
+            await asyncio.sleep(0.001)
+            order.append("tidied")
+
+    async def fail(_: Any) -> None:
+        boom()
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        cell = base.spawn(partial(Restarted, []))
+        asked = asyncio.ensure_future(base.ask(cell, tidy))
+        await soon(base)
+        base.post(cell, fail)
+        behind = asyncio.ensure_future(base.ask(cell, "behind"))
+        assert await code_of(asked) == "actor.failed"
+        assert await behind == "behind"
+        assert order == ["started", "tidied", "started"]
+
+    run(test)
+
+
+def test_work_that_does_not_end_is_abandoned() -> None:
+    async def stubborn(_: Any) -> None:
+        try:
+            await asyncio.sleep(60.0)
+        finally:
+            await asyncio.sleep(60.0)
+
+    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
+        cell = base.spawn(partial(Waiter, []))
+        base.post(cell, stubborn)
+        await soon(base)
+        base.exit(cell)
+        await soon(base)
+        assert cell.mailbox is not GONE
+        clock.advance(6.0)
+        await soon(base)
+        assert cell.mailbox is GONE
+
+    run(test)
+
+
+def test_messages_wait_until_started_is_done_and_outlive_its_failure() -> None:
+    class Slow(Probe):
+        on_failure = "restart"
+
+        async def started(self) -> None:
+            await asyncio.sleep(0)
+            if luck:
+                raise luck.pop()
+            self.notes.append("started")
+
+    luck = [Boom("not yet")]
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        notes = list[Any]()
+        cell = base.spawn(partial(Slow, notes))
+        for number in range(3):
+            base.post(cell, number)
+        await soon(base)
+        assert notes == ["started", 0, 1, 2]
+
+    run(test)
+
+
+def test_a_start_that_always_fails_gives_the_actor_up_and_tells_who_waits() -> None:
+    class Hopeless(Probe):
+        on_failure = "restart"
+
+        async def started(self) -> None:
+            await asyncio.sleep(0)
+            boom()
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        cell = base.spawn(Hopeless)
+        assert await code_of(base.ask(cell, "anyone?")) == "actor.stopped"
+        assert base.given_up(cell)
+
+    run(test)
+
+
+def test_a_question_kept_by_an_instance_that_is_replaced_is_answered() -> None:
+    class Keeper(Worker):
+        on_failure = "restart"
+
+        def __init__(self) -> None:
+            self.kept = list[Any]()
+
+        def handle(self, message: Any, sender: Any) -> None:
+            if callable(message):
+                message()
+            self.kept.append(sender)
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        cell = base.spawn(Keeper)
+        asked = asyncio.ensure_future(base.ask(cell, "keep"))
+        await soon(base)
+        base.post(cell, boom)
+        assert await code_of(asked) == "actor.failed"
+        asked = asyncio.ensure_future(base.ask(cell, "keep"))
+        await soon(base)
+        base.exit(cell)
+        assert await code_of(asked) == "actor.stopped"
+
+    run(test)
+
+
+def test_a_question_that_was_handed_on_is_the_others() -> None:
+    class Forwarding(Worker):
+        on_failure = "restart"
+
+        def __init__(self, other: Cell) -> None:
+            self.other = other
+
+        def handle(self, message: Any, sender: Any) -> None:
+            if message is boom:
+                boom()
+            self.system.post(self.other, message, sender)
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        future = asyncio.get_running_loop().create_future()
+        other = base.spawn(partial(Waiter, []))
+        cell = base.spawn(partial(Forwarding, other))
+        asked = asyncio.ensure_future(base.ask(cell, waiting_for(future)))
+        await soon(base)
+        base.post(cell, boom)
+        await soon(base)
+        assert not asked.done()
+        future.set_result("hello")
+        assert await asked == "hello"
+
+    run(test)
+
+
+def test_work_beside_a_handler_has_one_outcome() -> None:
+    class Begins(Worker):
+        on_failure = "restart"
+
+        def __init__(self) -> None:
+            self.told = told
+
+        def handle(self, message: Any, sender: Any) -> None:
+            self.begin(message(self), lambda error: self.told.append(error.code))
+
+    async def refuse(_: Any) -> None:
+        await asyncio.sleep(0)
+        raise RequestError("request.refused", "no")
+
+    async def fail(_: Any) -> None:
+        await asyncio.sleep(0)
+        boom()
+
+    async def fail_at_once(_: Any) -> None:
+        boom()
+
+    async def wait(_: Any) -> None:
+        await asyncio.sleep(60.0)
+
+    told = list[str]()
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        cell = base.spawn(Begins)
+        for work in (refuse, wait, fail):
+            base.post(cell, work)
+        await soon(base)
+        assert told == ["request.refused", "actor.failed", "actor.failed"]
+        told.clear()
+        for work in (wait, fail_at_once):
+            base.post(cell, work)
+        await soon(base)
+        assert told == ["actor.failed", "actor.failed"]
+        told.clear()
+        base.post(cell, wait)
+        await soon(base)
+        base.exit(cell)
+        await soon(base)
+        assert told == ["actor.stopped"]
+
+    run(test)
+
+
+def test_order_is_kept_for_each_key() -> None:
+    class Ordered(Worker):
+        interleaves = True
+
+        def __init__(self) -> None:
+            self.orders = Orders()
+
+        async def handle(self, message: tuple[str, Any], sender: Any) -> None:
+            key, future = message
+            async with self.orders.of(key):
+                notes.append(f"{key} begins")
+                await future
+                notes.append(f"{key} ends")
+
+    notes = list[str]()
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        loop = asyncio.get_running_loop()
+        cell = base.spawn(Ordered)
+        first, second, other = (loop.create_future() for _ in range(3))
+        second.set_result(None)
+        other.set_result(None)
+        for key, future in (("a", first), ("a", second), ("b", other)):
+            base.post(cell, (key, future))
+        await soon(base)
+        assert notes == ["a begins", "b begins", "b ends"]
+        first.set_result(None)
+        await soon(base)
+        assert notes[3:] == ["a ends", "a begins", "a ends"]
+        instance: Any = cell.instance
+        assert not instance.orders
+
+    run(test)
+
+
+def test_sleep_is_by_the_systems_clock() -> None:
+    async def nap(actor: Any) -> str:
+        await actor.sleep(5.0)
+        return "rested"
+
+    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
+        cell = base.spawn(partial(Waiter, []))
+        asked = asyncio.ensure_future(base.ask(cell, nap))
+        await soon(base)
+        assert not asked.done()
+        clock.advance(5.0)
+        assert await asked == "rested"
+
+    run(test)
+
+
+def test_an_actor_asks_another() -> None:
+    async def ask(target: Cell, message: Any, actor: Any) -> Any:
+        return await actor.ask(target, message)
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        echo, cell = base.spawn(Echo), base.spawn(partial(Waiter, []))
+        assert await base.ask(cell, partial(ask, echo, "hello")) == "hello"
+        base.exit(echo)
+        await soon(base)
+        assert await code_of(base.ask(cell, partial(ask, echo, "hello"))) == "actor.failed"
+        notes = list[Any]()
+
+        async def note(actor: Any) -> None:
+            try:
+                await actor.ask(echo, "hello")
+            except ActorError as error:
+                notes.append(error.code)
+
+        await base.ask(cell, note)
+        assert notes == ["actor.stopped"]
+
+    run(test)
