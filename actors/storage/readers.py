@@ -9,8 +9,8 @@ from typing import Final
 from rillnode.actors.storage import Complete, Read, ReadOperation
 from rillnode.actors.storage.completion import deliver
 from rillnode.actors.storage.reads import answer
-from rillnode.actors.storage.threads import ENDS, Queue, Running, Threads
 from rillnode.actors.storage.view import DurableView
+from rillnode.actors.threads import ENDS, Queue, Running, Threads
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")

@@ -30,9 +30,9 @@ from rillnode.actors.storage.layout import COPY_KEY
 from rillnode.actors.storage.readers import ReaderPool
 from rillnode.actors.storage.tables import OpenTables, Tables, Tuning, open_error
 from rillnode.actors.storage.tail import TailCache
-from rillnode.actors.storage.threads import SYSTEM_THREADS, Threads
 from rillnode.actors.storage.view import DurableView
 from rillnode.actors.storage.writer import Writer
+from rillnode.actors.threads import SYSTEM_THREADS, Threads
 from rillnode.codecs.errors import StoreError
 
 _DEFAULT_TUNING = Tuning()

@@ -20,8 +20,8 @@ from rillnode.actors.storage.commit import GroupCommit
 from rillnode.actors.storage.completion import closed_error, deliver
 from rillnode.actors.storage.tables import Tables, Tuning, full_error, is_full
 from rillnode.actors.storage.tail import TailCache
-from rillnode.actors.storage.threads import ENDS, Queue, Running, Threads
 from rillnode.actors.storage.view import DurableView
+from rillnode.actors.threads import ENDS, Queue, Running, Threads
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")

@@ -1,4 +1,4 @@
-"""What the store's threads are made of: the operating system's, or a simulation's instead."""
+"""What threads are made of: the operating system's, or a simulation's instead."""
 
 from collections.abc import Callable
 from queue import SimpleQueue
