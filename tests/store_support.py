@@ -21,6 +21,7 @@ from rillnode.actors.storage import (
 from rillnode.actors.storage.memory import MemoryLogStore
 from rillnode.actors.storage.rocks import RocksLogStore
 from rillnode.actors.storage.tables import OpenTables, Tables, Tuning
+from rillnode.actors.threads import SystemThreads
 from rillnode.codecs.entries import Entry, entries_of, pack_body
 
 LOG = log_id(1, 0)
@@ -209,12 +210,17 @@ class ThreadedDriver(StoreDriver):
 
 
 class RocksDriver(ThreadedDriver):
-    """Drives a RocksLogStore."""
+    """Drives a RocksLogStore.
+
+    Attributes:
+        ended: the names of its threads that have ended without being asked.
+    """
 
     def __init__(
         self, path: Path, tuning: Tuning = SMALL, open_tables: OpenTables = Tables
     ) -> None:
         self.path = path
+        self.ended: list[str] = []
         self._tuning = tuning
         self._open_tables = open_tables
         super().__init__()
@@ -227,8 +233,13 @@ class RocksDriver(ThreadedDriver):
     def new_store(self) -> RocksLogStore:
         return RocksLogStore(
             self.path,
-            complete=self.told.put,
+            complete=self.take,
             on_health=self.hear,
             tuning=self._tuning,
             open_tables=self._open_tables,
+            threads=SystemThreads(lambda name, _: self.ended.append(name)),
         )
+
+    def take(self, operations: Sequence[Operation]) -> None:
+        """Take what is complete; from any thread."""
+        self.told.put(operations)

@@ -1,9 +1,10 @@
-"""How every store hands completed operations over, and what it answers while it is not open."""
+"""How every store tells of what is done and how it is, and what it answers while it is not open."""
 
 import logging
 from collections.abc import Sequence
 
-from rillnode.actors.storage import Complete, Operation
+from rillnode.actors.storage import Complete, OnHealth, Operation, StoreHealth
+from rillnode.actors.threads import ThreadKilled
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")
@@ -17,8 +18,20 @@ def deliver(complete: Complete, operations: Sequence[Operation]) -> None:
     """
     try:
         complete(operations)
-    except Exception:
+    except ThreadKilled:
+        raise
+    except BaseException:
         logger.exception("completion_failed")
+
+
+def tell(on_health: OnHealth, health: StoreHealth) -> None:
+    """Tell of a change of health; what `on_health` raises is as much its own."""
+    try:
+        on_health(health)
+    except ThreadKilled:
+        raise
+    except BaseException:
+        logger.exception("health_not_told")
 
 
 def closed_error() -> StoreError:

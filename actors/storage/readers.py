@@ -10,7 +10,7 @@ from rillnode.actors.storage import Complete, Read, ReadOperation
 from rillnode.actors.storage.completion import deliver
 from rillnode.actors.storage.reads import answer
 from rillnode.actors.storage.view import DurableView
-from rillnode.actors.threads import ENDS, Queue, Running, Threads
+from rillnode.actors.threads import Queue, Running, ThreadKilled, Threads
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")
@@ -42,6 +42,8 @@ class ReaderPool:
 
     def start(self) -> None:
         """Take reads."""
+        # Whoever has ended without being asked has left behind what would end another.
+        self._queue = self._threads.queue()
         self._running = [
             self._threads.start(partial(self._run, number), f"store-reader-{number}")
             for number in range(self._readers)
@@ -96,10 +98,10 @@ class ReaderPool:
         except StoreError as error:
             # Without its traceback, whose frames hold cursors: they keep the database open.
             operation.error = error.with_traceback(None)
-        except ENDS:
+        except ThreadKilled:
             raise
         except BaseException as error:  # a panic of native code is none of Exception's kind
-            logger.error("read_failed", extra={"reason": repr(error)})
             operation.error = StoreError(
                 "store.read", f"the store could not be read ({error}): check the disk"
             )
+            logger.error("read_failed", extra={"reason": repr(error)})

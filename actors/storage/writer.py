@@ -17,17 +17,20 @@ from rillnode.actors.storage import (
 )
 from rillnode.actors.storage.checkpoint import Checkpoint
 from rillnode.actors.storage.commit import GroupCommit
-from rillnode.actors.storage.completion import closed_error, deliver
+from rillnode.actors.storage.completion import closed_error, deliver, tell
 from rillnode.actors.storage.tables import Tables, Tuning, full_error, is_full
 from rillnode.actors.storage.tail import TailCache
 from rillnode.actors.storage.view import DurableView
-from rillnode.actors.threads import ENDS, Queue, Running, Threads
+from rillnode.actors.threads import Queue, Running, ThreadKilled, Threads
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")
 
 _OPERATIONS_MAX: Final = 16_384
 """Operations in one group: what has no body is bounded by number."""
+
+_LAST_SECONDS: Final = 0.1
+"""How long who has looked whether writes are taken may need to submit one."""
 
 _Write = WriteOperation | Checkpoint
 """What the writer carries out, in the order of submission."""
@@ -61,6 +64,7 @@ class Writer:
         self._complete = complete
         self._on_health = on_health
         self._writes: deque[_Write] = deque()
+        self._group: Sequence[_Write] = ()
         self._threads = threads
         self._wake: Queue[None] = threads.queue()
         self._idle = False
@@ -119,17 +123,20 @@ class Writer:
         try:
             while tables is not None:
                 tables = self._write(tables)
-        except ENDS:
+        except ThreadKilled:
             raise
         except BaseException as error:
             # Not even its repair could go on: nothing is confirmed that nobody writes.
-            logger.critical("store_thread_ended", exc_info=error)
-            self._refusal = StoreError(
+            refusal = self._refusal = StoreError(
                 "store.failed", f"the thread that writes has ended ({error!r}): start the node anew"
             )
-            self._set_health(StoreHealth(writable=False, reason=self._refusal.text))
-            self._refuse_waiting(self._refusal)
-            return
+            self._set_health(StoreHealth(writable=False, reason=refusal.text))
+            self._refuse(self._group, refusal)
+            self._refuse_waiting(refusal)
+            # What was submitted while the refusal was being set: nobody else will look.
+            self._stopping.wait(_LAST_SECONDS)
+            self._refuse_waiting(refusal)
+            raise
         # What was submitted while the refusal was being set.
         self._refuse_waiting(closed_error())
 
@@ -140,7 +147,7 @@ class Writer:
             try:
                 commit = commit or GroupCommit(tables, self._view, self._tail, self._tuning)
                 commit.run(group)
-            except ENDS:
+            except ThreadKilled:
                 raise
             except BaseException as error:
                 # A panic of the store's native code is none of Exception's kind.
@@ -170,10 +177,12 @@ class Writer:
             operation = writes.popleft()
             group.append(operation)
             size += _bytes_of(operation)
+        self._group = group
         return group
 
     def _finish(self, group: Sequence[_Write]) -> None:
         self._bytes_completed += sum(map(_bytes_of, group))
+        self._group = ()
         deliver(self._complete, group)
 
     # Failure and repair ----------------------------------------------------------------------
@@ -189,9 +198,7 @@ class Writer:
         error.__traceback__ = None
         self._refusal = refusal
         self._set_health(StoreHealth(writable=False, reason=refusal.text))
-        for operation in group:
-            operation.error = refusal
-        self._finish(group)
+        self._refuse(group, refusal)
         broken: Tables | None = tables
         reopened: Tables | None = None
         while reopened is None:
@@ -217,7 +224,7 @@ class Writer:
     def _reopen(self) -> Tables | None:
         try:
             tables = self._open_tables()
-        except ENDS:
+        except ThreadKilled:
             raise
         except BaseException as error:
             code = error.code if isinstance(error, StoreError) else type(error).__name__
@@ -249,14 +256,17 @@ class Writer:
 
     def _set_health(self, health: StoreHealth) -> None:
         self._health = health
-        self._on_health(health)
+        tell(self._on_health, health)
 
     def _refuse_waiting(self, refusal: StoreError) -> None:
         group: list[_Write] = []
         while self._writes:
-            operation = self._writes.popleft()
+            group.append(self._writes.popleft())
+        self._refuse(group, refusal)
+
+    def _refuse(self, group: Sequence[_Write], refusal: StoreError) -> None:
+        for operation in group:
             operation.error = refusal
-            group.append(operation)
         if group:
             self._finish(group)
 
@@ -265,7 +275,7 @@ def _close(broken: Tables) -> None:
     """Close what has failed, whatever becomes of that: the next attempt to open it tells."""
     try:
         broken.close()
-    except ENDS:
+    except ThreadKilled:
         raise
     except BaseException as error:
         logger.warning("store_not_closed", extra={"reason": repr(error)})

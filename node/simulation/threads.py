@@ -11,6 +11,7 @@ from queue import Empty
 from threading import Lock, Thread
 from typing import Any, Final, Generic, TypeVar
 
+from rillnode.actors.threads import ThreadKilled
 from rillnode.node.simulation.loop import ProcessLoop
 
 T = TypeVar("T")
@@ -20,10 +21,6 @@ TURNS_MAX: Final = 100_000
 
 _SIGNAL_SECONDS: Final = 1.0
 """How soon a signal is noticed while a thread has its turn."""
-
-
-class _Killed(SystemExit):
-    """Ends a thread whose process was killed."""
 
 
 class SimulatedThread:
@@ -82,12 +79,12 @@ class SimulatedThread:
     def wait(self) -> None:
         """Give the turn back until the next; called by the thread itself."""
         if self._killed:  # what it does at its end waits for nothing
-            raise _Killed
+            raise ThreadKilled
         self._waits += 1
         self._theirs.release()
         self._mine.acquire()
         if self._killed:
-            raise _Killed
+            raise ThreadKilled
 
     def kill(self) -> None:
         """End it where it waits.
@@ -100,7 +97,7 @@ class SimulatedThread:
         self.turn()
         self._thread.join()
 
-    def join(self) -> None:
+    def join(self, timeout: float | None = None) -> None:
         """Let it run to its end, at this very time: what it waits for comes at once."""
         for _ in range(TURNS_MAX):
             if self.ended:

@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,15 +10,18 @@ import pytest
 from rillnode.actors.storage import (
     FindStream,
     LoadIndex,
+    Operation,
     Read,
     SavedIndexKey,
     SaveIndex,
     StoreHealth,
 )
 from rillnode.actors.storage.checkpoint import Checkpoint
+from rillnode.actors.storage.readers import ReaderPool
 from rillnode.actors.storage.tables import Changes, Tables, Tuning
+from rillnode.actors.storage.writer import Writer
 from rillnode.codecs.errors import StoreError
-from store_support import ANSWER_SECONDS, LOG, SMALL, RocksDriver, append
+from store_support import ANSWER_SECONDS, LOG, SMALL, RocksDriver, append, wait_until
 
 FULL = "IO error: No space left on device: While appending to file: 000012.log"
 BROKEN = "IO error: While fdatasync: 000012.log: Input/output error"
@@ -124,6 +127,82 @@ def test_a_panic_is_a_failure_like_any_other_and_ends_no_thread(
     failing.wait_writable()
     assert failing.write(append(b"after")).error is None
     assert failing.entries()[-1].data == b"after"
+
+
+@pytest.mark.parametrize("error", [Panic, SystemExit, KeyboardInterrupt])
+def test_what_native_code_raises_is_a_failure_of_the_store(
+    failing: FailingDriver, disk: Disk, error: type[BaseException]
+) -> None:
+    disk.error = error
+    disk.failing_syncs = ["raised"]
+    assert failing.write(append(b"refused")).error is not None
+    failing.wait_writable()
+    assert failing.write(append(b"after")).error is None
+
+
+def test_what_takes_completed_operations_may_raise_anything(tmp_path: Path) -> None:
+    driver = Deaf(tmp_path / "store", SMALL, Disk().open)
+    driver.deaf = True
+    driver.store.submit(append(b"nobody hears of it"))
+    driver.store.read(FindStream(name="x"))
+    wait_until(lambda: driver.refused == 2)
+    driver.deaf = False
+    assert driver.write(append(b"after")).error is None
+    assert driver.read(FindStream(name="x")).error is None
+    driver.store.close()
+
+
+class Deaf(RocksDriver):
+    """Does not take what the store has completed."""
+
+    deaf = False
+    refused = 0
+
+    def take(self, operations: Sequence[Operation]) -> None:
+        if self.deaf:
+            self.refused += 1
+            raise Panic
+        super().take(operations)
+
+
+def test_the_end_of_the_thread_that_writes_is_told_and_whoever_waits_is_refused(
+    failing: FailingDriver, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing.write(append(b"kept"))
+
+    def ends(*_: object) -> None:
+        raise Panic("the repair")
+
+    monkeypatch.setattr(Writer, "_failure", ends)
+    disk.failing_syncs = [BROKEN]
+    operations = [append(b"%d" % number) for number in range(100)]
+    failing.write_all(operations)
+    assert {one.error and one.error.code for one in operations} == {"store.failed"}
+    assert not failing.healths[-1].writable
+    assert "the thread that writes has ended" in failing.healths[-1].reason
+    wait_until(lambda: failing.ended == ["store-writer"])
+    assert failing.write(append(b"late")).error is not None
+    assert [entry.data for entry in failing.entries()][:1] == [b"kept"]
+    assert failing.store.pending_bytes == 0
+
+
+def test_a_store_whose_reader_has_ended_can_be_opened_again(
+    failing: FailingDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing.write(append(b"kept"))
+    with monkeypatch.context() as patch:
+        patch.setattr(ReaderPool, "_answer", ends_here)
+        for _ in range(SMALL.readers):
+            failing.store.read(FindStream(name="x"))
+        wait_until(lambda: len(failing.ended) == SMALL.readers)
+    failing.store.close()
+    failing.store.open()
+    for _ in range(2 * SMALL.readers):
+        assert failing.read(FindStream(name="x")).error is None
+
+
+def ends_here(*_: object) -> None:
+    raise Panic("a reader")
 
 
 def test_a_sync_that_fails_before_a_checkpoint_is_repaired_as_any_other(
