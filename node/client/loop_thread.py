@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
+from rillnode.actors.threads import SYSTEM_THREADS, run_loop
 from rillnode.codecs.errors import TransportError
 
 T = TypeVar("T")
@@ -18,10 +19,10 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
         self._stopped = False
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="rillnode-client", daemon=True
+        self._over = threading.Event()
+        self._thread = SYSTEM_THREADS.start(
+            lambda: run_loop(self._loop, self._over.is_set), "rillnode-client"
         )
-        self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for its result; an interrupt cancels it.
@@ -81,6 +82,7 @@ class LoopThread:
 
     def _end(self) -> None:
         asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
+        self._over.set()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
         if not self._loop.is_running():

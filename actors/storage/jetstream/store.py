@@ -34,6 +34,7 @@ from rillnode.actors.storage.jetstream.membership import Member, owner_of
 from rillnode.actors.storage.jetstream.options import JetStreamOptions
 from rillnode.actors.storage.tail import TailCache
 from rillnode.actors.storage.watch import AnyWatch, Sharing, SharingNode
+from rillnode.actors.threads import SYSTEM_THREADS, Running, run_loop
 from rillnode.codecs.errors import StoreError
 
 _READS_MAX: Final = 10_000
@@ -82,7 +83,8 @@ class JetStreamLogStore:
         self._tail = TailCache(options.tail_bytes_max)
         self._core: Core | None = None
         self._loop = loop
-        self._thread: threading.Thread | None = None
+        self._thread: Running | None = None
+        self._over = threading.Event()
         self._synced = False
         self._closed = StoreHealth(writable=False, reason="the store is not open")
         # Each is counted by one thread only; the core has their counterparts.
@@ -209,10 +211,10 @@ class JetStreamLogStore:
 
     def _start_loop(self) -> asyncio.AbstractEventLoop:
         loop = self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=loop.run_forever, name="store-jetstream", daemon=True
+        self._over.clear()
+        self._thread = SYSTEM_THREADS.start(
+            lambda: run_loop(loop, self._over.is_set), "store-jetstream"
         )
-        self._thread.start()
         return loop
 
     async def _start(self) -> tuple[Core, bool]:
@@ -233,6 +235,7 @@ class JetStreamLogStore:
         if loop is None or thread is None:
             # Who gave the loop ends it.
             return
+        self._over.set()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         left = asyncio.all_tasks(loop)

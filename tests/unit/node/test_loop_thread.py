@@ -78,3 +78,15 @@ def test_it_ends_although_the_last_work_fails() -> None:
         loop.stop(fails())
     with pytest.raises(TransportError):
         loop.run(number(1))
+
+
+def test_it_outlives_a_coroutine_that_leaves_the_program() -> None:
+    loop = LoopThread()
+
+    async def leaves() -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        loop.run(leaves())
+    assert loop.run(number(5)) == 5
+    loop.stop()
