@@ -93,8 +93,10 @@ class Tracing(Telemetry):
         """Whom the store hands completed operations to: their spans end first."""
 
         def ended(operations: Sequence[Operation]) -> None:
-            self._store.completed(operations)
-            complete(operations)
+            try:
+                self._store.completed(operations)
+            finally:  # whatever a tracer raises, who waits for these is told
+                complete(operations)
 
         return ended
 
