@@ -19,12 +19,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rillnode.actors.sink_job import PASSING_CODE
+from rillnode.actors.threads import Running, SystemThreads
 from rillnode.codecs.errors import StoreError
 from rillnode.node.pipeline.behind import LOOK_SECONDS, Behind
 from rillnode.node.pipeline.checkpoint import own_checkpoint
 from rillnode.node.pipeline.delta import upgrade_statistics
 from rillnode.node.pipeline.delta_log import TableLog, saved_position
-from rillnode.node.pipeline.explaining import FAILURES, explain
+from rillnode.node.pipeline.explaining import FAILURES, explain, first_line
 from rillnode.node.pipeline.files import absolute
 from rillnode.node.pipeline.gold_query import GoldQuery
 from rillnode.node.pipeline.gold_tables import DERIVED, LAG
@@ -62,7 +63,7 @@ class Part:
         self._error: str | None = None
         self._passes = False
 
-    def failed(self, error: Exception) -> float:
+    def failed(self, error: BaseException) -> float:
         """Note a failure; returns the seconds to wait before the next attempt."""
         self._error, code = explain_end(error, self._places)
         self._passes = code == PASSING_CODE
@@ -71,6 +72,12 @@ class Part:
         text = f"{self.name} failed, next attempt in {delay:g} s: {self._error}"
         print(text, file=sys.stderr, flush=True)
         return delay
+
+    def abandoned(self, error: BaseException) -> None:
+        """Note that nobody makes the table any more before the job is started anew."""
+        self._error = f"the thread that makes it has ended: {first_line(error)}"
+        self._passes = False
+        self._failures += 1
 
     def worked(self) -> None:
         """Note progress: the next failure is a first one again."""
@@ -147,7 +154,7 @@ class Derived:
         self._batch_id: int | None = None
         self._start_at = 0.0
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: Running | None = None
         self._gold: list[_Gold] = []
         self._lag: LagNotes | None = None
         self._owned = ExitStack()
@@ -190,8 +197,7 @@ class Derived:
         """Begin to run; `step` keeps it running."""
         upgrade_tables(self._config.tables)
         if self._gold:
-            self._thread = threading.Thread(target=self._run_gold, name="gold", daemon=True)
-            self._thread.start()
+            self._thread = SystemThreads(self._gold_ended).start(self._run_gold, "gold")
 
     def step(self) -> None:
         """Start the query or start it again, and keep its table in order; takes little time."""
@@ -302,13 +308,17 @@ class Derived:
                     gold.due_at = time.monotonic() + self._attempt_step(gold)
         self._attempt_lag()
 
+    def _gold_ended(self, _name: str, error: BaseException) -> None:
+        for part in (*(gold.part for gold in self._gold), self._lag_part):
+            part.abandoned(error)
+
     def _attempt_step(self, gold: _Gold) -> float:
         """Take a step of a gold table; returns the seconds to wait before its next."""
         try:
             moved = not self._stop.is_set() and gold.query.step()
-        except Exception as error:
-            # Whatever it is: without the thread all gold would stand still, and nobody would know.
-            # A step fails when the session stops under it, which is no failure of the table's.
+        except BaseException as error:
+            # Whatever it is, a panic of native code too: without the thread all gold would stand
+            # still. When the session stops under a step, that is no failure of the table's.
             return 0.0 if self._stop.is_set() else gold.part.failed(error)
         gold.part.worked()
         return 0.0 if moved else GOLD_SECONDS
@@ -318,7 +328,7 @@ class Derived:
         try:
             if self._lag is not None:
                 self._lag.write()
-        except Exception as error:
+        except BaseException as error:
             return self._lag_part.failed(error)
         self._lag_part.worked()
         return GOLD_SECONDS

@@ -35,7 +35,7 @@ _EXIT_CODES: Final = {
 }
 
 
-def explain(error: Exception) -> tuple[str, int]:
+def explain(error: BaseException) -> tuple[str, int]:
     """One line and an exit code for whatever ended the job.
 
     Spark wraps an error of its Python processes in its own and in their stack traces; ours is the
@@ -55,7 +55,7 @@ def explain(error: Exception) -> tuple[str, int]:
     return f"{first_line(error)} [job.spark]", 1
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What an error says first; its kind where it says nothing."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -6,10 +6,11 @@ whose level one could set.
 """
 
 import os
-import threading
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
+
+from rillnode.actors.threads import SYSTEM_THREADS
 
 FAILURE_PREFIX: Final = "job failed: "
 """Begins the line that tells why a job has ended."""
@@ -26,8 +27,7 @@ def quiet_stderr() -> Generator[None]:
     terminal = os.dup(2)
     os.dup2(writer, 2)
     os.close(writer)
-    thread = threading.Thread(target=_copy, args=(reader, terminal), daemon=True)
-    thread.start()
+    thread = SYSTEM_THREADS.start(lambda: _copy(reader, terminal), "stderr")
     try:
         yield
     finally:
@@ -70,4 +70,6 @@ def _is_workers(traceback: list[bytes]) -> bool:
 def _copy(reader: int, terminal: int) -> None:
     with os.fdopen(reader, "rb") as lines:
         for line in without_noise(lines):
-            os.write(terminal, line)
+            # On a full disk lines are lost; a pipe that nobody reads would stop the whole job.
+            with suppress(OSError):
+                os.write(terminal, line)

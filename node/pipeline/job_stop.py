@@ -5,7 +5,10 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Final
+
+from rillnode.actors.threads import SYSTEM_THREADS
 
 DRAIN_SECONDS: Final = 25.0
 """How long a stop waits for the running batch; below what a stopping node waits for its jobs."""
@@ -22,12 +25,13 @@ def watch_stdin(stop: threading.Event) -> None:
 
     Whatever hangs then must not outlive the node for long: all of the job's processes are killed.
     """
-    threading.Thread(target=_watch_stdin, args=(stop,), daemon=True).start()
+    SYSTEM_THREADS.start(lambda: _watch_stdin(stop), "stdin")
 
 
 def _watch_stdin(stop: threading.Event) -> None:
-    while os.read(sys.stdin.fileno(), 4096):
-        continue
+    with suppress(OSError):  # what cannot be read any more has ended too
+        while os.read(sys.stdin.fileno(), 4096):
+            continue
     stop.set()
     time.sleep(2 * DRAIN_SECONDS)
     os.killpg(0, signal.SIGKILL)

@@ -38,7 +38,7 @@ def check_places(locations: Iterable[str]) -> None:
             ) from error
 
 
-def explain_end(error: Exception, locations: Iterable[str]) -> tuple[str, int]:
+def explain_end(error: BaseException, locations: Iterable[str]) -> tuple[str, int]:
     """One line and an exit code for what ended a job or a query whose tables lie there."""
     text, code = explain(error)
     if code != PASSING_CODE:

@@ -1,14 +1,24 @@
 from pathlib import Path
+from typing import cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 from rillnode.actors.sink_job import DERIVED_TABLES
 from rillnode.codecs.errors import StoreError
 from rillnode.node.config import Location, SparkSink
-from rillnode.node.pipeline.derived import BACKOFF_SECONDS, Part, own_tables
+from rillnode.node.pipeline import derived as deriving
+from rillnode.node.pipeline.derived import BACKOFF_SECONDS, Derived, Part, own_tables
+from rillnode.node.pipeline.gold_query import GoldQuery
 from rillnode.node.pipeline.gold_tables import GOLD
-from rillnode.node.pipeline.job_config import JobConfig, load_job_config, save_job_config
+from rillnode.node.pipeline.job_config import (
+    DerivedConfig,
+    JobConfig,
+    load_job_config,
+    save_job_config,
+)
 from rillnode.node.pipeline.process import derived_config, job_config
+from store_support import wait_until
 
 
 def test_a_sink_without_silver_makes_nothing_of_bronze() -> None:
@@ -105,3 +115,59 @@ def test_a_sink_tells_of_every_table_that_is_made_of_bronze() -> None:
 
 def job_of(sink: SparkSink) -> JobConfig:
     return job_config(sink, "00" * 32, "127.0.0.1:4100", Path("job.key"), Path("work"))
+
+
+class Panic(BaseException):
+    """As a panic of a library's native code reaches Python."""
+
+
+def gold_tables(tmp_path: Path) -> Derived:
+    """What makes gold tables, which no query makes in truth."""
+    config = DerivedConfig(
+        bronze_dir=str(tmp_path / "bronze"),
+        silver_dir=str(tmp_path / "silver"),
+        gold_dir=str(tmp_path / "gold"),
+        checkpoint_dir=str(tmp_path / "checkpoint"),
+        consumer="sink/bronze",
+        trigger_seconds=0.1,
+    )
+    derived = Derived(cast(SparkSession, None), config, tmp_path / "drain")
+    derived._is_owner = True  # pyright: ignore[reportPrivateUsage]
+    return derived
+
+
+def test_a_panic_is_a_failure_of_the_table_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def panic(_: GoldQuery) -> bool:
+        raise Panic("an index out of bounds")
+
+    monkeypatch.setattr(GoldQuery, "step", panic)
+    monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.0,))
+    derived = gold_tables(tmp_path)
+    derived.start()
+    wait_until(lambda: cast(int, derived.report()["gold/minutes"].get("failures", 0)) > 1)
+    assert derived.report()["gold/minutes"]["error"] == "an index out of bounds [job.spark]"
+    derived.finish()
+
+
+def test_the_end_of_the_thread_that_makes_gold_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> float:
+        raise Panic("not even that")
+
+    monkeypatch.setattr(Derived, "_attempt_step", fail)
+    derived = gold_tables(tmp_path)
+    derived.start()
+    wait_until(lambda: derived.report()["gold/lag"]["state"] == "failed")
+    assert {
+        name: (part["state"], part.get("error")) for name, part in derived.report().items()
+    } == {
+        "silver": ("running", None),
+        **dict.fromkeys(
+            ("gold/minutes", "gold/chains", "gold/publishers", "gold/lag"),
+            ("failed", "the thread that makes it has ended: not even that"),
+        ),
+    }
+    derived.finish()

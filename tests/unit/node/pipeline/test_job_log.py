@@ -54,3 +54,19 @@ def test_children_are_filtered_and_the_last_word_is_not_lost(
         subprocess.run([sys.executable, "-c", script], check=True)
     os.write(2, b"after\n")
     assert capfd.readouterr().err == "kept\nafter\n"
+
+
+def test_a_job_goes_on_where_nobody_can_take_its_lines() -> None:
+    script = (
+        "import os, sys\n"
+        "from rillnode.node.pipeline.job_log import quiet_stderr\n"
+        "with quiet_stderr():\n"
+        "    for _ in range(2_000):\n"
+        "        os.write(2, b'a line that a full disk does not take' * 3 + bytes([10]))\n"
+        "print('done')\n"
+    )
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=full, timeout=60
+        )
+    assert done.stdout == b"done\n"
