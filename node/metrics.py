@@ -102,6 +102,10 @@ METRICS: Final = (
         "rillnode_actor_handle_seconds", "histogram", ("actor",),
         "Time of one turn of an actor: all messages that waited for it, up to the pump's slice.",
     ),
+    Described(
+        "rillnode_parts_lost_total", "counter", ("kind", "part"),
+        "Threads that ended without being asked, and actors that all need, given up: by name.",
+    ),
     Described("rillnode_store_writable", "gauge", (), "1 while the store takes writes."),
     Described("rillnode_store_pending_bytes", "gauge", (), "Bytes submitted, not yet durable."),
     Described("rillnode_store_nodes", "gauge", (), "Nodes that share the store, this one too."),
@@ -216,6 +220,9 @@ class NodeMetrics(Collector):
             ],
             "rillnode_decode_errors_total": [
                 ((code, protocol), count) for (protocol, code), count in node.malformed.items()
+            ],
+            "rillnode_parts_lost_total": [
+                ((lost.kind, lost.name), lost.times) for lost in node.lost
             ],
             "rillnode_store_writable": [((), node.health.writable)],
             "rillnode_store_pending_bytes": [((), node.store.pending_bytes)],

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import msgspec
@@ -25,6 +26,7 @@ from rillnode.node.sinks import Sinks
 from rillnode.transports.groups import LinkGroup
 
 State = Literal["new", "starting", "ready", "draining", "stopped"]
+LostKind = Literal["actor", "thread"]
 
 LINKS_LISTED_MAX: Final = 200
 """Links in one document. Own choice: what people look through."""
@@ -55,8 +57,36 @@ class Parts:
     overlay: Overlay
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A part of the node that has failed for good: it is back when the node is started anew.
+
+    Attributes:
+        kind: `actor` or `thread`.
+        name: the actor's class, or the thread's name.
+        error: what it failed with, last.
+        at: when that was, UTC.
+        times: how many such parts have failed since the node was made.
+    """
+
+    kind: LostKind
+    name: str
+    error: str
+    at: str
+    times: int
+
+    @property
+    def text(self) -> str:
+        """What has happened, and what to do, for people."""
+        how = "was given up" if self.kind == "actor" else "has ended"
+        return (
+            f"the {self.kind} {self.name} {how} at {self.at} ({self.error}): see the log, and "
+            "start the node anew"
+        )
+
+
 class Observation:
-    """How one node is; all calls on the loop's thread.
+    """How one node is; all calls but `lose` on the loop's thread.
 
     Attributes:
         state: where the node is in its life; the node sets it.
@@ -73,6 +103,7 @@ class Observation:
         self._streams: StreamContext | None = None
         self._connections: PeerContext | None = None
         self._essential: Mapping[str, Cell] = {}
+        self._lost: dict[str, Lost] = {}
 
     def begin(self, system: AsyncioSystemBase, router: Router, store: LogStore) -> None:
         """Take what the node makes at its start; before anything else is asked but `state`."""
@@ -87,6 +118,19 @@ class Observation:
         self._streams = streams
         self._connections = connections
         self._essential = essential
+
+    def lose(self, kind: LostKind, name: str, error: BaseException, at_ms: int) -> Lost:
+        """Note that a part has failed for good, at so many ms since 1970; from any thread."""
+        before = self._lost.get(name)
+        said = f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(": ")
+        at = datetime.fromtimestamp(at_ms // 1000, UTC).isoformat().replace("+00:00", "Z")
+        lost = self._lost[name] = Lost(kind, name, said, at, before.times + 1 if before else 1)
+        return lost
+
+    @property
+    def lost(self) -> Sequence[Lost]:
+        """Parts that have failed for good, by class or thread."""
+        return tuple(self._lost.values())
 
     @property
     def subscribers(self) -> Subscribers:
@@ -187,10 +231,15 @@ class Observation:
             Check("node", state == "ready", reasons.get(state, state)),
             Check("store", self.health.writable, self.health.reason),
         ]
+        actors = [lost.text for lost in self.lost if lost.kind == "actor"]
+        threads = [lost.text for lost in self.lost if lost.kind == "thread"]
         ended = [name for name, cell in self._essential.items() if cell.exited]
-        if ended and state == "ready":
+        if ended and state == "ready" and not actors:
             text = f"the {', the '.join(ended)} failed too often and ended: see the log, start anew"
-            checks.append(Check("actors", False, text))
+            actors.append(text)
+        for name, texts in (("actors", actors), ("threads", threads)):
+            if texts:
+                checks.append(Check(name, False, "; ".join(texts)))
         sinks = self.parts.sinks
         failing = sinks.failing()
         checks += [
@@ -224,6 +273,7 @@ class Observation:
                 "sharing": _sharing_document(self.sharing),
             },
             "undelivered": dict(self.router.undelivered),
+            "lost": [asdict(lost) for lost in self.lost],
             "actors": msgspec.to_builtins(self.system.stats()),
             "peers": parts.peers.statuses(),
             "channels": parts.channels.status(),

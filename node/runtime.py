@@ -31,6 +31,7 @@ from rillnode.actors.streams.holds import Holds
 from rillnode.actors.streams.resolving import stream_guard, stream_resolver
 from rillnode.actors.streams.retention import RetentionActor
 from rillnode.actors.streams.rules import StreamRules
+from rillnode.actors.threads import SystemThreads
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise import NoiseLink
 from rillnode.codecs.noise_handshake import DH_BYTES
@@ -98,7 +99,8 @@ class Node:
         self._tracer = tracer
         self._access = Access(table.grant() for table in config.grants)
         self._identity = identity or _identity_of(config, entropy)
-        self._make_store = make_store or store_maker(config, self.identity)
+        self._threads = SystemThreads(self._on_thread_end)
+        self._make_store = make_store or store_maker(config, self.identity, self._threads)
         self._links: dict[str, Listening] = {}
         self._http: WebServer | None = None
         self._dialled = Peers(config, self._identity)
@@ -327,9 +329,10 @@ class Node:
         # Only a node with sinks needs what the `spark` extra installs.
         from rillnode.node.pipeline.process import launcher
 
+        address = self._links["noise"].address
         self._sinks.start(
             self._context,
-            launch=launcher(self.config, self.identity, self._links["noise"].address, self._sinks),
+            launch=launcher(self.config, self.identity, address, self._sinks, self._threads),
             access=self._access,
             holds=self._holds,
             index_service=self._indexes,
@@ -355,6 +358,9 @@ class Node:
             logger.info("store_writable")
         else:
             logger.error("store_not_writable", extra={"reason": health.reason})
+
+    def _on_thread_end(self, name: str, error: BaseException) -> None:
+        self._observed.lose("thread", name, error, self._clock.now_ms())
 
     # What there is to see --------------------------------------------------------------------
 

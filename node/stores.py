@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rillnode.actors.storage import Complete, LogStore, OnHealth
 from rillnode.actors.storage.rocks import RocksLogStore
+from rillnode.actors.threads import Threads
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config, StoreTable
 
@@ -17,8 +18,8 @@ MakeStore = Callable[[Complete, OnHealth], LogStore]
 """Makes a node's store out of whom it tells of completed work and of its health."""
 
 
-def store_maker(config: Config, identity: str) -> MakeStore:
-    """What makes the configured store of a node with this identity.
+def store_maker(config: Config, identity: str, threads: Threads) -> MakeStore:
+    """What makes the configured store of a node with this identity, on such threads.
 
     Raises:
         ConfigError: it needs an extra that is not installed.
@@ -27,7 +28,9 @@ def store_maker(config: Config, identity: str) -> MakeStore:
         return _jetstream(config, identity)
 
     def make(complete: Complete, on_health: OnHealth) -> LogStore:
-        return RocksLogStore(config.store_dir, complete=complete, on_health=on_health)
+        return RocksLogStore(
+            config.store_dir, complete=complete, on_health=on_health, threads=threads
+        )
 
     return make
 

@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from rillnode.actors.ports import JobLauncher
+from rillnode.actors.threads import SYSTEM_THREADS, Threads
 from rillnode.node.config import Config, FilesSink, SparkSink
 from rillnode.node.pipeline.export import ExportConfig
 from rillnode.node.pipeline.files import absolute
@@ -38,7 +38,9 @@ SESSION_END_SECONDS: Final = 10.0
 SESSION_POLL_SECONDS: Final = 0.02
 
 
-def launcher(config: Config, identity: str, address: str, sinks: Sinks) -> JobLauncher:
+def launcher(
+    config: Config, identity: str, address: str, sinks: Sinks, threads: Threads
+) -> JobLauncher:
     """What starts the jobs of a node's sinks.
 
     Args:
@@ -46,6 +48,7 @@ def launcher(config: Config, identity: str, address: str, sinks: Sinks) -> JobLa
         identity: the node's Ed25519 identity, hex.
         address: `host:port` of its Noise listener.
         sinks: where the key file of each sink's job is known.
+        threads: make the one that waits for a job's end.
 
     Raises:
         ConfigError: there are Spark sinks, and no Spark.
@@ -65,7 +68,7 @@ def launcher(config: Config, identity: str, address: str, sinks: Sinks) -> JobLa
         else:
             job = job_config(table, identity, address, key_file, work_dir)
         try:
-            return start_job(job, directory / f"{sink}.log", environment, on_exit)
+            return start_job(job, directory / f"{sink}.log", environment, on_exit, threads)
         except OSError as error:
             raise no_start(directory, error) from error
 
@@ -137,6 +140,7 @@ def start_job(
     log: Path,
     environment: Mapping[str, str],
     on_exit: Callable[[int], None],
+    threads: Threads = SYSTEM_THREADS,
 ) -> "SparkJob":
     """Start a job; `on_exit(code)` is called once on the running loop's thread.
 
@@ -162,7 +166,7 @@ def start_job(
             start_new_session=True,
             env={**os.environ, **environment},
         )
-    return SparkJob(process, (log, log_start), asyncio.get_running_loop(), on_exit)
+    return SparkJob(process, (log, log_start), asyncio.get_running_loop(), on_exit, threads)
 
 
 class SparkJob:
@@ -181,13 +185,14 @@ class SparkJob:
         log: tuple[Path, int],
         loop: asyncio.AbstractEventLoop,
         on_exit: Callable[[int], None],
+        threads: Threads,
     ) -> None:
         self._process = process
         self._log = log
         self._loop = loop
         self._on_exit = on_exit
         self.last_words = ""
-        threading.Thread(target=self._wait, name="rillnode-job", daemon=True).start()
+        threads.start(self._wait, "rillnode-job")
 
     @property
     def pid(self) -> int:
@@ -205,14 +210,17 @@ class SparkJob:
                 os.kill(pid, signal.SIGKILL)
 
     def _wait(self) -> None:
-        code = self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._end_session(at_once=code != 0)
-        if code:
-            self.last_words = reason(code, last_words(*self._log))
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
-            self._loop.call_soon_threadsafe(self._on_exit, code)
+        code = 1
+        self.last_words = "nobody knows any more how the job is: see the node's log"
+        try:
+            code = self._process.wait()
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            self._end_session(at_once=code != 0)
+            self.last_words = reason(code, last_words(*self._log)) if code else ""
+        finally:  # whatever has ended this thread, the sink does not wait for ever
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+                self._loop.call_soon_threadsafe(self._on_exit, code)
 
     def _end_session(self, *, at_once: bool) -> None:
         """Return when nothing of the job is left: a Java virtual machine outlives its Python.

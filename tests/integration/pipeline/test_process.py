@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from rillnode.actors.threads import SystemThreads
 from rillnode.node.config import Location, SparkSink
 from rillnode.node.pipeline import process
 from rillnode.node.pipeline.job_config import JobConfig, load_job_config
 from rillnode.node.pipeline.process import SparkJob, job_config, session_members, start_job
+from store_support import wait_until
 
 
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -193,3 +195,25 @@ def test_a_large_log_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     asyncio.run(scenario())
     assert (tmp_path / "bronze.log").read_text() == "new\n"
     assert (tmp_path / "bronze.log.1").read_text() == "old run"
+
+
+def test_the_end_of_the_thread_that_waits_for_a_job_is_told_and_the_sink_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(_: int) -> list[int]:
+        raise PermissionError("/proc")
+
+    stand_in(tmp_path, monkeypatch, "print('done')")
+    monkeypatch.setattr(process, "session_members", unreadable)
+    ended: list[str] = []
+    threads = SystemThreads(lambda name, _: ended.append(name))
+
+    async def scenario() -> None:
+        on_exit = Exit()
+        log = tmp_path / "bronze.log"
+        job = start_job(sample_config(tmp_path), log, {}, on_exit, threads)
+        assert await on_exit.wait() == [0]
+        assert "nobody knows" in job.last_words
+
+    asyncio.run(scenario())
+    wait_until(lambda: ended == ["rillnode-job"])
