@@ -8,6 +8,7 @@
     +- StoreError             the log could not do what was asked; see `retryable`
     +- ActorError             an actor or its address is gone, or does not answer
     +- RequestError           a node refused a request; the code is the node's
+    +- NodeFailed             a node cannot go on: an actor that all need was given up; exit code 4
     +- ConfigError            the operator must act: file, key path, allowed values; exit code 2
 
 Codes are stable and dotted (`codec.truncated`); texts may change.
@@ -80,6 +81,13 @@ class RequestError(RillnodeError):
     def __init__(self, code: str, text: str, *, retryable: bool = False, **context: object) -> None:
         super().__init__(code, text, **context)
         self.retryable = retryable
+
+
+class NodeFailed(RillnodeError):
+    """A node that cannot go on, because an actor that all others need has failed too often.
+
+    `__cause__` is what that actor has failed with, last.
+    """
 
 
 class ConfigError(RillnodeError):

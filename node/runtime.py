@@ -32,6 +32,7 @@ from rillnode.actors.streams.resolving import stream_guard, stream_resolver
 from rillnode.actors.streams.retention import RetentionActor
 from rillnode.actors.streams.rules import StreamRules
 from rillnode.actors.threads import SystemThreads
+from rillnode.codecs.errors import NodeFailed
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise import NoiseLink
 from rillnode.codecs.noise_handshake import DH_BYTES
@@ -43,6 +44,7 @@ from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
 from rillnode.node.config import Config, check_config
+from rillnode.node.entered import Entered
 from rillnode.node.http.listener import listen_status
 from rillnode.node.keyfiles import read_key, read_or_make_key
 from rillnode.node.listening import listen_noise, listen_ockam
@@ -61,10 +63,18 @@ from rillnode.transports.web_server import WebServer
 logger = logging.getLogger("rillnode.node.runtime")
 
 DRAIN_SECONDS: Final = 10.0
+JOBS_SECONDS: Final = 30.0
+FAILED_DRAIN_SECONDS: Final = 5.0
+"""How long a node that has failed drains: what it answers still may wait for what it has lost."""
 
 
 class Node:
     """A node: an asynchronous context manager, started on the running event loop.
+
+    When an actor that all need has failed too often, the node is not ready any more. With `on_fatal
+    = "exit"` the task inside `async with` is cancelled then, as by `asyncio.timeout`, and leaves
+    the block with `NodeFailed` after the node has drained, for 5 s at most; other tasks are not
+    touched, and an exception of the block's own stands.
 
     Args:
         config: everything that `node.toml` can say.
@@ -113,6 +123,7 @@ class Node:
             brokers=self._brokers, sinks=self._sinks, overlay=self._overlay,
         )  # fmt: skip
         self._observed = Observation(config, self.identity, parts)
+        self._entered = Entered()
 
     @property
     def identity(self) -> str:
@@ -131,12 +142,27 @@ class Node:
 
     async def __aenter__(self) -> Self:
         """Start."""
-        await self.start()
+        self._entered.enter()
+        try:
+            await self.start()
+        except BaseException as error:
+            if failure := await self._entered.leave(error):
+                raise failure from failure.__cause__
+            raise
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        """Stop."""
-        await self.stop()
+    async def __aexit__(self, _kind: object, raised: BaseException | None, _where: object) -> None:
+        """Stop.
+
+        Raises:
+            NodeFailed: the node could not go on; see `on_fatal` of the configuration.
+        """
+        try:
+            failure = await self._entered.leave(raised)
+        finally:
+            await self.stop()
+        if failure is not None:
+            raise failure from failure.__cause__
 
     async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream:
         """Open or create a stream; see `Client.stream`."""
@@ -155,6 +181,7 @@ class Node:
         loop = asyncio.get_running_loop()
         self._clock = self._given_clock or SystemClock(loop)
         self._system = AsyncioSystemBase(clock=self._clock, loop=loop)
+        self._system.on_fatal = self._on_fatal  # type: ignore[attr-defined]
         self._actors = ActorSystem(systemBase=self._system, transientUnique=True)
         self._router = traced.router(self._system)
         quotas = [table.quota for table in self.config.quotas]
@@ -186,17 +213,20 @@ class Node:
         """Take nothing new, answer what was taken, then close; harmless when repeated."""
         if self._observed.state in ("new", "stopped"):
             return
+        failed = self._entered.failure is not None
         self._observed.state = "draining"
         # Jobs first: to finish a batch, each may still have to connect.
-        await self._sinks.stop(self._system.post)
+        await self._sinks.stop(self._system.post, 0.0 if failed else JOBS_SECONDS)
         for listener in self._links.values():
             listener.stop_accepting()
         self._dialled.stop()
-        if hasattr(self, "client"):
-            await self.client.close()
-        for cell in self._connections():
-            self._system.post(cell, Drain())
-        await self._settle()
+        try:
+            async with asyncio.timeout(FAILED_DRAIN_SECONDS if failed else None):
+                await self._drain()
+        except TimeoutError:
+            logger.warning("drain_cut_short", extra={"pending_bytes": self._store.pending_bytes})
+            if hasattr(self, "client"):
+                await self._session.close(timeout_seconds=0.0)
         for listener in self._links.values():
             await listener.close()
         await self._dialled.close()
@@ -225,6 +255,13 @@ class Node:
         if not hasattr(self, "_peers"):
             return ()
         return (*self._peers.open, *self._brokers.open)
+
+    async def _drain(self) -> None:
+        if hasattr(self, "client"):
+            await self.client.close()
+        for cell in self._connections():
+            self._system.post(cell, Drain())
+        await self._settle()
 
     async def _settle(self) -> None:
         """Wait until the actors and the store have nothing left to do, within a bound."""
@@ -289,9 +326,9 @@ class Node:
             system=system, access=self._access, quotas=self._quotas, rules=rules,
             streams=streams, retention=retention, api_keys=self._brokers.set_api_keys,
         )  # fmt: skip
-        session = Session(self._connect_memory, entropy=self._entropy)
-        self._connect_memory_now(session)
-        self.client = Client(session)
+        self._session = Session(self._connect_memory, entropy=self._entropy)
+        self._connect_memory_now(self._session)
+        self.client = Client(self._session)
 
     async def _connect_memory(self, events: LinkEvents) -> object:
         return self._connect_memory_now(events)
@@ -339,6 +376,26 @@ class Node:
             actor=self._telemetry.sink_actor,
         )
 
+    # What fails for good ---------------------------------------------------------------------
+
+    def _on_fatal(self, cell: Cell, error: BaseException) -> None:
+        """An actor that all need was given up; the actor system tells, on the loop's thread."""
+        name = cell.kind.policy.name.rpartition(".")[2]
+        lost = self._observed.lose("actor", name, error, self._clock.now_ms())
+        ends = self.config.on_fatal == "exit"
+        logger.critical(
+            "node_failed",
+            exc_info=error,
+            extra={"actor": cell.name, "actor_class": name, "on_fatal": "exit" if ends else "stay"},
+        )
+        if ends:
+            failure = NodeFailed("node.failed", lost.text, actor=name)
+            failure.__cause__ = error
+            self._entered.fail(failure)
+
+    def _on_thread_end(self, name: str, error: BaseException) -> None:
+        self._observed.lose("thread", name, error, self._clock.now_ms())
+
     # The store's threads ---------------------------------------------------------------------
 
     def _open_store(self) -> None:
@@ -358,9 +415,6 @@ class Node:
             logger.info("store_writable")
         else:
             logger.error("store_not_writable", extra={"reason": health.reason})
-
-    def _on_thread_end(self, name: str, error: BaseException) -> None:
-        self._observed.lose("thread", name, error, self._clock.now_ms())
 
     # What there is to see --------------------------------------------------------------------
 

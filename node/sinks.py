@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rillnode.actors.access import Access
 from rillnode.actors.engine.system import Cell
@@ -19,8 +19,6 @@ from rillnode.codecs.errors import TransportError
 from rillnode.codecs.keys import Identity
 from rillnode.node.config import FilesSink, SparkSink
 from rillnode.node.keyfiles import read_key
-
-STOP_SECONDS: Final = 30.0
 
 
 class Sinks:
@@ -59,12 +57,12 @@ class Sinks:
                 partial(actor, context, settings, ports, status)
             )
 
-    async def stop(self, post: Callable[[Cell, object], None]) -> None:
-        """End all jobs and wait for them; they finish the batch that they are in."""
+    async def stop(self, post: Callable[[Cell, object], None], seconds: float) -> None:
+        """End all jobs and wait for them, not longer; they finish the batch that they are in."""
         for cell in self._cells.values():
             post(cell, StopSink())
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + STOP_SECONDS
+        deadline = loop.time() + seconds
         while loop.time() < deadline:
             if all(status.pid is None for status in self._statuses.values()):
                 return

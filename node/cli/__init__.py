@@ -1,6 +1,7 @@
 """The command line: `rillnode NOUN VERB`.
 
-Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 no node in reach, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 no node in reach, 4 the node could not go
+on, 130 interrupted.
 """
 
 import argparse

@@ -3,7 +3,13 @@
 from enum import IntEnum
 from typing import Final
 
-from rillnode.codecs.errors import CodecError, ConfigError, RillnodeError, TransportError
+from rillnode.codecs.errors import (
+    CodecError,
+    ConfigError,
+    NodeFailed,
+    RillnodeError,
+    TransportError,
+)
 
 
 class Exit(IntEnum):
@@ -13,6 +19,7 @@ class Exit(IntEnum):
     FAILED = 1
     USAGE = 2
     UNREACHABLE = 3
+    NODE_FAILED = 4
     INTERRUPTED = 130
 
 
@@ -58,6 +65,7 @@ NEXT_STEPS: Final = {
     "message": _ROUTE,
     "message.size": "send a smaller payload",
     "nextgraph": "`rillnode nextgraph show` prints the broker's id, `nextgraph invite` invites",
+    "node.failed": "start the node again, what was confirmed is kept; its log tells what failed",
     "node": "wait until the node is ready: /readyz tells what it waits for",
     "noise": "check that a `noise` listener has this address, and the versions of both",
     "noise.unknown_identity": _GRANT,
@@ -98,6 +106,8 @@ def exit_code(error: RillnodeError, *, asks_node: bool) -> Exit:
     """The code that a command ends with; a node that cannot listen is no node out of reach."""
     if isinstance(error, ConfigError):
         return Exit.USAGE
+    if isinstance(error, NodeFailed):
+        return Exit.NODE_FAILED
     if isinstance(error, TransportError) and asks_node:
         return Exit.UNREACHABLE
     return Exit.FAILED

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,13 +17,14 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rillnode import __version__
+from rillnode.actors.threads import SYSTEM_THREADS
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.config import add_config_options
 from rillnode.node.cli.connection import config_file
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import Config, GrantTable, LogTable, load_config
+from rillnode.node.config import Config, GrantTable, LogTable, for_process, load_config
 from rillnode.node.config.store_tables import CONFIRMS
 from rillnode.node.logs import configure_logs
 
@@ -37,6 +39,9 @@ _SWITCH_SECONDS: Final = 0.0005
 _GC_THRESHOLDS: Final = (50_000, 20, 50)
 """Entries under way are many and short-lived; what lives long is frozen once, after the start."""
 
+FAILED_SECONDS_MAX: Final = 10.0
+"""How long a node that has failed may take to end: half of it drains, the rest closes."""
+
 _EVERYBODY: Final = GrantTable(who="*", streams="*", may=("admin",))
 
 
@@ -47,7 +52,11 @@ def add(commands: Commands) -> None:
         summary="run a node in the foreground",
         text="SIGTERM or Ctrl-C drains the node: what was confirmed is kept, and the exit code is\n"
         "0. A second signal ends it at once. SIGHUP reads the configuration again: grants, API\n"
-        "keys, quotas, streams and log levels change at once, the log names what needs a restart.",
+        "keys, quotas, streams and log levels change at once, the log names what needs a restart.\n"
+        "\n"
+        "When an actor that all need has failed too often, the node drains for 5 seconds at most\n"
+        "and ends with exit code 4: start it again. With `on_fatal = \"stay\"` it goes on without\n"
+        "that actor, and /readyz answers 503.",
         examples=[
             "rillnode run",
             "rillnode run -c edge/node.toml --set noise.listen=127.0.0.1:0",
@@ -77,14 +86,22 @@ def add(commands: Commands) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Run a node until a signal comes."""
+    """Run a node until a signal comes, or it cannot go on.
+
+    Raises:
+        NodeFailed: it could not go on.
+    """
     config = _configuration(args, terminal)
     configure_logs(_log_table(config, args), terminal.err)
     if args.ports_file is not None:
         _remove(args.ports_file)  # nobody shall take an earlier run's for this one's
     sys.setswitchinterval(_SWITCH_SECONDS)
     _allow_open_files()
-    return asyncio.run(_serve(config, args, terminal))
+    ended = threading.Event()
+    try:
+        return asyncio.run(_serve(config, args, terminal, ended))
+    finally:
+        ended.set()
 
 
 def _allow_open_files() -> None:
@@ -132,7 +149,7 @@ def _configuration(args: argparse.Namespace, terminal: Terminal) -> Config:
             text = "--dev without a configuration needs --data-dir DIR"
             raise ConfigError("config.none", text)
         overrides.insert(0, "name=dev")
-    config = load_config(file, overrides, terminal.environ)
+    config = for_process(load_config(file, overrides, terminal.environ))
     return _opened(config) if args.dev else config
 
 
@@ -146,7 +163,9 @@ def _opened(config: Config) -> Config:
     return replace(config, grants=(*config.grants, _EVERYBODY), nextgraph=nextgraph)
 
 
-async def _serve(config: Config, args: argparse.Namespace, terminal: Terminal) -> int:
+async def _serve(
+    config: Config, args: argparse.Namespace, terminal: Terminal, ended: threading.Event
+) -> int:
     # Everything that a node is made of takes long to import, and no other verb needs it.
     from rillnode.node.runtime import Node
 
@@ -162,12 +181,27 @@ async def _serve(config: Config, args: argparse.Namespace, terminal: Terminal) -
             _write_ports(args.ports_file, node)
         _show_banner(node, terminal, dev=args.dev)
         loop.add_signal_handler(signal.SIGHUP, reload, node, args, terminal)
-        await stopping.wait()
+        try:
+            await stopping.wait()
+        except asyncio.CancelledError:
+            # The node has failed, and so may what it ends with.
+            SYSTEM_THREADS.start(lambda: _end_late(ended), "end")
+            if args.ports_file is not None:
+                with suppress(ConfigError):  # why the node ends is what matters
+                    _remove(args.ports_file)
+            raise
         if terminal.err.isatty():  # elsewhere, stderr has log lines only
             terminal.message("draining; a second signal ends the node at once")
         if args.ports_file is not None:
             _remove(args.ports_file)
     return Exit.OK
+
+
+def _end_late(ended: threading.Event) -> None:
+    """End the process where the node has not ended in its time."""
+    if not ended.wait(FAILED_SECONDS_MAX):
+        logger.critical("stop_cut_short")
+        os._exit(Exit.NODE_FAILED)
 
 
 def on_signal(number: int, stopping: asyncio.Event) -> None:

@@ -28,6 +28,7 @@ from rillnode.node.config.tables import (
     NoiseListener,
     OckamListener,
     StreamrListener,
+    for_process,
 )
 from rillnode.node.config.telemetry_tables import TelemetryTable
 
@@ -60,6 +61,7 @@ __all__ = [
     "TelemetryTable",
     "WebListener",
     "check_config",
+    "for_process",
     "load",
     "load_config",
     "parse_address",

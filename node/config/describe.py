@@ -18,7 +18,7 @@ from msgspec import structs
 from rillnode.node.config.load import Loaded
 from rillnode.node.config.location import Location
 from rillnode.node.config.paths import KeyPath, bare, expected, format_path
-from rillnode.node.config.tables import Config
+from rillnode.node.config.tables import Config, for_process
 
 _COMMENT_COLUMNS = 96
 
@@ -97,7 +97,7 @@ def template(name: str, admin: str) -> str:
 
 
 def effective(loaded: Loaded) -> Iterator[tuple[str, Any, str]]:
-    """Every value in effect: key, value, and where it comes from.
+    """Every value in effect for `rillnode run`: key, value, and where it comes from.
 
     Nothing here is secret: keys are configured by the paths of their files.
     """
@@ -109,7 +109,7 @@ def effective(loaded: Loaded) -> Iterator[tuple[str, Any, str]]:
         config.identity, key_file=config.key_file, admin_key_file=config.admin_key_file
     )
     filled = structs.replace(
-        config, identity=identity, sink=structs.replace(config.sink, spark=sinks)
+        for_process(config), identity=identity, sink=structs.replace(config.sink, spark=sinks)
     )
     if filled.ockam is not None:
         channel = structs.replace(filled.ockam.channel, key_file=config.channel_key_file)

@@ -52,3 +52,4 @@ Traced = Annotated[
     Meta(title="noise, ockam, streamr or nextgraph"),
 ]
 Level = Literal["debug", "info", "warning", "error"]
+OnFatal = Literal["exit", "stay"]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from rillnode.actors.access import VERBS, Grant, Verb
 from rillnode.codecs.limits import (
@@ -31,6 +32,7 @@ from rillnode.node.config.kinds import (
     Layer,
     Level,
     Name,
+    OnFatal,
     Seconds,
     SecondsOrNever,
     Traced,
@@ -267,10 +269,15 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     Attributes:
         name: What people call the node; it appears in logs and on the status page.
         data_dir: Directory of everything that the node keeps.
+        on_fatal: What follows when an actor that all need has failed too often: `exit` ends
+            `rillnode run` with exit code 4, and `async with node` of a program with `NodeFailed`;
+            `stay` goes on without it, and is not ready. Default: `exit` for `rillnode run`, `stay`
+            for a node in a program.
     """
 
     name: Annotated[Name, Meta(examples=["edge-1"])]
     data_dir: Path = field(default_factory=default_data_dir)
+    on_fatal: Annotated[OnFatal | None, Meta(examples=["exit"])] = None
     identity: IdentityTable = IdentityTable()
     store: StoreTable = StoreTable()
     log: LogTable = LogTable()
@@ -345,3 +352,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             "http": self.http,
         }
         return {name: table for name, table in tables.items() if table and table.enabled}
+
+
+def for_process(config: Config) -> Config:
+    """What `rillnode run` makes of a configuration: the process is the node's own."""
+    return replace(config, on_fatal=config.on_fatal or "exit")

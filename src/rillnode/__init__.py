@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rillnode.codecs.errors import (
         ConfigError,
         HandshakeError,
+        NodeFailed,
         RequestError,
         RillnodeError,
         TransportError,
@@ -57,6 +58,7 @@ __all__ = [
     "Identity",
     "Iteration",
     "Node",
+    "NodeFailed",
     "PartitionInfo",
     "RequestError",
     "RillnodeError",
@@ -74,6 +76,7 @@ _HOMES: Final = {
     "rillnode.codecs.errors": (
         "ConfigError",
         "HandshakeError",
+        "NodeFailed",
         "RequestError",
         "RillnodeError",
         "TransportError",

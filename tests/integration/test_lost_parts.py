@@ -2,18 +2,27 @@
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
+import sys
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nodes import connect_to, node_config
+from nodes import CLIENT, connect_to, node_config
 from rillnode.actors.storage.tables import Tables
 from rillnode.actors.storage.writer import Writer
 from rillnode.codecs.errors import RequestError
+from rillnode.node.client import Client, connect
 from rillnode.node.runtime import Node
+from store_support import wait_until
+
+SCRIPT = Path(__file__).with_name("failing_node.py")
 
 
 class Panic(BaseException):
@@ -24,18 +33,17 @@ def panics(*_: object) -> None:
     raise Panic("an index out of bounds")
 
 
+def fetch(url: str) -> tuple[int, str]:
+    """What an http listener answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=60) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
 async def get(node: Node, path: str) -> tuple[int, str]:
-    """What the http listener answers."""
-
-    def ask() -> tuple[int, str]:
-        url = f"http://{node.addresses()['http']}{path}"
-        try:
-            with urllib.request.urlopen(url, timeout=60) as response:
-                return response.status, response.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-
-    return await asyncio.to_thread(ask)
+    return await asyncio.to_thread(fetch, f"http://{node.addresses()['http']}{path}")
 
 
 def test_a_node_tells_which_of_its_threads_has_ended(
@@ -68,3 +76,124 @@ def test_a_node_tells_which_of_its_threads_has_ended(
             assert (lost["kind"], lost["name"], lost["times"]) == ("thread", "store-writer", 1)
 
     asyncio.run(asyncio.wait_for(run(), 120.0))
+
+
+class Failing:
+    """`rillnode run` in a process of its own, whose stream service can be made to fail."""
+
+    def __init__(self, directory: Path, *options: str, hang: bool = False) -> None:
+        self._ports = directory / "ports.json"
+        self.log = directory / "log"
+        config = directory / "node.toml"
+        config.write_text(
+            'name = "failing"\n[noise]\nlisten = "127.0.0.1:0"\n[http]\nlisten = "127.0.0.1:0"\n'
+            f'[[grant]]\nwho = "noise:{CLIENT.public_hex}"\nstreams = "*"\nmay = ["admin"]\n'
+        )
+        argv = [*(["--hang"] if hang else []), "run", "-c", str(config), *options]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(SCRIPT), *argv, "--ports-file", str(self._ports)],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+        wait_until(lambda: self._ports.exists() or self.process.poll() is not None)
+        self.ports: dict[str, str] = json.loads(self._ports.read_text())
+
+    async def connect(self) -> Client:
+        url, node = f"noise://{self.ports['noise']}", self.ports["identity"]
+        return await connect(url, identity=CLIENT, node_identity=node)
+
+    @property
+    def has_ports_file(self) -> bool:
+        return self._ports.exists()
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Iterator[Callable[..., Failing]]:
+    started: list[Failing] = []
+
+    def start(*options: str, hang: bool = False) -> Failing:
+        started.append(Failing(tmp_path, *options, hang=hang))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.wait()
+
+
+def test_a_node_that_cannot_go_on_answers_what_it_took_and_ends_its_process(
+    failing: Callable[..., Failing],
+) -> None:
+    node = failing()
+
+    async def push() -> list[int]:
+        async with await node.connect() as client:
+            stream = await client.stream("s")
+            pushed = [stream.push_nowait(b"%d" % number) for number in range(1_000)]
+            fatal = asyncio.create_task(client.describe("fatal"))
+            indexes = await asyncio.gather(*pushed)
+            fatal.cancel()
+            return indexes
+
+    assert asyncio.run(asyncio.wait_for(push(), 60.0)) == list(range(1_000))
+    assert node.process.wait(30.0) == 4
+    log = node.log.read_text()
+    assert "rillnode: the actor StreamService was given up at 2" in log
+    assert "(RuntimeError: planted)" in log
+    assert "start the node anew [node.failed]\n  next: start the node again" in log
+    assert '"event": "node_failed"' in log
+    assert "stop_cut_short" not in log
+    assert not node.has_ports_file
+
+
+def test_a_node_whose_end_hangs_ends_all_the_same(failing: Callable[..., Failing]) -> None:
+    node = failing(hang=True)
+
+    async def fail() -> None:
+        async with await node.connect() as client:
+            asking = asyncio.create_task(client.describe("fatal"))
+            await asyncio.to_thread(node.process.wait, 60.0)
+            asking.cancel()
+
+    asyncio.run(asyncio.wait_for(fail(), 60.0))
+    assert node.process.returncode == 4
+    assert '"event": "stop_cut_short"' in node.log.read_text()
+
+
+def test_a_node_that_is_to_stay_does(failing: Callable[..., Failing]) -> None:
+    node = failing("--set", "on_fatal=stay")
+
+    async def fail() -> None:
+        async with await node.connect() as client:
+            stream = await client.stream("s")
+            asking = asyncio.create_task(client.describe("fatal"))
+            url = f"http://{node.ports['http']}/readyz"
+            async with asyncio.timeout(60.0):
+                while (answer := await asyncio.to_thread(fetch, url))[0] != 503:
+                    await asyncio.sleep(0.01)
+            assert "[-] actors: the actor StreamService was given up at 2" in answer[1]
+            assert await stream.push(b"goes on") == 0
+            asking.cancel()
+
+    asyncio.run(asyncio.wait_for(fail(), 60.0))
+    node.process.send_signal(signal.SIGTERM)
+    assert node.process.wait(60.0) == 0
+
+
+def test_what_on_fatal_cannot_be_is_told(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "rillnode", "run", "--dev", "--data-dir", str(tmp_path)),
+            *("--set", "on_fatal=restart"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert "--set: on_fatal: 'restart': expected" in done.stderr
+    assert "exit" in done.stderr
+    assert "stay" in done.stderr
