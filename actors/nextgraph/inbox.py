@@ -43,6 +43,7 @@ class InboxActor(NewsActor):
     """All inboxes of a broker."""
 
     followed = "letters"
+    essential = True
 
     def __init__(self, context: BrokerContext) -> None:
         super().__init__(context.streams.store)

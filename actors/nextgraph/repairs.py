@@ -23,6 +23,7 @@ class RepairsActor(Worker):
     """One per broker: is told of the store's health, and tells who keeps what the store has."""
 
     on_failure = "resume"
+    essential = True
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context

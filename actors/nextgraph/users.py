@@ -87,6 +87,7 @@ class UsersActor(NewsActor):
     """One per broker."""
 
     followed = "user"
+    essential = True
 
     def __init__(self, context: BrokerContext) -> None:
         super().__init__(context.streams.store)

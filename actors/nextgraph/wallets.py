@@ -52,6 +52,7 @@ class WalletsActor(NewsActor):
     """One per broker."""
 
     followed = "rendezvous"
+    essential = True
 
     def __init__(self, context: BrokerContext) -> None:
         super().__init__(context.streams.store)

@@ -73,6 +73,7 @@ class Directory(Worker):
     """One per node that serves Streamr's clients."""
 
     on_failure = "resume"
+    essential = True
 
     def __init__(
         self, store: LogStore, sessions: Sessions, catalogue: Catalogue, clock: Clock

@@ -50,6 +50,7 @@ class KeyExchangeActor(Worker):
 
     mailbox_messages_max = 16_384
     on_failure = "resume"
+    essential = True
 
     def __init__(self, context: StreamrContext) -> None:
         self._context = context

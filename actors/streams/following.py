@@ -34,6 +34,7 @@ class RecordFollower(Worker):
     """
 
     on_failure = "restart"
+    essential = True
 
     def __init__(
         self, context: StreamContext, changed: Callable[[StreamRecord | StreamRemoved], None]

@@ -92,6 +92,7 @@ class IndexService(Worker):
 
     mailbox_messages_max = 16_384
     on_failure = "restart"
+    essential = True
 
     def __init__(self, context: StreamContext) -> None:
         self._context = context

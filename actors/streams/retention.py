@@ -56,6 +56,7 @@ class RetentionActor(Worker):
     """
 
     on_failure = "restart"
+    essential = True
 
     def __init__(self, context: StreamContext, holds: Holds) -> None:
         self._context = context

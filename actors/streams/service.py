@@ -63,6 +63,7 @@ class StreamService(Worker):
 
     mailbox_messages_max = 16_384
     on_failure = "restart"
+    essential = True
 
     def __init__(self, context: StreamContext, changed: Changed, rules: StreamRules) -> None:
         self._context = context

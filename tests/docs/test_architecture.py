@@ -35,8 +35,11 @@ def test_every_actor_is_in_the_table_with_its_fate() -> None:
         r"^\|[^|]*\| (`\w+`(?:, `\w+`)*) \|.*\| ([^|]*) \|$", PAGE.read_text("utf-8"), re.M
     )
     described = {
-        (name, fate.partition(",")[0])
+        (name, fate.partition(",")[0], fate.endswith(", essential"))
         for names, fate in rows
         for name in re.findall(r"`(\w+)`", names)
     }
-    assert described == {(one.__name__, FATES[one.on_failure]) for one in actor_classes()}
+    assert described == {
+        (one.__name__, FATES[one.on_failure], getattr(one, "essential", False))
+        for one in actor_classes()
+    }
