@@ -12,6 +12,8 @@ import pytest
 
 from doc_support import ROOT
 from rillnode.node.cli import build_parser
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.run import FAILED_SECONDS_MAX
 
 UNIT = ROOT / "configs" / "rillnode.service"
 CONTAINER = ROOT / "configs" / "Containerfile"
@@ -23,9 +25,14 @@ class _Unit(configparser.RawConfigParser):
 
 
 @pytest.fixture
-def service() -> dict[str, str]:
+def unit() -> _Unit:
     unit = _Unit(strict=False)
     unit.read(UNIT)
+    return unit
+
+
+@pytest.fixture
+def service(unit: _Unit) -> dict[str, str]:
     return dict(unit["Service"])
 
 
@@ -51,6 +58,18 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
         [analyze, "verify", "--man=no", copy], capture_output=True, text=True, timeout=300
     )
     assert "rillnode.service" not in done.stderr, done.stderr
+
+
+def test_a_node_that_cannot_go_on_is_started_again_within_a_limit(
+    unit: _Unit, service: dict[str, str]
+) -> None:
+    assert service["Restart"] == "on-failure"
+    never = {int(code) for code in service["RestartPreventExitStatus"].split()}
+    assert never == {Exit.USAGE}
+    assert "SuccessExitStatus" not in service
+    seconds, starts = (int(unit["Unit"][f"StartLimit{key}"]) for key in ("IntervalSec", "Burst"))
+    # So that one that fails at once, and one that takes its time to end, both reach it.
+    assert starts * (int(service["RestartSec"]) + FAILED_SECONDS_MAX) < seconds
 
 
 def test_the_unit_is_hardened(service: dict[str, str]) -> None:
