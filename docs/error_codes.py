@@ -91,6 +91,7 @@ _MEANINGS: Final = {
     "network.type": "the network layer has no such message, or not from this side",
     "nextgraph.answer": "the broker has answered something else than was asked",
     "nextgraph.false": "the broker says no, such as to whether a repo is pinned",
+    "node.failed": "an actor that all need has failed too often; the text says which, when and why",
     "peer.busy": "too much waits for a link to the peer",
     "peer.unreachable": "the peer cannot be reached; the text has the reason",
     "pipeline.failed": "a Spark job has ended with an error",

@@ -53,6 +53,7 @@ _EXITS: Final = {
     Exit.FAILED: "the operation failed",
     Exit.USAGE: "the command line or the configuration is wrong",
     Exit.UNREACHABLE: "the node cannot be reached, or does not know the key",
+    Exit.NODE_FAILED: "`rillnode run`: the node cannot go on; start it again",
     Exit.INTERRUPTED: "interrupted by the user",
 }
 
@@ -240,6 +241,7 @@ _CLASSES: Final = {
     ),
     "ActorError": ("an actor is gone or does not answer", "try again; see the node's log"),
     "RequestError": ("the node has refused a request", "the code says why"),
+    "NodeFailed": ("a node cannot go on", "start it again; see its log"),
     "ConfigError": ("a configuration or a file cannot be used", "correct what the text names"),
     "BackupError": ("a backup could not be made or read", "the text says what to do"),
     "Refusal": ("the `http` listener does not answer a request", "the text says what to send"),

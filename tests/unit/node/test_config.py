@@ -118,6 +118,11 @@ def test_tables_become_what_the_node_works_with() -> None:
         (NAME + 'data_dir = ""\n', "config.value", ":2: data_dir: '': expected a path"),
         ('name = ""\n', "config.value", ":1: name: '': expected a text that is not empty"),
         (
+            NAME + 'on_fatal = "restart"\n',
+            "config.value",
+            ":2: on_fatal: 'restart': expected one of \"exit\", \"stay\"",
+        ),
+        (
             NAME + 'store.engine = "sqlite"\n',
             "config.value",
             ":2: store.engine: 'sqlite': expected one of \"jetstream\"",

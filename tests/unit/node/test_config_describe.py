@@ -87,6 +87,9 @@ def test_values_in_effect_come_with_their_source(tmp_path: Path) -> None:
         str(tmp_path / "tables" / "_checkpoints" / "b"), "default",
     )  # fmt: skip
     assert rows["streamr"] == (None, "default")
+    assert rows["on_fatal"] == ("exit", "default")
+    stay = {key: (value, origin) for key, value, origin in effective(load(file, ["on_fatal=stay"]))}
+    assert stay["on_fatal"] == ("stay", "--set")
 
 
 def test_values_are_written_as_toml_reads_them() -> None:
