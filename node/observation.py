@@ -102,7 +102,6 @@ class Observation:
         self._started_at = time.monotonic()
         self._streams: StreamContext | None = None
         self._connections: PeerContext | None = None
-        self._essential: Mapping[str, Cell] = {}
         self._lost: dict[str, Lost] = {}
 
     def begin(self, system: AsyncioSystemBase, router: Router, store: LogStore) -> None:
@@ -111,13 +110,10 @@ class Observation:
         self.router = router
         self.store = store
 
-    def spawned(
-        self, streams: StreamContext, connections: PeerContext, essential: Mapping[str, Cell]
-    ) -> None:
-        """Take what the node's actors share, and those without which it is not ready."""
+    def spawned(self, streams: StreamContext, connections: PeerContext) -> None:
+        """Take what the node's actors share."""
         self._streams = streams
         self._connections = connections
-        self._essential = essential
 
     def lose(self, kind: LostKind, name: str, error: BaseException, at_ms: int) -> Lost:
         """Note that a part has failed for good, at so many ms since 1970; from any thread."""
@@ -233,10 +229,6 @@ class Observation:
         ]
         actors = [lost.text for lost in self.lost if lost.kind == "actor"]
         threads = [lost.text for lost in self.lost if lost.kind == "thread"]
-        ended = [name for name, cell in self._essential.items() if cell.exited]
-        if ended and state == "ready" and not actors:
-            text = f"the {', the '.join(ended)} failed too often and ended: see the log, start anew"
-            actors.append(text)
         for name, texts in (("actors", actors), ("threads", threads)):
             if texts:
                 checks.append(Check(name, False, "; ".join(texts)))

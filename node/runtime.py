@@ -181,7 +181,7 @@ class Node:
         loop = asyncio.get_running_loop()
         self._clock = self._given_clock or SystemClock(loop)
         self._system = AsyncioSystemBase(clock=self._clock, loop=loop)
-        self._system.on_fatal = self._on_fatal  # type: ignore[attr-defined]
+        self._system.on_fatal = self._on_fatal
         self._actors = ActorSystem(systemBase=self._system, transientUnique=True)
         self._router = traced.router(self._system)
         quotas = [table.quota for table in self.config.quotas]
@@ -309,12 +309,7 @@ class Node:
         for address in index_service.ADDRESSES:
             router.register(address, self._indexes)
         router.register(STATUS_ADDRESS, status)
-        essential = {
-            "stream service": streams,
-            "index service": self._indexes,
-            "retention": retention,
-        }
-        self._observed.spawned(context, self._peers, essential)
+        self._observed.spawned(context, self._peers)
         copies = self.config.checkpoints_dir
         backup = partial(BackupActor, router, self._access, self._store, copies, self._entropy)
         router.register(BACKUP_ADDRESS, system.spawn(backup))

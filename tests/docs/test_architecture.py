@@ -40,6 +40,5 @@ def test_every_actor_is_in_the_table_with_its_fate() -> None:
         for name in re.findall(r"`(\w+)`", names)
     }
     assert described == {
-        (one.__name__, FATES[one.on_failure], getattr(one, "essential", False))
-        for one in actor_classes()
+        (one.__name__, FATES[one.on_failure], one.essential) for one in actor_classes()
     }

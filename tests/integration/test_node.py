@@ -53,7 +53,7 @@ def test_a_node_whose_stream_service_has_ended_is_not_ready(
                         await client.describe("s")
             status, text = await asyncio.to_thread(readiness, http)
             assert status == 503
-            assert "stream service" in text
+            assert "StreamService" in text
             assert await stream.push(b"there still") == 0
 
     asyncio.run(asyncio.wait_for(run(), 60.0))

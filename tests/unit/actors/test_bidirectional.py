@@ -48,7 +48,7 @@ class Mute(Worker):
         pass
 
 
-class Stuck(Mute):
+class Stuck(Worker):
     """Never comes to an end with what it got."""
 
     async def handle(self, message: object, sender: object) -> None:

@@ -251,7 +251,7 @@ def test_the_failure_after_the_last_restart_is_told_as_any() -> None:
     class Once(Restarting):
         restarts_max = 1
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
         heard = list[Any]()
         sender = base.spawn(partial(Probe, heard))
         cell = base.spawn(partial(Once, [], []))
