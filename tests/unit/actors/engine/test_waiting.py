@@ -22,7 +22,8 @@ class Waiter(Worker):
 
     async def handle(self, message: Any, sender: Any) -> None:
         self.notes.append(("begins", message))
-        result = await message(self) if callable(message) else message
+        work: Any = message
+        result = await work(self) if callable(work) else message
         self.notes.append(("ends", message))
         if sender is not None:
             self.send(sender, result)
