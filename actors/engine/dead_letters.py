@@ -91,7 +91,7 @@ class DeadLetters:
         if isinstance(sender, Reply):
             sender.fail(error)
             return True
-        told = self.outcomes.get(type(message))
+        told = self.outcomes.get(message.__class__)
         if told is None:
             return False
         try:

@@ -29,8 +29,9 @@ class Timer:
             self._handle.cancel()
         self._forget()
 
-    def drop(self, _error: object) -> None:
+    def drop(self, error: object) -> None:
         """The instance is given up."""
+        del error
         self.cancel()
 
     def _fire(self) -> None:

@@ -115,7 +115,7 @@ class Turns:
         quota = PUMP_MESSAGES_MAX
         while ready and quota > 0 and before < deadline:
             cell = ready.popleft()
-            batch = cell.mailbox
+            batch: Any = cell.mailbox
             if batch.__class__ is Held:
                 batch = batch.take()
                 if not batch:

@@ -7,7 +7,7 @@ turn of its actor, so that no other code of the actor runs beside it.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Hashable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Hashable
 from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
 from typing import Any, Final
@@ -307,7 +307,7 @@ class Orders:
         return bool(self._waiting)
 
     @asynccontextmanager
-    async def of(self, key: Hashable) -> AsyncIterator[None]:
+    async def of(self, key: Hashable) -> AsyncGenerator[None]:
         """Have it to oneself, in the order of asking, until the block ends."""
         waiting = self._waiting.get(key)
         if waiting is None:

@@ -1,7 +1,7 @@
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +13,13 @@ from rillnode.actors.engine.waiting import Orders
 from rillnode.actors.engine.worker import Worker
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
 
+Deed = Callable[[Any], Awaitable[Any]]
+
+
+async def awaited(message: Any, actor: Worker) -> Any:
+    work = cast(Deed | None, message if callable(message) else None)
+    return message if work is None else await work(actor)
+
 
 class Waiter(Worker):
     """Awaits what it gets, if that can be called, and notes begin and end; answers the result."""
@@ -22,8 +29,7 @@ class Waiter(Worker):
 
     async def handle(self, message: Any, sender: Any) -> None:
         self.notes.append(("begins", message))
-        work: Any = message
-        result = await work(self) if callable(work) else message
+        result = await awaited(message, self)
         self.notes.append(("ends", message))
         if sender is not None:
             self.send(sender, result)
