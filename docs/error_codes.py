@@ -45,7 +45,7 @@ TEXTS_MAX: Final = 2
 # What is not said where the code stands, or in too many ways.
 _MEANINGS: Final = {
     "actor.busy": "too much waits for the actor: try again",
-    "actor.failed": "the handler of whoever was asked has raised, or its instance was replaced: the log says why",
+    "actor.failed": "who was asked has failed, or was started anew: the log says why",
     "actor.stopped": "the actor has ended, or ended before it came to the message",
     "actor.unsupported": "something of Thespian's interface that this system does not do",
     "address.unknown": "no worker of the node has the next address of the route",
