@@ -265,8 +265,9 @@ class AsyncioSystemBase:
         when there is none in time.
 
         Raises:
-            ActorError: `actor.timeout`; `actor.gone`, the target has exited without handling the
-                message; `actor.failed`, the message made it fail twice.
+            ActorError: `message.timeout`; `actor.stopped`, the target has exited without an answer;
+                `actor.failed`, it failed at the message, or was started anew while it had it;
+                `actor.busy`, its mailbox is full.
         """
         if self.on_loop_thread():
             return self._ask(target, message, seconds_of(timeout_seconds))
