@@ -17,6 +17,7 @@ import pytest
 from nodes import CLIENT, connect_to, node_config
 from rillnode.actors.storage.tables import Tables
 from rillnode.actors.storage.writer import Writer
+from rillnode.actors.streams.service import StreamService
 from rillnode.codecs.errors import RequestError
 from rillnode.node.client import Client, connect
 from rillnode.node.runtime import Node
@@ -104,6 +105,17 @@ class Failing:
         url, node = f"noise://{self.ports['noise']}", self.ports["identity"]
         return await connect(url, identity=CLIENT, node_identity=node)
 
+    async def begin_to_fail(self, client: Client) -> None:
+        """Let the stream service fail, and go on as often as it does without being given up."""
+        self.process.send_signal(signal.SIGUSR1)
+        failures = 0
+        while failures < StreamService.restarts_max:
+            try:
+                await client.describe("s")
+            except RequestError as error:
+                if error.code == "actor.failed":
+                    failures += 1
+
     @property
     def has_ports_file(self) -> bool:
         return self._ports.exists()
@@ -131,8 +143,9 @@ def test_a_node_that_cannot_go_on_answers_what_it_took_and_ends_its_process(
     async def push() -> list[int]:
         async with await node.connect() as client:
             stream = await client.stream("s")
+            await node.begin_to_fail(client)
             pushed = [stream.push_nowait(b"%d" % number) for number in range(1_000)]
-            fatal = asyncio.create_task(client.describe("fatal"))
+            fatal = asyncio.create_task(client.describe("s"))
             indexes = await asyncio.gather(*pushed)
             fatal.cancel()
             return indexes
@@ -153,7 +166,8 @@ def test_a_node_whose_end_hangs_ends_all_the_same(failing: Callable[..., Failing
 
     async def fail() -> None:
         async with await node.connect() as client:
-            asking = asyncio.create_task(client.describe("fatal"))
+            await node.begin_to_fail(client)
+            asking = asyncio.create_task(client.describe("s"))
             await asyncio.to_thread(node.process.wait, 60.0)
             asking.cancel()
 
@@ -168,14 +182,15 @@ def test_a_node_that_is_to_stay_does(failing: Callable[..., Failing]) -> None:
     async def fail() -> None:
         async with await node.connect() as client:
             stream = await client.stream("s")
-            asking = asyncio.create_task(client.describe("fatal"))
+            await node.begin_to_fail(client)
+            with pytest.raises(RequestError):
+                await client.describe("s")
             url = f"http://{node.ports['http']}/readyz"
             async with asyncio.timeout(60.0):
                 while (answer := await asyncio.to_thread(fetch, url))[0] != 503:
                     await asyncio.sleep(0.01)
             assert "[-] actors: the actor StreamService was given up at 2" in answer[1]
             assert await stream.push(b"goes on") == 0
-            asking.cancel()
 
     asyncio.run(asyncio.wait_for(fail(), 60.0))
     node.process.send_signal(signal.SIGTERM)
