@@ -80,8 +80,9 @@ def fail(
     if when not in get_args(When):
         raise _wrong(f"when is {when!r}: expected one of {', '.join(get_args(When))}")
     at = "any message" if message is None else message.__name__
-    planted = partial(PlantedFailure, f"planted in {actor_class.__name__} at {at}, {when} it")
-    fault = Fault(actor_class, message, times, when, _maker(planted if error is None else error))
+    text = f"planted in {actor_class.__name__} at {at}, {when} it"
+    made = _maker(partial(PlantedFailure, text) if error is None else error)
+    fault = Fault(actor_class, message, times, when, made)
     FAULTS.append(fault)
     try:
         yield fault

@@ -23,6 +23,7 @@ class Fault:
         times: how often they still do.
         when: before the message has any effect, or after all that it has at once.
         error: makes what is raised.
+        here: whether it strikes where the code runs now; None: everywhere.
         hits: how often it was raised.
     """
 
@@ -31,6 +32,7 @@ class Fault:
     times: int
     when: When
     error: Callable[[], BaseException]
+    here: Callable[[], bool] | None = None
     hits: int = 0
 
 
@@ -46,6 +48,7 @@ def fail_at(actor_class: type[Actor] | None, message: Any, when: When) -> None:
             and actor_class is not None
             and issubclass(actor_class, fault.actor_class)
             and (fault.message is None or isinstance(message, fault.message))
+            and (fault.here is None or fault.here())
         ):
             fault.times -= 1
             fault.hits += 1

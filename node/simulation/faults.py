@@ -16,6 +16,7 @@
     corrupt_record    a bit of what is sent between two hosts flips
     replayed_record   what is sent between two hosts comes twice
     kill_client       a client's process is killed, and starts again with what it saved on a node
+    actor             actors of one class of a node fail at some messages
 
 Whether a fault is drawn or left out changes no other, so that a list of faults can be shortened.
 """
@@ -25,7 +26,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from rillnode.actors.engine.faults import When
 from rillnode.node.simulation.disk import SLOW_FACTOR
+from rillnode.node.simulation.failing_actors import plant
 from rillnode.node.simulation.history import History, log_of
 from rillnode.node.simulation.scenario import FaultKind, FaultTable, Scenario
 from rillnode.node.simulation.world import Machine, NodeMachine, World
@@ -51,6 +54,9 @@ class Fault:
         host: whom it strikes.
         other: the other end, for what happens between two hosts.
         strength: from 0 to 1, for what can be more or less bad.
+        actor: name of the class of actors that fails; None: any that the node has.
+        when: whether it fails before or after a message's effects; None: either.
+        times: how often; None: a few times.
     """
 
     number: int
@@ -60,6 +66,9 @@ class Fault:
     host: str
     other: str
     strength: float
+    actor: str | None = None
+    when: When | None = None
+    times: int | None = None
 
     def __str__(self) -> str:
         return (
@@ -109,7 +118,8 @@ def draw_faults(
         elif kind in _BETWEEN:
             # Where something is said: between a client or node and a node, or the other way round.
             host, other = (client, node) if strength < 0.5 else (node, client)
-        found.append(Fault(number, kind, at, seconds, host, other, strength))
+        actor = (None,) * 3 if table is None else (table.actor, table.when, table.times)
+        found.append(Fault(number, kind, at, seconds, host, other, strength, *actor))
     return found
 
 
@@ -124,6 +134,7 @@ class Injector:
         self._history = history
         self._restart = restart
         self._active: dict[Fault, Undo] = {}
+        self._planted: list[Undo] = []
 
     @property
     def active(self) -> list[Fault]:
@@ -174,6 +185,9 @@ class Injector:
                 return lambda: setattr(machine.clock, "ahead_ms", before)
             case "partition" | "one_way" | "clog":
                 return self._cut(fault)
+            case "actor":
+                assert isinstance(machine, NodeMachine)
+                return self._fail(fault, machine)
             case "corrupt_record" | "replayed_record":
                 how = fault.kind.removesuffix("_record")
                 how = "corrupted" if how == "corrupt" else how
@@ -182,6 +196,21 @@ class Injector:
             case _:
                 assert isinstance(machine, NodeMachine)
                 return self._harm_disk(fault, machine)
+
+    def close(self) -> None:
+        """What lasts beyond this world ends: it is not healed."""
+        for undo in self._planted:
+            undo()
+
+    def _fail(self, fault: Fault, machine: NodeMachine) -> Undo:
+        kinds = machine.node.observed.system.life.kinds if machine.ready else {}
+        living = [actor_class for actor_class, kind in kinds.items() if kind.cells]
+        chance = Random(f"{fault.strength} of {fault.number}")
+        undo = plant(
+            machine.name, living, chance, actor=fault.actor, when=fault.when, times=fault.times
+        )
+        self._planted.append(undo)
+        return undo
 
     def _cut(self, fault: Fault) -> Undo:
         network = self._world.network

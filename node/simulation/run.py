@@ -10,6 +10,7 @@ from random import Random
 from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
+from rillnode.node.failing import PlantedFailure
 from rillnode.node.simulation.casting import PREFIXES, cast, clients_count
 from rillnode.node.simulation.clients.programs import Program, Share
 from rillnode.node.simulation.ending import end_streams
@@ -136,6 +137,7 @@ class Run:
             self.world.run(self._direct(result))
         except (SimulationStuck, RillnodeError) as error:
             self.history.broken("no-progress", str(error))
+        self._injector.close()
         for session in self.world.sessions:
             if session.unasked > session.unanswered:
                 self.history.broken("answered-twice", f"{session.unasked} answers too many")
@@ -295,8 +297,9 @@ class Run:
             self.history.broken("no-progress", f"{machine.name} has not started again")
             return
         for name, stats in machine.node.observed.system.stats().items():
-            if stats.failures:
-                text = f"{machine.name}: {name} failed {stats.failures} times"
+            planted = stats.failure_reasons.get(PlantedFailure.__name__, 0)
+            if stats.failures > planted:
+                text = f"{machine.name}: {name} failed {stats.failures - planted} times"
                 self.history.broken("unhandled-error", text)
         try:
             async with asyncio.timeout(self.scenario.heal_seconds):

@@ -12,12 +12,14 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, Struct, field, inspect
 
+from rillnode.actors.engine.faults import When
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.limits import OVERLAY_DEGREE_MAX
 from rillnode.node.config.kinds import Count, Seconds
 from rillnode.node.config.lines import key_lines, line_of
 from rillnode.node.config.paths import KeyPath, format_path, parse_path
 from rillnode.node.config.problem import problem_of
+from rillnode.node.simulation.failing_actors import classes_named
 
 Chance = Annotated[float, Meta(ge=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e9)]
@@ -54,6 +56,7 @@ FaultKind = Literal[
     "corrupt_record",
     "replayed_record",
     "kill_client",
+    "actor",
 ]
 """What can go wrong; `faults.py` says of each what it does."""
 
@@ -171,6 +174,12 @@ class FaultTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
         nodes: Names of the nodes it strikes, or whose clients it strikes: `n0`, `n1`, ...;
             default: the seed decides.
         count: How many such faults.
+        actor: For `actor`, the class that fails: its name, or the end of its name with its module,
+            such as `streams.stream.StreamActor`; default: the seed decides, among those that the
+            node has.
+        when: For `actor`, whether it fails before a message has any effect or after all that it
+            has; default: the seed decides.
+        times: For `actor`, how many messages fail; default: the seed decides.
     """
 
     kind: FaultKind
@@ -178,6 +187,9 @@ class FaultTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
     seconds: Span | None = None
     nodes: tuple[str, ...] = ()
     count: Some = 1
+    actor: str | None = None
+    when: When | None = None
+    times: Some | None = None
 
 
 class RandomFaults(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -352,6 +364,11 @@ def _problem(scenario: Scenario) -> str:
                 continue
             if match is None or int(match[1]) >= scenario.nodes:
                 return f"fault[{number}].nodes: {name!r}: expected n0 to n{scenario.nodes - 1}"
+        for key in ("actor", "when", "times"):
+            if fault.kind != "actor" and getattr(fault, key) is not None:
+                return f"fault[{number}].{key}: only faults of the kind `actor` have it"
+        if fault.actor is not None and not classes_named(fault.actor):
+            return f"fault[{number}].actor: {fault.actor!r}: no class of actors is named so"
         if (fault.at_seconds or 0.0) > scenario.seconds:
             return f"fault[{number}].at_seconds: faults happen in the first {scenario.seconds:g} s"
     return ""

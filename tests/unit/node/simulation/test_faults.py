@@ -1,10 +1,18 @@
 """Which faults a seed draws."""
 
+import asyncio
+from random import Random
 from typing import get_args
 
 import pytest
+from thespian.actors import Actor
 
+from rillnode.actors.engine.faults import FAULTS, fail_at
+from rillnode.actors.streams.stream import StreamActor
+from rillnode.node.failing import PlantedFailure
+from rillnode.node.simulation.failing_actors import classes_named, plant
 from rillnode.node.simulation.faults import SECONDS_MAX, draw_faults
+from rillnode.node.simulation.run import Result, Run
 from rillnode.node.simulation.scenario import FaultKind, FaultTable, RandomFaults, Scenario
 
 NODES = ["n0", "n1", "n2"]
@@ -46,3 +54,49 @@ def test_every_kind_can_be_drawn_without_any_client(kind: FaultKind) -> None:
     (fault,) = draw_faults(Scenario(fault=(FaultTable(kind=kind),)), 1, NODES, [])
     assert fault.host in NODES
     assert kind in str(fault)
+
+
+def test_which_actor_fails_is_kept() -> None:
+    table = FaultTable(kind="actor", actor="StreamActor", when="after", times=2)
+    (fault,) = draw_faults(Scenario(fault=(table,)), 1, NODES, CLIENTS)
+    assert (fault.actor, fault.when, fault.times) == ("StreamActor", "after", 2)
+
+
+def test_an_actor_fails_as_often_as_was_said_and_in_a_seed_s_way() -> None:
+    def run(seed: int) -> Result:
+        scenario = Scenario(
+            nodes=2,
+            messages=20,
+            seconds=3.0,
+            fault=(FaultTable(kind="actor", actor="streams.stream.StreamActor", at_seconds=0.5),),
+        )
+        result = Run(scenario, seed).run()
+        assert not FAULTS
+        return result
+
+    first = run(3)
+    assert not first.violations
+    assert [event for event in first.events if "actor" in str(event)]
+    assert run(3).trace_hash == first.trace_hash
+
+
+def test_a_class_is_found_by_the_end_of_its_name() -> None:
+    assert classes_named("StreamActor") == classes_named("streams.stream.StreamActor")
+    assert len(classes_named("ConnectionActor")) == 2
+    assert not classes_named("Actor")
+
+
+def test_only_one_host_is_struck_and_what_was_planted_can_be_ended() -> None:
+    end = plant("n0", [StreamActor, None, Actor], Random(1), when="before", times=2)
+    (fault,) = FAULTS
+    assert (fault.actor_class, fault.when, fault.times) == (StreamActor, "before", 2)
+    assert isinstance(fault.error(), PlantedFailure)
+
+    async def strike() -> None:
+        fail_at(StreamActor, object(), "before")
+
+    asyncio.run(strike())  # elsewhere
+    assert fault.hits == 0
+    end()
+    end()
+    assert not FAULTS

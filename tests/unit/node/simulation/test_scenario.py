@@ -55,6 +55,11 @@ def test_paths_are_relative_to_the_file() -> None:
         ("[clients]\nproducers = 1_000_000", "producers"),
         ("[random_faults]\ncount = 1_000_000", "count"),
         ('[[fault]]\nkind = "kill"\ncount = 1_000_000', "count"),
+        ('[[fault]]\nkind = "actor"\nactor = "Nobody"', "fault\\[0\\].actor: 'Nobody'"),
+        ('[[fault]]\nkind = "actor"\nwhen = "between"', "when"),
+        ('[[fault]]\nkind = "actor"\ntimes = 0', "times"),
+        ('[[fault]]\nkind = "kill"\nactor = "StreamActor"', "fault\\[0\\].actor: only faults"),
+        ('[[fault]]\nkind = "kill"\nwhen = "after"', "fault\\[0\\].when: only faults"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_key(text: str, named: str) -> None:
@@ -69,7 +74,7 @@ def test_what_cannot_be_is_refused_with_its_key(text: str, named: str) -> None:
         ("nodes = 0", "churn.toml:1: nodes: 0: expected a whole number from 1 to 100000"),
         ("seconds = -1.0", "seconds: -1.0: expected a number over 0, up to 1000000"),
         ("[network]\nloss = 1.5", "toml:2: network.loss: 1.5: expected a number from 0 to 0.9"),
-        ('[[fault]]\nkind = "meteor"', 'fault[0].kind: \'meteor\': expected one of "bit_flip", '),
+        ('[[fault]]\nkind = "meteor"', 'fault[0].kind: \'meteor\': expected one of "actor", '),
         ("[[fault]]\ncount = 2", "churn.toml:1: fault[0].kind: missing; expected one of "),
         ("\nnodes = 4\noverlay = true\ndegree = 1", "churn.toml:4: degree: a tracker takes 2 to "),
     ],
