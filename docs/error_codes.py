@@ -125,6 +125,7 @@ _MEANINGS: Final = {
     "streamr.metadata": "a stream's settings have a value that they cannot have",
     "streamr.refused": "the server has refused without a code of its own",
     "streamr.stream_id": "an id that no stream of this user can have",
+    "testing.fail": "a failure that no actor can have; the text says why",
 }
 
 

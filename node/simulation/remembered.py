@@ -28,6 +28,8 @@ def remembered(system: AsyncioSystemBase) -> Iterator[str]:
     for cell in cells:
         cells += cell.children or ()
     seen = {id(system.dead_letters)}  # they are for people to look at, and few are kept
+    # Those that failed too often are known for a while, to who still has their address.
+    seen.add(id(system._supervision))  # pyright: ignore[reportPrivateUsage]
     # Whose idle time is looked for is let go of when that is over, which may be long.
     seen.update(id(awake) for awake in system.life.passivation.awake.values())
     for cell in cells:

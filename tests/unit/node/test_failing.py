@@ -78,10 +78,9 @@ def test_what_is_raised_can_be_chosen(error: Any) -> None:
     async def main(base: AsyncioSystemBase, _: ManualClock) -> None:
         cell = base.spawn(lambda: Answering([]))
         with fail(Answering, error=error, times=2):
-            for _ in range(2):
-                text = await failed(base.ask(cell, 1))
+            texts = [await failed(base.ask(cell, 1)) for _attempt in range(2)]
         name = "Panic" if error is Panic else "Boom"
-        assert name in text
+        assert all(name in text for text in texts)
         assert cell.kind.failure_reasons == {name: 2}
 
     run(main)
@@ -126,7 +125,8 @@ def test_the_older_of_two_strikes_first() -> None:
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], text: str) -> None:
-    with pytest.raises(ConfigError) as raised, fail(**({"actor_class": Answering} | arguments)):
+    given: dict[str, Any] = {"actor_class": Answering, **arguments}
+    with pytest.raises(ConfigError) as raised, fail(**given):
         pass
     assert raised.value.code == "testing.fail"
     assert text in str(raised.value)

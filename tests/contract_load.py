@@ -1,0 +1,311 @@
+"""A small load of every kind of client on a simulated node, and what it was promised.
+
+Each client does one round of all that it can: it connects, asks, and leaves. What it asks has an
+outcome within `OUTCOME_SECONDS`, an error too; what was confirmed to it is there at the end.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable
+from typing import Final, TypeVar
+
+from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit
+from rillnode import nextgraph, streamr
+from rillnode.actors.access import VERBS
+from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.ockam.hub import TEXT
+from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.ockam.stream import (
+    CreateRequest,
+    CreateResponse,
+    ErrorResponse,
+    GetIndexRequest,
+    IndexResponse,
+    PullRequest,
+    PushConfirm,
+    PushRequest,
+    Request,
+    SaveIndexRequest,
+    Status,
+    decode_response,
+    encode_request,
+)
+from rillnode.node.client import Client
+from rillnode.node.config import Config, GrantTable, NextgraphListener, StreamrListener
+from rillnode.testing import MemoryNetwork
+
+T = TypeVar("T")
+
+OUTCOME_SECONDS: Final = 10.0
+NODE: Final = "a"
+CONFIG: Final = Config(
+    name=NODE,
+    on_fatal="stay",
+    grants=(
+        GrantTable(who="eth:*", streams="*", may=("create", "push", "pull", "subscribe")),
+        GrantTable(who="noise:*", streams="*", may=VERBS),
+    ),
+    streamr=StreamrListener(),
+    nextgraph=NextgraphListener(registration="open"),
+)
+SUBSCRIBED_SECONDS: Final = 0.01
+"""Virtual time in which a subscription has been made, on links of a millisecond."""
+SERVICES: Final = (
+    ("echo", b"hello"),
+    ("uppercase", b"\x05hello"),
+    ("forwarding_service", b"hello"),
+    ("static_forwarding_service", TEXT.encode("native")),
+    ("pub_sub_service", TEXT.encode("native:topic")),
+)
+
+
+class NoOutcome(AssertionError):
+    """Somebody asked, and nothing came of it in time."""
+
+
+class Round(ABC):
+    """One kind of client; each round is a link of its own.
+
+    Attributes:
+        confirmed: what the node has confirmed.
+        index: the highest that it has confirmed to have saved.
+        strict: whether an error that a client is told is one too many.
+    """
+
+    def __init__(self, network: MemoryNetwork) -> None:
+        self.network = network
+        self.confirmed: list[object] = []
+        self.index = 0
+        self.number = 0
+        self.strict = False
+
+    async def ask(self, what: str, asked: Awaitable[T]) -> T:
+        """Have the outcome of one question in time."""
+        try:
+            return await asyncio.wait_for(asked, OUTCOME_SECONDS)
+        except TimeoutError:
+            raise NoOutcome(f"{type(self).__name__}: {what}") from None
+        except RillnodeError as error:
+            if error.code == "message.timeout":
+                raise NoOutcome(f"{type(self).__name__}: {what}: {error}") from None
+            raise
+
+    async def once(self, what: str, asked: Awaitable[T]) -> T | None:
+        """Ask something that nothing else depends on; None where the outcome is an error."""
+        try:
+            return await self.ask(what, asked)
+        except RillnodeError:
+            if self.strict:
+                raise
+            return None
+
+    async def run(self) -> None:
+        """Do a round; what it is told to have failed is an outcome as well."""
+        self.number += 1
+        try:
+            await self.talk()
+        except RillnodeError:
+            if self.strict:
+                raise
+
+    def saved(self, index: int) -> None:
+        """A saved index was confirmed or read."""
+        assert index >= self.index, f"a saved index went back from {self.index} to {index}"
+        self.index = index
+
+    @abstractmethod
+    async def talk(self) -> None:
+        """Connect, do all that there is, and leave."""
+
+    @abstractmethod
+    async def check(self) -> None:
+        """Look for all that was confirmed."""
+
+
+class Native(Round):
+    """Pushes, pulls, follows, saves its position, and calls services."""
+
+    async def talk(self) -> None:
+        client = await self.ask("connect", self.network.connect(NODE))
+        try:
+            await self._talk(client)
+        finally:
+            await self.ask("close", client.close())
+
+    async def _talk(self, client: Client) -> None:
+        stream = await self.ask("create", client.stream("events"))
+        data = b"native %d" % self.number
+        async with stream.batches(start="end") as batches:
+            following = asyncio.ensure_future(anext(batches))
+            await asyncio.sleep(SUBSCRIBED_SECONDS)
+            for part in range(2):
+                entry = data + b" %d" % part
+                if await self.once("push", stream.push(entry)) is not None:
+                    self.confirmed.append(entry)
+            if self.strict:
+                await self.ask("follow", following)
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        await self.once("pull", stream.pull(0))
+        await self.once("describe", client.describe("events"))
+        await self.once("list", client.streams())
+        index = await self.once("save", client.set_index("n", "events", self.number))
+        if index is not None:
+            self.saved(index)
+        index = await self.once("load", client.get_index("n", "events"))
+        if index is not None:
+            self.saved(index)
+        await self.once("indexes", client.indexes("events"))
+        await self.once("status", client.status())
+        for service, payload in SERVICES:
+            await self.once(service, client.ask(service, payload, timeout_seconds=5.0))
+        own = await self.once("create another", client.stream(f"own-{self.number}"))
+        if own is not None:
+            await self.once("push there", own.push(b"x"))
+            await self.once("trim", client.trim(own.name, before=1))
+            await self.once("remove", client.remove(own.name))
+
+    async def check(self) -> None:
+        async with await self.network.connect(NODE) as client:
+            stream = await client.stream("events")
+            found = [bytes(entry.data) for entry in await stream.pull(0, 1_000)]
+            assert set(self.confirmed) <= set(found), "what was confirmed is lost"
+            self.saved(await client.get_index("n", "events") or 0)
+
+
+class Ockam(Round):
+    """Speaks Ockam's stream protocols, as its workers do."""
+
+    async def talk(self) -> None:
+        client = await self.ask("connect", self.network.connect(NODE))
+        try:
+            await self._talk(client)
+        finally:
+            await self.ask("close", client.close())
+
+    async def _told(
+        self, client: Client, route: Route | str, request: Request
+    ) -> tuple[object, Route]:
+        answer = await client.ask(route, encode_request(request), timeout_seconds=5.0)
+        return decode_response(answer.payload), answer.return_route
+
+    async def _talk(self, client: Client) -> None:
+        made = await self.once("create", self._told(client, "stream", CreateRequest("ockam")))
+        if made is None or isinstance(made[0], ErrorResponse):
+            return
+        assert isinstance(made[0], CreateResponse)
+        data = b"ockam %d" % self.number
+        pushed = await self.once(
+            "push", self._told(client, made[1], PushRequest(self.number, data))
+        )
+        if pushed is not None and isinstance(pushed[0], PushConfirm):
+            if pushed[0].status is Status.OK:
+                self.confirmed.append(data)
+            else:
+                assert not self.strict
+        await self.once("pull", self._told(client, made[1], PullRequest(1, 0, 10)))
+        save = SaveIndexRequest("o", "ockam", self.number)
+        await self.once("save", client.send("stream_index", encode_request(save)))
+        await self._index(client)
+
+    async def _index(self, client: Client) -> None:
+        found = await self.once(
+            "load", self._told(client, "stream_index", GetIndexRequest("o", "ockam"))
+        )
+        if found is not None and isinstance(found[0], IndexResponse):
+            self.saved(found[0].index or 0)
+
+    async def check(self) -> None:
+        async with await self.network.connect(NODE) as client:
+            found = [bytes(one.data) for one in await (await client.stream("ockam")).pull(0, 1_000)]
+            assert set(self.confirmed) <= set(found), "what was confirmed is lost"
+            await self._index(client)
+
+
+class Streamr(Round):
+    """Publishes, follows, and has resent what is stored."""
+
+    async def _connect(self) -> streamr.Client:
+        return await self.ask(
+            "connect", streamr.connect(f"ws://{NODE}:8890", private_key="11" * 32)
+        )
+
+    async def talk(self) -> None:
+        client = await self._connect()
+        try:
+            await self._talk(client)
+        finally:
+            await self.ask("close", client.close())
+
+    async def _talk(self, client: streamr.Client) -> None:
+        await self.ask("create", client.get_or_create_stream("sensors"))
+        following = await self.once("subscribe", client.subscribe("sensors"))
+        text = f"streamr {self.number}"
+
+        async def publish() -> None:
+            await client.publish("sensors", text)
+            await client.flush()
+
+        try:
+            await self.ask("publish", publish())
+            self.confirmed.append(text)
+        except RillnodeError:
+            if self.strict:
+                raise
+        if self.strict:
+            assert following is not None
+            await self.ask("follow", anext(following))
+        await self.once("resend", self._stored(client))
+        await self.once("permissions", client.permissions("sensors"))
+        await self.once("describe", client.get_stream("sensors"))
+        if following is not None:
+            await self.once("unsubscribe", following.close())
+
+    async def _stored(self, client: streamr.Client) -> list[object]:
+        return [one.content async for one in client.resend("sensors", streamr.From(0))]
+
+    async def check(self) -> None:
+        async with await self._connect() as client:
+            assert set(self.confirmed) <= set(await self._stored(client)), "a message is lost"
+
+
+class Nextgraph(Round):
+    """Publishes commits, follows them and syncs."""
+
+    async def _connect(self) -> nextgraph.Client:
+        broker = bytes.fromhex(self.network.node(NODE).nextgraph_peer_id or "")
+        url = f"ws://{NODE}:1440"
+        return await self.ask("connect", nextgraph.connect(url, user=ALICE, broker=broker))
+
+    async def talk(self) -> None:
+        client = await self._connect()
+        try:
+            await self.ask("pin", client.pin(REPO, ACCESS, publish=[TOPIC]))
+            await self._talk(client)
+        finally:
+            await self.ask("close", client.close())
+
+    async def _talk(self, client: nextgraph.Client) -> None:
+        topic = TOPIC.public_key
+        following = await self.once("subscribe", client.subscribe(INNER, REPO, topic))
+        made = commit(b"%d" % self.number)
+        if await self.once("publish", client.publish(INNER, TOPIC, BRANCH, made)):
+            self.confirmed.append(made.reference.id)
+        await self.once("sync", self._stored(client))
+        await self.once("blocks", client.put_blocks(INNER, made.blocks))
+        await self.once("found", client.find_blocks(INNER, [made.reference.id]))
+        await self.once("status", client.pin_status(INNER, REPO))
+        if following is not None:
+            following.close()
+
+    async def _stored(self, client: nextgraph.Client) -> list[bytes]:
+        events = client.sync(INNER, TOPIC.public_key)
+        return [nextgraph.open_event(event, BRANCH).reference.id async for event in events]
+
+    async def check(self) -> None:
+        async with await self._connect() as client:
+            await client.pin(REPO, ACCESS, publish=[TOPIC])
+            assert set(self.confirmed) <= set(await self._stored(client)), "a commit is lost"
+
+
+ROUNDS: Final = (Native, Ockam, Streamr, Nextgraph)
