@@ -75,7 +75,7 @@ def fail(
         raise _wrong(f"{_named(actor_class)} is no class of actors")
     if message is not None:
         _check_message(actor_class, message)
-    if isinstance(times, bool) or not isinstance(times, int) or times < 1:
+    if type(times) is not int or times < 1:
         raise _wrong(f"times is {times!r}: expected a whole number from 1 on")
     if when not in get_args(When):
         raise _wrong(f"when is {when!r}: expected one of {', '.join(get_args(When))}")

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import Final, get_args
+from typing import Final
 
 from thespian.actors import Actor
 
@@ -51,18 +51,19 @@ def plant(
     ]
     known = own if actor is None else [one for one in own if _is_named(one, actor)]
     known = known or ([] if actor is None else classes_named(actor))
-    drawn = chance.random(), chance.choice(get_args(When)), chance.randint(1, TIMES_MAX)
+    place, failures = chance.random(), chance.randint(1, TIMES_MAX)
+    moment: When = "after" if chance.random() < 0.5 else "before"
     if not known:
         return lambda: None
     struck = sorted(known, key=lambda one: (one.__module__, one.__qualname__))
-    struck_class = struck[int(drawn[0] * len(struck))]
-    when = when or drawn[1]
-    text = f"planted in {struck_class.__name__} of {host}, {when} a message"
+    struck_class = struck[int(place * len(struck))]
+    moment = when or moment
+    text = f"planted in {struck_class.__name__} of {host}, {moment} a message"
     fault = Fault(
         struck_class,
         None,
-        times or drawn[2],
-        when,
+        times or failures,
+        moment,
         lambda: PlantedFailure(text),
         here=lambda: getattr(asyncio.get_running_loop(), "name", None) == host,
     )
