@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from rillnode.actors.engine.cell import Cells
+from rillnode.actors.room import Room
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.links import WireFormat
 from rillnode.codecs.ockam.routing import WireMessage
@@ -14,6 +15,7 @@ from rillnode.codecs.ockam.routing import WireMessage
 if TYPE_CHECKING:
     from rillnode.actors.engine.cell import Cell
     from rillnode.actors.ports import Link
+    from rillnode.actors.storage import LogStore
 
 
 @dataclass(slots=True, eq=False)
@@ -27,12 +29,11 @@ class Origin:
         connection: its actor, which is sent `HANDLED` when `unhandled` falls to 0.
         unhandled: batches that workers have not handled yet.
         awaited: whether the connection waits for that; else it is not told.
-        reserved_bytes: bytes of answers that workers are preparing for it; its connection hands
-            on nothing more while this is high.
-        posted_bytes: bytes that are read for it, or posted to its connection, unasked, and have not
-            got to the link; who sends so waits while these and the link's are many.
+        reserved_bytes: bytes that workers keep of what it has sent; its connection hands on
+            nothing more while this is high.
         carrier: the origin of the connection whose secure channel these messages come out of.
         link: its link, for who sends to the peer unasked and must not send more than it takes.
+        own_room: where what is for the peer is read; made by `room` for the first who reads.
         wire_format: how answers are written to it.
     """
 
@@ -43,15 +44,14 @@ class Origin:
     unhandled: int = 0
     awaited: bool = True
     reserved_bytes: int = 0
-    posted_bytes: int = 0
     carrier: "Origin | None" = None
     link: "Link | None" = None
     wire_format: WireFormat = "bare"
+    own_room: Room | None = None
     # Most connections have nothing attached, and many nobody who watches: empty sets for each would
     # take more than all the rest. A link that is in many overlays has a watcher for each of them.
     _attached: Cells | None = field(default=None, init=False, repr=False)
     _watchers: Cells | None = field(default=None, init=False, repr=False)
-    _hungry: Cells | None = field(default=None, init=False, repr=False)
     _ended: bool = field(default=False, init=False, repr=False)
 
     @property
@@ -98,43 +98,23 @@ class Origin:
     def end(self) -> None:
         """The connection is gone: end what is attached to it, and tell who watches it."""
         self._ended = True
+        if self.own_room is not None:
+            self.own_room.close()
         for cell in tuple(self._attached or ()):
             cell.base.exit(cell)
         watchers, self._watchers = self._watchers, None
         for cell in watchers or ():
             cell.base.post(cell, LinkLost(self))
 
-    # Room for what is sent unasked: one budget for all that a link's peer has subscribed to, so
-    # that a thousand subscriptions take no more memory than one.
-
-    @property
-    def has_room(self) -> bool:
-        """Whether more may be read and sent unasked; where not, `wait_for_room`."""
-        link = self.link
-        return link is None or self.posted_bytes + link.buffered_bytes <= LINK_BUFFER_HIGH_BYTES
-
-    def wait_for_room(self, cell: "Cell") -> None:
-        """Have an actor sent ROOM when it is its turn; who waits already keeps its place."""
-        if self._hungry is None:
-            self._hungry = Cells()
-        self._hungry.add(cell)
-
-    def leave_room(self, cell: "Cell") -> None:
-        """An actor waits no more, and needs no turn."""
-        if self._hungry is not None:
-            self._hungry.discard(cell)
-        self.make_room()
-
-    def make_room(self) -> None:
-        """Give the turn to who has waited longest, if there is room.
-
-        Called when the link has taken something, and by who was given the turn and sends nothing.
-        """
-        if self._hungry and self.has_room:
-            cell = next(iter(self._hungry))
-            self._hungry.discard(cell)
-            self._hungry = self._hungry or None
-            cell.base.post(cell, ROOM)
+    def room(self, store: "LogStore") -> Room | None:
+        """Of the connection's link, where it has one: what is for its peer is read through that."""
+        account = self.carrier or self
+        if account.own_room is None and account.link is not None and account.connection is not None:
+            later = account.connection.base.timing.call_later
+            account.own_room = Room(store, account.link, later)
+            if account._ended:
+                account.own_room.close()
+        return account.own_room
 
     @property
     def congested(self) -> bool:
@@ -183,13 +163,6 @@ class Delivery(Struct, frozen=True):
     def answers_bytes_max(self) -> int:
         """What its answers may take together, one to each message."""
         return self.origin.message_bytes_max * len(self.messages)
-
-
-class Room:
-    """Tells an actor that it may send what it has for a link."""
-
-
-ROOM: Final = Room()
 
 
 class Handled:

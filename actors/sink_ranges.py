@@ -57,23 +57,20 @@ class SinkRanges:
         if request.created_at not in (WHICHEVER, record.created_at):
             self._reply(origin, return_route, _gone(request))
             return
-        reserved = min(request.bytes_max, origin.message_bytes_max)
         operation = Read(
             reply_to=reader,
-            token=(origin, return_route, request, reserved),
+            token=(origin, return_route, request),
             log=log_id(record.id, request.partition),
             index=request.index,
             until=request.until,
-            bytes_max=native.block_budget(origin.message_bytes_max, reserved),
+            bytes_max=native.block_budget(origin.message_bytes_max, request.bytes_max),
         )
-        origin.reserved_bytes += reserved
-        if self._store.read(operation):
+        if (origin.room(self._store) or self._store).read(operation):
             self.answer(operation)
 
     def answer(self, operation: Read) -> None:
         """Answer the job with what a completed operation has read."""
-        origin, return_route, request, reserved = operation.token
-        origin.reserved_bytes -= reserved
+        origin, return_route, request = operation.token
         extent = operation.extent
         if operation.error is not None:
             payload = failed(request.request_id, operation.error)

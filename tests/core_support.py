@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from actor_support import run
 from link_support import ManualClock
@@ -115,6 +116,13 @@ class Core:
         return Peer(self, principal, native_too)
 
 
+@dataclass
+class Link:
+    """As much of a link as who reads for its peer looks at."""
+
+    buffered_bytes: int = 0
+
+
 class Peer:
     """One end of a connection."""
 
@@ -125,7 +133,14 @@ class Peer:
         self.answers: list[WireMessage] = []
         self.origin = Origin(principal, 4_194_304 if native_too else 65_000, native_too)
         self._address = b"peer %d" % id(self)
-        core.router.register(self._address, core.system.spawn(partial(_Peer, self.answers)))
+        self._cell = core.system.spawn(partial(_Peer, self.answers))
+        core.router.register(self._address, self._cell)
+
+    def links_up(self) -> "Link":
+        """Give the connection a link, whose buffer is the test's."""
+        link = Link()
+        self.origin.link, self.origin.connection = cast(Any, link), self._cell
+        return link
 
     def send(self, onward: str | bytes, *payloads: bytes) -> None:
         back = (local(self._address), local("me"))

@@ -14,7 +14,7 @@ from rillnode.actors.delivery import LinkLost, Origin
 from rillnode.actors.overlay.linking import Neighbourhood
 from rillnode.actors.overlay.missing import Missing
 from rillnode.actors.overlay.tracker import TrackerActor
-from rillnode.actors.peers.connection import ConnectionActor
+from rillnode.actors.peers.connection import SLICE_FRAMES, ConnectionActor
 from rillnode.actors.peers.dialling import PeerActor
 from rillnode.node.overlay import OverlayLinks
 
@@ -59,7 +59,7 @@ def reads_from_the_end(patch: pytest.MonkeyPatch) -> None:
     dispatch = ConnectionActor._dispatch
 
     def hasty(self: ConnectionActor) -> None:
-        over = len(self._frames) - self._slice_frames
+        over = len(self._frames) - SLICE_FRAMES
         if over > 0:
             self._frames = [*self._frames[over:], *self._frames[:over]]
         dispatch(self)

@@ -23,7 +23,6 @@ from rillnode.actors.router import Router
 from rillnode.actors.storage import LogStore
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import (
-    LINK_BUFFER_BYTES_MAX,
     LINK_BUFFER_HIGH_BYTES,
     STORE_PENDING_HIGH_BYTES,
     STORE_PENDING_LOW_BYTES,
@@ -34,17 +33,13 @@ from rillnode.codecs.ockam.wire import wire_codec
 logger = logging.getLogger("rillnode.actors.peers.connection")
 
 SLICE_FRAMES: Final = 64
-"""Frames handed on in one turn: the workers get theirs between two slices, so that a read full of
-small requests with large answers is never prepared all at once."""
+"""Frames handed on in one turn: the workers get theirs between two slices."""
 
 RESERVED_HIGH_BYTES: Final = 4_194_304
-"""Bytes of answers in preparation above which no further request is handed on."""
+"""Bytes of what came from the peer that workers keep, above which nothing further is handed on."""
 
-SLICE_ANSWERS_BYTES_MAX: Final = (
-    LINK_BUFFER_BYTES_MAX - LINK_BUFFER_HIGH_BYTES - RESERVED_HIGH_BYTES
-)
-"""What the answers to one slice may come to, so that the link holds them. Ockam's requests do not
-say how large an answer they want, so a slice is short where answers may be large."""
+READS_WAITING_MAX: Final = 1_024
+"""Reads for the peer that wait for room on its link, above which nothing further is handed on."""
 
 HOLD_SECONDS: Final = 0.005
 """How often a held connection looks whether it may go on."""
@@ -139,10 +134,6 @@ class ConnectionActor(Worker):
             wire_format=info.wire_format,
         )
         self._granted = self._is_granted()
-        self._slice_frames = SLICE_FRAMES
-        if not self._origin.native:  # those say how large an answer they want
-            fitting = SLICE_ANSWERS_BYTES_MAX // info.message_bytes_max
-            self._slice_frames = min(SLICE_FRAMES, fitting)
         # Both are empty nearly always, and an empty list takes as much as a route.
         self._frames: list[bytes] | tuple[()] = ()
         self._origin.awaited = False
@@ -186,7 +177,8 @@ class ConnectionActor(Worker):
                 self._origin.unhandled = 0
                 self._go_on()
             case _Drained():
-                self._origin.make_room()
+                if self._origin.own_room is not None:
+                    self._origin.own_room.look()
             case Drain():
                 self._draining = True
                 self._link.pause_reading()
@@ -237,11 +229,11 @@ class ConnectionActor(Worker):
         if self._held():
             self._wait(HOLD_SECONDS)
             return
-        if len(self._frames) <= self._slice_frames:
+        if len(self._frames) <= SLICE_FRAMES:
             frames, self._frames = self._frames, ()
         else:
-            frames = self._frames[: self._slice_frames]
-            del self._frames[: self._slice_frames]
+            frames = self._frames[:SLICE_FRAMES]
+            del self._frames[:SLICE_FRAMES]
         messages: list[WireMessage] = []
         try:
             for message in self._wire.decode(frames):
@@ -274,9 +266,11 @@ class ConnectionActor(Worker):
         # Between the two marks the decision stays, so that a busy store is not polled to and fro.
         limit = STORE_PENDING_LOW_BYTES if self._store_held else STORE_PENDING_HIGH_BYTES
         self._store_held = store > limit
+        room = self._origin.own_room
         return (
             self._store_held
             or self._origin.reserved_bytes > RESERVED_HIGH_BYTES
+            or (room is not None and room.waiting > READS_WAITING_MAX)
             or self._waits_for_peer(self._link.buffered_bytes + self._outgoing_bytes)
         )
 
@@ -328,10 +322,6 @@ class ConnectionActor(Worker):
                 continue
             frames.append(frame)
             self._outgoing_bytes += len(frame)
-        origin = self._origin
-        if origin.posted_bytes and delivery.origin is origin:
-            sent = sum(len(message.payload) for message in delivery.messages)
-            origin.posted_bytes = max(0, origin.posted_bytes - sent)
 
     def _too_large(self, origin: Origin, message: WireMessage, size: int) -> None:
         limit, router = self._origin.message_bytes_max, self._context.router
@@ -347,4 +337,5 @@ class ConnectionActor(Worker):
         frames, self._outgoing = self._outgoing, ()
         self._outgoing_bytes = 0
         self._link.send(frames)
-        self._origin.make_room()
+        if self._origin.own_room is not None:
+            self._origin.own_room.flushed()

@@ -76,7 +76,6 @@ class NativeRead(Struct, frozen=True):
     origin: Origin
     return_route: Route
     request_id: int
-    reserved: int
 
     def answer(self, operation: Read) -> bytes:
         """The blocks, copied once."""

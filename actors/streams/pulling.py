@@ -63,7 +63,7 @@ class Pull(Struct, frozen=True):
     """One pull, as the token of the reads that it takes.
 
     Attributes:
-        reserved: bytes reserved for the read under way.
+        read_bytes_max: what the read under way may bring.
         first_index: where that read begins; what lies between it and the request's index is too
             large for this asker.
         look_bytes: how much more of that it may find.
@@ -72,7 +72,7 @@ class Pull(Struct, frozen=True):
     origin: Origin
     return_route: Route
     request: PullRequest
-    reserved: int
+    read_bytes_max: int
     first_index: int
     look_bytes: int = PULL_LOOK_BYTES_MAX
 

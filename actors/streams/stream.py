@@ -339,17 +339,15 @@ class StreamActor(Worker):
             case PullRequest():
                 self._pull(origin, return_route, request, answers)
             case native.ReadRequest():
-                reserved = min(request.bytes_max, origin.message_bytes_max)
                 self._submit_read(
                     Read(
                         log=self._log,
                         index=request.index,
                         entries_max=request.entries_max,
-                        bytes_max=native.block_budget(origin.message_bytes_max, reserved),
-                        token=NativeRead(origin, return_route, request.request_id, reserved),
+                        bytes_max=native.block_budget(origin.message_bytes_max, request.bytes_max),
+                        token=NativeRead(origin, return_route, request.request_id),
                     ),
                     origin,
-                    reserved,
                 )
             case native.SubscribeRequest():
                 self._subscribe(origin, return_route, request)
@@ -393,17 +391,17 @@ class StreamActor(Worker):
         if self._oversized is not None:
             index = self._oversized.behind(request.index, pull.entry_bytes_max())
             pull = replace(pull, first_index=index)
-        self._submit_read(_reading(self._log, pull), origin, pull.reserved)
+        self._submit_read(_reading(self._log, pull), origin)
 
-    def _submit_read(self, operation: Read, origin: Origin, reserved: int) -> None:
-        if self._issue(operation, origin, reserved):
+    def _submit_read(self, operation: Read, origin: Origin) -> None:
+        if self._issue(operation, origin):
             self._read(operation)
 
-    def _issue(self, operation: Read, origin: Origin, reserved: int) -> bool:
-        """Give the store a read; return whether it is complete at once, and else is sent back."""
+    def _issue(self, operation: Read, origin: Origin) -> bool:
+        """Read for a peer; return whether that is complete at once, and else is sent back."""
         operation.reply_to = self.address
-        origin.account.reserved_bytes += reserved
-        complete = self._context.store.read(operation)
+        store = self._context.store
+        complete = (origin.room(store) or store).read(operation)
         if not complete:
             self._in_flight += 1
         return complete
@@ -411,7 +409,6 @@ class StreamActor(Worker):
     def _read(self, operation: Read) -> None:
         while True:
             asked: Pull | NativeRead = operation.token
-            asked.origin.account.reserved_bytes -= asked.reserved
             if isinstance(asked, NativeRead):
                 self._answer(asked, asked.answer(operation))
                 return
@@ -431,10 +428,10 @@ class StreamActor(Worker):
                 asked,
                 first_index=found.next_index,
                 look_bytes=look_bytes,
-                reserved=LOOK_READ_BYTES,
+                read_bytes_max=LOOK_READ_BYTES,
             )
             operation = _reading(operation.log, pull)
-            if not self._issue(operation, pull.origin, pull.reserved):
+            if not self._issue(operation, pull.origin):
                 return
 
     def _answer(self, asked: Pull | NativeRead, payload: bytes, *, unnamed: bool = False) -> None:
@@ -507,6 +504,6 @@ def _reading(log: int, pull: Pull) -> Read:
         log=log,
         index=pull.first_index,
         entries_max=pull.limit,
-        bytes_max=pull.reserved,
+        bytes_max=pull.read_bytes_max,
         token=pull,
     )

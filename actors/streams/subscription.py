@@ -2,8 +2,7 @@
 
 It always reads from the log and is merely woken when the log has grown, so that there is no seam
 between old and new entries at which one could be lost or sent twice. The subscriber's credit
-bounds what is on its way, and the room of its link what all its subscriptions have on theirs: they
-take turns, so that a slow peer costs no more with many of them than with one.
+bounds what is on its way, and the room of its link what all its subscriptions have on theirs.
 """
 
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from rillnode.actors.delivery import Delivery, Origin, Room
+from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.rights import RightsChanged
@@ -89,8 +88,6 @@ class SubscriptionActor(Worker):
         self._grown_to = request.index + 1
         self._news = False
         self._reading = False
-        self._waiting = False
-        self._reserved = 0
         self._ended = False
         self._own_address = b"SUB_" + context.entropy(8).hex().encode()
 
@@ -119,9 +116,6 @@ class SubscriptionActor(Worker):
                 self._reading = False
                 self._send(message)
                 self._advance()
-            case Room():
-                self._waiting = False
-                self._advance()
             case _Retry():
                 self._reading = False
                 self._advance()
@@ -133,9 +127,7 @@ class SubscriptionActor(Worker):
                 pass
 
     def stopped(self) -> None:
-        """Give address and room back, and tell the stream."""
-        self._reserve(0)
-        self._origin.account.leave_room(self.address)
+        """Give the address back, and tell the stream."""
         self._context.router.unregister(self._own_address)
         self._context.access.rights.unwatch(self._name, self.address)
         self._context.subscribers.add(self._log, "rillnode", -1)
@@ -178,19 +170,11 @@ class SubscriptionActor(Worker):
     def _grant(self, credit: int) -> None:
         self._credit = min(self._credit + credit, SUBSCRIPTION_CREDIT_BYTES_MAX)
 
-    def _reserve(self, size: int) -> None:
-        """Count what is being read for the link; 0: nothing is."""
-        self._origin.account.posted_bytes += size - self._reserved
-        self._reserved = size
-
     def _advance(self) -> None:
-        """Read and send as long as there are entries, credit, and room on the link."""
-        account = self._origin.account
-        while self._credit > 0 and not self._busy and self._next < self._grown_to:
-            if not account.has_room:
-                self._waiting = True
-                account.wait_for_room(self.address)
-                return
+        """Read and send as long as there are entries, and credit."""
+        store = self._context.store
+        reader = self._origin.room(store) or store
+        while self._credit > 0 and not self._reading and self._next < self._grown_to:
             self._news = False
             operation = Read(
                 reply_to=self.address,
@@ -200,24 +184,15 @@ class SubscriptionActor(Worker):
                     self._origin.message_bytes_max, min(self._credit, CHUNK_BYTES)
                 ),
             )
-            self._reserve(operation.bytes_max)
-            if not self._context.store.read(operation):
+            if not reader.read(operation):
                 self._reading = True
                 return
             self._send(operation)
-        if not self._busy:
-            account.make_room()  # the turn may have been for this subscription
-
-    @property
-    def _busy(self) -> bool:
-        return self._reading or self._waiting
 
     def _send(self, operation: Read) -> None:
-        self._reserve(0)
         if operation.error is not None:
             self._reading = True
             self.wake_after(RETRY_SECONDS, _Retry())
-            self._origin.account.make_room()
             return
         extent, blocks = operation.extent, operation.blocks
         if not blocks:
@@ -231,5 +206,4 @@ class SubscriptionActor(Worker):
         self._next = blocks[-1].next_index
         self._credit -= sum(len(block.value) for block in blocks)
         payload = native.encode_blocks(self._id, extent.first_index, extent.next_index, blocks)
-        self._origin.account.posted_bytes += len(payload)
         self._context.router.reply(self._origin, self._own_address, [(self._return_route, payload)])

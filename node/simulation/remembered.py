@@ -17,7 +17,16 @@ _PLAIN: Final = frozenset((bytes, str, int, float, bool, type(None)))
 _OURS: Final = "rillnode.actors."
 
 UNDER_WAY: Final = frozenset(
-    ("_held_bytes", "_outgoing_bytes", "_waiting_bytes", "reserved_bytes", "unhandled", "waiting")
+    (
+        "_held_bytes",
+        "_outgoing_bytes",
+        "_waiting_bytes",
+        "kept_bytes",
+        "reading_bytes",
+        "reserved_bytes",
+        "unhandled",
+        "waiting",
+    )
 )
 """Numbers of what is under way, wherever actors keep such."""
 

@@ -17,8 +17,9 @@ from rillnode.actors.peers.connection import ConnectionActor
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.limits import ENTRY_BYTES_MAX, LINK_BUFFER_HIGH_BYTES
+from rillnode.codecs.limits import ENTRY_BYTES_MAX, FRAME_BYTES_MAX, LINK_BUFFER_HIGH_BYTES
 from rillnode.node.client import Client, connect, connect_blocking
+from rillnode.node.client import stream as client_stream
 from rillnode.node.client.stream import Stream
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
@@ -516,8 +517,36 @@ def test_many_subscriptions_of_one_link_wait_for_it_as_one_does(
                     break
         assert set(found.values()) == {1}
         assert 0 < most < 8 * LINK_BUFFER_HIGH_BYTES
-        assert [origin.posted_bytes for origin in origins] == [0] * len(origins)
+        rooms = [room for origin in origins if (room := origin.own_room) is not None]
+        assert [(room.reading_bytes, room.read_bytes) for room in rooms] == [(0, 0)]
 
     with caplog.at_level(logging.INFO, "rillnode"):
         with_client(tmp_path, talk)
     assert not [record for record in caplog.records if record.message == "link_lost"]
+
+
+def test_reads_of_many_partitions_at_once_wait_for_their_link(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_stream, "READ_BYTES", FRAME_BYTES_MAX)
+    partitions, size, each = 20, 65_536, 60  # 75 MiB, more than any link may have buffered
+    most = 0
+
+    async def talk(node: Node, client: Client) -> None:
+        nonlocal most
+        wide = await node.stream("wide", partitions=partitions)
+        for partition in range(partitions):
+            await wide.push_many([bytes(size)] * each, partition=partition)
+        stream = await client.stream("wide")
+        pulls = [asyncio.create_task(stream.pull(0, each, partition=n)) for n in range(partitions)]
+        connections = [cell.instance for cell in node._peers.open]  # pyright: ignore[reportPrivateUsage]
+        links = [one.origin.link for one in connections if isinstance(one, ConnectionActor)]
+        while not all(pull.done() for pull in pulls):
+            most = max(most, *(link.buffered_bytes for link in links if link is not None))
+            await asyncio.sleep(0)
+        assert [len(pull.result()) for pull in pulls] == [each] * partitions
+
+    with caplog.at_level(logging.INFO, "rillnode"):
+        with_client(tmp_path, talk)
+    assert not [record for record in caplog.records if record.message == "link_lost"]
+    assert 0 < most < LINK_BUFFER_HIGH_BYTES + 3 * FRAME_BYTES_MAX

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from core_support import Core, Peer, with_core
+from rillnode.actors.room import LOOK_SECONDS
 from rillnode.actors.sink_job import (
     BACKOFF_SECONDS,
     CONFIGURATION_CODE,
@@ -29,6 +30,7 @@ from rillnode.actors.streams.holds import Holds
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import ConfigError, RillnodeError, TransportError
+from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 
 SINK = "spark_sink/bronze"
 
@@ -511,11 +513,27 @@ def test_ranges_are_shipped_in_whole_blocks() -> None:
         await sink.job.ask(SINK, native.SinkEndsRequest(1))
         answers = await sink.job.ask(SINK, native.SinkReadRequest(2, "s", 0, 1, 3, 65_536, 0))
         assert [block.first_index for block in answers[0].blocks] == [0]
-        assert sink.job.origin.reserved_bytes == 0
         for stream, partition in (("s", 1), ("other", 0)):
             request = native.SinkReadRequest(3, stream, partition, 0, 9, 65_536, 0)
             answers = await sink.job.ask(SINK, request)
             assert answers[0].code == "stream.unknown"
+
+    with_core(test)
+
+
+def test_ranges_wait_until_the_job_takes_them() -> None:
+    async def test(core: Core) -> None:
+        await push(core.peer(), "s", b"a", b"b", b"c")
+        sink = Sink(core, "s")
+        await sink.job.ask(SINK, native.SinkEndsRequest(1))
+        link = sink.job.links_up()
+        link.buffered_bytes = LINK_BUFFER_HIGH_BYTES + 1
+        request = native.SinkReadRequest(2, "s", 0, 1, 3, 65_536, 0)
+        assert await sink.job.ask(SINK, request, request) == []
+        link.buffered_bytes = 0
+        core.clock.advance(LOOK_SECONDS)
+        await core.settle()
+        assert len(sink.job.answers) == 2
 
     with_core(test)
 
@@ -607,7 +625,6 @@ def test_a_range_of_a_stream_that_was_removed_is_all_lost() -> None:
         lost = [native.BlocksResponse(2, 2, 2, [])]
         now = (await sink.job.ask(SINK, native.SinkEndsRequest(4)))[0].ends[0]
         assert await sink.job.ask(SINK, request) == lost
-        assert sink.job.origin.reserved_bytes == 0
         for created_at in (now.created_at, 0):
             request = native.SinkReadRequest(2, "s", 0, 1, 2, 65_536, created_at)
             assert (await sink.job.ask(SINK, request))[0].blocks
