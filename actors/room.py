@@ -24,7 +24,8 @@ READING_HIGH_BYTES: Final = 4_194_304
 
 LOOK_SECONDS: Final = 0.02
 LOOK_SECONDS_MAX: Final = 1.0
-"""How often it is looked at whether reads that wait may go on, where no link says so: twice as long
+LOOK_GROWTH: Final = 1.25
+"""How often it is looked at whether reads that wait may go on, where no link says so: after longer
 each time that none could."""
 
 LOOK_READS: Final = 64
@@ -93,12 +94,15 @@ class Room(Outside):
             return False
         return self._begin(operation)
 
-    def keep(self, size: int) -> None:
-        """Count what an asker has read and sends bit by bit; less than 0: was sent, or given up."""
+    def keep(self, operation: Read, size: int) -> None:
+        """An asker keeps what a read has brought, `size` bytes, to send it bit by bit."""
+        self.read_bytes = max(0, self.read_bytes - _bytes_of(operation))
         self.kept_bytes += size
-        if size > 0:
-            self.read_bytes = max(0, self.read_bytes - size)
-        elif self._waiting:
+
+    def sent(self, size: int) -> None:
+        """An asker has sent what it kept, or given it up."""
+        self.kept_bytes -= size
+        if self._waiting:
             self.look()
 
     def flushed(self) -> None:
@@ -133,7 +137,9 @@ class Room(Outside):
 
     def deliver(self, message: Any) -> bool:
         """Take the store's answer, and hand it to who has asked."""
-        self._ended(message)
+        asker = self._ended(message)
+        if asker.exited:
+            self.read_bytes -= _bytes_of(message)
         _hand_over(message)
         if self._waiting:
             self.look()
@@ -150,7 +156,7 @@ class Room(Outside):
 
     def _ended(self, operation: Read) -> Cell:
         self.reading_bytes -= operation.bytes_max
-        self.read_bytes += sum([len(block.value) for block in operation.blocks])
+        self.read_bytes += _bytes_of(operation)
         asker = operation.reply_to = self._askers.pop(operation)
         return asker
 
@@ -163,7 +169,7 @@ class Room(Outside):
         if self._look_seconds >= LOOK_SECONDS_MAX:
             # Nothing has moved for long: an answer was lost on its way, as in a channel's end.
             self.read_bytes = 0
-        self._look_seconds = min(2 * self._look_seconds, LOOK_SECONDS_MAX)
+        self._look_seconds = min(LOOK_GROWTH * self._look_seconds, LOOK_SECONDS_MAX)
         self.look()
 
 
@@ -178,6 +184,10 @@ def _fail(operation: Read) -> None:
     operation.error = _unwanted()
     if operation.then is not None or not operation.reply_to.exited:
         _hand_over(operation)
+
+
+def _bytes_of(operation: Read) -> int:
+    return sum([len(block.value) for block in operation.blocks])
 
 
 def _unwanted() -> StoreError:

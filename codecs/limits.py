@@ -178,9 +178,8 @@ STREAMR_SUBSCRIPTIONS_PER_LINK_MAX: Final = 10_000
 """Stream partitions that one client is subscribed to. Own choice."""
 
 STREAMR_BACKLOG_HIGH_BYTES: Final = 2_097_152
-STREAMR_BACKLOG_LOW_BYTES: Final = 1_048_576
-"""Outgoing bytes of a client above which its resends pause, and below which they go on; Streamr's
-broker."""
+"""Outgoing bytes of a client above which nothing is read from it, and it is sent no live messages
+that nobody else takes; Streamr's broker pauses resends so."""
 
 STREAMR_LINK_BUFFER_BYTES_MAX: Final = 8_388_608
 """Outgoing bytes of a client above which it is closed at once. Own choice: eight times the largest

@@ -20,6 +20,7 @@ from rillnode.actors.peers.connection import Drain
 from rillnode.actors.peers.link_actor import Closed, LinkActorEvents, Received
 from rillnode.actors.ports import FramedLink, Link
 from rillnode.actors.rights import Key, RightsChanged
+from rillnode.actors.room import Room
 from rillnode.actors.streamr.admission import check_encryption, check_permission, may
 from rillnode.actors.streamr.context import StreamrContext
 from rillnode.actors.streamr.outlet import Outlet
@@ -144,6 +145,7 @@ class StreamrConnection(Worker):
         # In their order: what ends them must not depend on how texts are hashed.
         self._subscribed: dict[PartitionName, _Subscription] = {}
         self._resends: set[Cell] = set()
+        self._room: Room | None = None  # of its resends
         self._login: tuple[str | None, str] = (None, "")
         # The token or API key that was last found good.
         self._proof: tuple[str | None, str | None] = (None, None)
@@ -196,6 +198,8 @@ class StreamrConnection(Worker):
             self._forget(name)
             unsubscribe = Unsubscribe(self._outlet, *name, silent=True)
             self.system.post(self._relay(*name), unsubscribe)
+        if self._room is not None:
+            self._room.close()
         self._link.close("connection ended")
 
     # Taking requests -------------------------------------------------------------------------
@@ -414,7 +418,11 @@ class StreamrConnection(Worker):
             session = self._session(request.session_token)
         query = resend_query(request, *session)
         answer = ResendAnswer(self._outlet, request)
-        self._resends.add(spawn_resend(self._context, query, answer, parent=self.address))
+        if self._room is None:
+            streams = self._context.streams
+            self._room = Room(streams.store, self._link, streams.clock.call_later)
+        me = self.address
+        self._resends.add(spawn_resend(self._context, query, answer, parent=me, room=self._room))
 
 
 _RESENDS: Final = (ResendLastRequest, ResendFromRequest, ResendRangeRequest, ResendRequest)

@@ -7,6 +7,7 @@ from typing import Final
 from rillnode.actors.streamr.outlet import Dialect, Outlet
 from rillnode.actors.streamr.requests import UNDELIVERABLE
 from rillnode.codecs.errors import RequestError
+from rillnode.codecs.limits import STREAMR_BACKLOG_HIGH_BYTES
 from rillnode.codecs.streamr.control_messages import BroadcastMessage
 from rillnode.codecs.streamr.stream_message import MessageType, StreamMessage
 
@@ -24,7 +25,7 @@ class Fanout:
     """The subscribers of one stream partition.
 
     A client is in it once, however often it subscribes. What is written to a client that reads
-    too slowly waits in its link, whose limits close it; nobody else waits.
+    slower than others waits in its link, whose limits close it; nobody else waits.
     """
 
     def __init__(self, counters: Counter[str]) -> None:
@@ -34,6 +35,11 @@ class Fanout:
 
     def __len__(self) -> int:
         return len(self._dialects)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether any of them takes more now: what comes waits for the fastest."""
+        return any(one.buffered_bytes <= STREAMR_BACKLOG_HIGH_BYTES for one in self._dialects)
 
     def add(self, outlet: Outlet) -> None:
         """Take a client in."""

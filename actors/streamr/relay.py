@@ -3,7 +3,7 @@
 What they publish it checks and hands to the stream's actor, and answers when that has made it
 durable. What they are sent it reads from the log, where everybody else's entries are as well: it is
 merely woken when the log has grown. So a broadcast follows the commit, and no message is lost or
-sent twice between what is stored and what is live.
+sent twice between what is stored and what is live. It goes as fast as its fastest client.
 """
 
 import logging
@@ -47,6 +47,9 @@ SLICE_ENTRIES: Final = 64
 SLICE_BYTES: Final = 65_536
 """What is sent in one turn, as one write for each client: what costs is the write, not what is in
 it. Others get their turn in between, and the sockets theirs to take what was written."""
+
+PAUSE_SECONDS: Final = 0.02
+"""How often it is looked whether any client takes more."""
 
 RETRY_SECONDS: Final = 1.0
 """Pause after the store could not be read."""
@@ -297,6 +300,10 @@ class RelayActor(Worker):
             return
         if not self._clients:
             self._entries.clear()
+            return
+        if not self._clients.has_room:
+            self._busy = True
+            self.wake_after(PAUSE_SECONDS, _GoOn())
             return
         if not self._entries:
             if self._next < self._grown_to:

@@ -1,7 +1,8 @@
 """One resend: what is asked for, found by its keys, read from the log, handed to a sink in order.
 
 It sees everything that was durable when it began and nothing that came later, so that it ends
-however fast the log grows. Entries that were trimmed or whose time is over are left out.
+however fast the log grows. Entries that were trimmed or whose time is over are left out. It reads
+when its client has room, and all resends of one client take turns.
 """
 
 from collections import deque
@@ -13,6 +14,7 @@ from typing import Final
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.rights import Key, RightsChanged
+from rillnode.actors.room import Room
 from rillnode.actors.storage import FindStream, ListKeys, Read, key_after, log_id
 from rillnode.actors.streamr.admission import may_resend
 from rillnode.actors.streamr.context import StreamrContext
@@ -26,11 +28,7 @@ from rillnode.actors.streamr.requests import (
 from rillnode.actors.streamr.stored import FOREIGN_PREFIX, is_expired, read_entry
 from rillnode.codecs.entries import Entry, entries_of
 from rillnode.codecs.errors import RequestError, StoreError
-from rillnode.codecs.limits import (
-    STREAMR_BACKLOG_HIGH_BYTES,
-    STREAMR_BACKLOG_LOW_BYTES,
-    STREAMR_RESEND_MESSAGES_MAX,
-)
+from rillnode.codecs.limits import STREAMR_RESEND_MESSAGES_MAX
 from rillnode.codecs.streamr.key_exchange import is_key_stream
 from rillnode.codecs.streamr.sort_keys import Bounds, bounds
 from rillnode.codecs.streamr.stream_message import StreamMessage
@@ -41,9 +39,6 @@ SLICE_ENTRIES: Final = 32
 PAGE_KEYS: Final = 1_000
 READ_BYTES: Final = 1_048_576
 """What is fetched at one time."""
-
-PAUSE_SECONDS: Final = 0.02
-"""How often a paused resend looks whether its client has read on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +51,9 @@ class ResendActor(Worker):
 
     on_failure = "stop"
 
-    def __init__(self, context: StreamrContext, query: ResendQuery, sink: ResendSink) -> None:
+    def __init__(
+        self, context: StreamrContext, query: ResendQuery, sink: ResendSink, room: Room | None
+    ) -> None:
         self._context = context
         self._query = query
         self._sink = sink
@@ -67,7 +64,10 @@ class ResendActor(Worker):
         # Indexes of the entries to come, as far as they are known; entries read and not sent.
         self._indexes: deque[int] = deque()
         self._entries: deque[Entry] = deque()
-        self._paused = False
+        self._kept_bytes = 0
+        streams = context.streams
+        self._is_alone = room is None
+        self._room = room or Room(streams.store, sink, streams.clock.call_later)
         self._finished = False
         self._watched: Sequence[Key] = ()
 
@@ -112,7 +112,10 @@ class ResendActor(Worker):
                 pass
 
     def stopped(self) -> None:
-        """Look after no rights any more."""
+        """Look after no rights any more, and take no room."""
+        self._sent()
+        if self._is_alone:
+            self._room.close()
         for key in self._watched:
             self._context.streams.access.rights.unwatch(key, self.address)
 
@@ -213,9 +216,6 @@ class ResendActor(Worker):
     def _advance(self) -> None:
         """Send one slice, or fetch what comes next; goes on in another turn."""
         if self._entries:
-            if self._is_paused():
-                self.wake_after(PAUSE_SECONDS, _GoOn())
-                return
             self._send()
             self.system.post(self.address, _GoOn())
         elif self._indexes:
@@ -226,7 +226,7 @@ class ResendActor(Worker):
                 until=self._run_end(),
                 bytes_max=READ_BYTES,
             )
-            if self._context.streams.store.read(operation):
+            if self._room.read(operation):
                 self._read(operation)
         elif self._next_page is not None:
             self._next_page()
@@ -257,6 +257,8 @@ class ResendActor(Worker):
             entry = read.get(self._indexes.popleft())
             if entry is not None:
                 self._entries.append(entry)
+        self._kept_bytes = sum(len(entry.data) for entry in self._entries)
+        self._room.keep(operation, self._kept_bytes)
         self.system.post(self.address, _GoOn())
 
     def _send(self) -> None:
@@ -271,16 +273,31 @@ class ResendActor(Worker):
                     messages.append(message)
         if messages:
             self._sink.resent(messages)
+        if not self._entries:
+            self._sent()
 
-    def _is_paused(self) -> bool:
-        limit = STREAMR_BACKLOG_LOW_BYTES if self._paused else STREAMR_BACKLOG_HIGH_BYTES
-        self._paused = self._sink.buffered_bytes > limit
-        return self._paused
+    def _sent(self) -> None:
+        """Nothing is kept that was read."""
+        kept, self._kept_bytes = self._kept_bytes, 0
+        self._room.sent(kept)
 
 
 def spawn_resend(
-    context: StreamrContext, query: ResendQuery, sink: ResendSink, *, parent: Cell | None = None
+    context: StreamrContext,
+    query: ResendQuery,
+    sink: ResendSink,
+    *,
+    parent: Cell | None = None,
+    room: Room | None = None,
 ) -> Cell:
-    """Begin a resend; it ends with its parent, and `system.exit` of its address cancels it."""
-    factory = partial(ResendActor, context, query, sink)
+    """Begin a resend; it ends with its parent, and `system.exit` of its address cancels it.
+
+    Args:
+        context: the node's parts.
+        query: what is asked for.
+        sink: who takes it.
+        parent: with whom it ends.
+        room: of the sink's link, which it shares with others; None: the sink is its own.
+    """
+    factory = partial(ResendActor, context, query, sink, room)
     return context.streams.system.spawn(factory, parent=parent)

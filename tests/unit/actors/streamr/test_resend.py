@@ -1,17 +1,19 @@
 """Resends: which messages, in which order, within which bounds, for all ways to ask."""
 
 import random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from resend_support import Sink
 from rillnode.actors.access import Verb
+from rillnode.actors.room import Room
 from rillnode.actors.storage import Trim, log_id
 from rillnode.actors.streamr import resend
+from rillnode.actors.streamr.connection import StreamrConnection
 from rillnode.actors.streamr.requests import ResendQuery
 from rillnode.actors.streamr.resend import spawn_resend
-from rillnode.codecs.limits import STREAMR_RESENDS_PER_LINK_MAX
+from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES, STREAMR_RESENDS_PER_LINK_MAX
 from rillnode.codecs.streamr.stream_message import MessageRef
 from streamr_support import ALICE, BOB, STREAM, StreamrCore, array, message, publish, with_streamr
 
@@ -199,6 +201,68 @@ def test_a_resend_waits_for_its_client_and_goes_on() -> None:
         await node.core.settle()
         assert len(sink.messages) == len(MESSAGES)
         assert sink.end == [None]
+
+    with_streamr(test)
+
+
+def test_the_resends_of_one_client_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they have read and not sent counts together: a thousandth of it for each is a lot."""
+    monkeypatch.setattr(resend, "READ_BYTES", 200_000)
+    monkeypatch.setattr(resend, "SLICE_ENTRIES", 1)
+    count, size = 8, 150_000
+    asked = 10
+
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        client = node.client()
+        for number in range(count):
+            content = f'{{"a":"{"x" * size}"}}'
+            await client.ask(publish(message(number + 1, key=None, content=content)))
+        client.link.is_slow = True
+        client.send(*([2, 12, str(nth), STREAM, 0, [0, 0], None, None] for nth in range(asked)))
+        heard: list[list[Any]] = []
+        most = 0
+        while len([one for one in heard if one[1] == 5]) < asked:
+            answers = await client.heard()
+            assert answers
+            heard += answers
+            most = max(most, client.link.buffered_bytes)
+            client.link.buffered_bytes = 0
+            node.core.clock.advance(0.1)
+        assert LINK_BUFFER_HIGH_BYTES < most < LINK_BUFFER_HIGH_BYTES + 4 * size
+        firsts = [heard.index([2, 4, str(nth), STREAM, 0]) for nth in range(asked)]
+        assert max(firsts) < 3 * asked + 2  # none has its second before all have their first
+        for nth in range(asked):
+            found = [one for one in heard if one[1] == 1 and one[2] == str(nth)]
+            assert [one[3][1][2] for one in found] == list(range(1, count + 1))
+        connection = client.events.cell
+        assert connection is not None
+        room = cast(StreamrConnection, connection.instance)._room
+        assert room is not None
+        assert (room.reading_bytes, room.kept_bytes, room.waiting) == (0, 0, 0)
+
+    with_streamr(test)
+
+
+def test_a_resend_that_is_ended_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resend, "SLICE_ENTRIES", 1)
+
+    async def test(node: StreamrCore) -> None:
+        await filled(node)
+        sink = Sink()
+        room = Room(node.core.store, sink, node.core.clock.call_later)
+        cell = spawn_resend(node.context, QUERY, sink, room=room)
+        kept: list[int] = []
+
+        def end(_: object) -> None:
+            kept.append(room.kept_bytes)
+            node.core.system.exit(cell)
+
+        monkeypatch.setattr(sink, "resent", end)
+        await node.core.settle()
+        assert (room.reading_bytes, room.kept_bytes, room.waiting) == (0, 0, 0)
+        assert sink.end == []
+        assert kept[0] > 0
 
     with_streamr(test)
 
