@@ -109,9 +109,10 @@ class Origin:
     def room(self, store: "LogStore") -> Room | None:
         """Of the connection's link, where it has one: what is for its peer is read through that."""
         account = self.carrier or self
-        if account.own_room is None and account.link is not None and account.connection is not None:
-            later = account.connection.base.timing.call_later
-            account.own_room = Room(store, account.link, later)
+        cell = account.connection
+        if account.own_room is None and account.link is not None and cell is not None:
+            later = cell.base.timing.call_later
+            account.own_room = Room(store, account.link, later, lambda: not cell.mailbox)
             if account._ended:
                 account.own_room.close()
         return account.own_room

@@ -33,7 +33,6 @@ LOOK_READS: Final = 64
 
 
 CallLater = Callable[[float, Callable[[], object]], TimerHandle]
-"""A clock's, by which it is looked again."""
 
 
 class Backlog(Protocol):
@@ -51,17 +50,31 @@ class Room(Outside):
     It stands where the asker of a read would, so that what it has reserved is given back with the
     answer of the store, whatever has become of the asker.
 
+    Args:
+        store: what is read.
+        link: the link, or what else takes what is read.
+        call_later: a clock's, by which it is looked again.
+        is_idle: whether nothing that was posted to the link waits.
+
     Attributes:
         reading_bytes: the most that reads under way can bring.
-        read_bytes: was read, and is not known to be on the link; `flushed` says that it is.
+        read_bytes: was read, or posted to the link's connection unasked, and is not known to be on
+            the link; `flushed` says that it is.
         kept_bytes: was read by those that send it bit by bit, and wait to be sent.
     """
 
-    def __init__(self, store: LogStore, link: Backlog, call_later: CallLater) -> None:
+    def __init__(
+        self,
+        store: LogStore,
+        link: Backlog,
+        call_later: CallLater,
+        is_idle: Callable[[], bool] = lambda: True,
+    ) -> None:
         super().__init__("room")
         self._store = store
         self._link = link
         self._call_later = call_later
+        self._is_idle = is_idle
         self._askers: dict[Read, Cell] = {}
         self._waiting: deque[Read] = deque()
         self._timer: TimerHandle | None = None
@@ -73,6 +86,13 @@ class Room(Outside):
     def is_free(self) -> bool:
         """Whether the peer can take more than what is under way to it."""
         under_way = self.read_bytes + self.kept_bytes + self._link.buffered_bytes
+        return under_way <= LINK_BUFFER_HIGH_BYTES and self.reading_bytes <= READING_HIGH_BYTES
+
+    @property
+    def takes_live(self) -> bool:
+        """Whether the peer takes what others get as well: what only it has asked for may wait."""
+        posted = 0 if self._is_idle() else self.read_bytes
+        under_way = posted + self._link.buffered_bytes
         return under_way <= LINK_BUFFER_HIGH_BYTES and self.reading_bytes <= READING_HIGH_BYTES
 
     @property
@@ -92,12 +112,26 @@ class Room(Outside):
             self._waiting.append(operation)
             self._look_later()
             return False
-        return self._begin(operation)
+        return self.begin(operation)
+
+    def begin(self, operation: Read) -> bool:
+        """Read now, before those that wait: what others get as well waits for none of them."""
+        self.reading_bytes += operation.bytes_max
+        self._askers[operation] = operation.reply_to
+        operation.reply_to = self
+        if not self._store.read(operation):
+            return False
+        self._ended(operation)
+        return True
 
     def keep(self, operation: Read, size: int) -> None:
         """An asker keeps what a read has brought, `size` bytes, to send it bit by bit."""
         self.read_bytes = max(0, self.read_bytes - _bytes_of(operation))
         self.kept_bytes += size
+
+    def post(self, size: int) -> None:
+        """Somebody posts so much to the link's connection."""
+        self.read_bytes += size
 
     def sent(self, size: int) -> None:
         """An asker has sent what it kept, or given it up."""
@@ -105,9 +139,9 @@ class Room(Outside):
         if self._waiting:
             self.look()
 
-    def flushed(self) -> None:
-        """All that was read and answered is on the link."""
-        self.read_bytes = 0
+    def flushed(self, size: int, *, all_of_it: bool) -> None:
+        """So much went to the link; `all_of_it`: nothing that was posted to it waits."""
+        self.read_bytes = 0 if all_of_it else max(0, self.read_bytes - size)
         if self._waiting:
             self.look()
 
@@ -122,7 +156,7 @@ class Room(Outside):
                 _fail(operation)
                 continue
             self._look_seconds = LOOK_SECONDS
-            if self._begin(operation):
+            if self.begin(operation):
                 _hand_over(operation)
         self._look_later()
 
@@ -145,15 +179,6 @@ class Room(Outside):
             self.look()
         return True
 
-    def _begin(self, operation: Read) -> bool:
-        self.reading_bytes += operation.bytes_max
-        self._askers[operation] = operation.reply_to
-        operation.reply_to = self
-        if not self._store.read(operation):
-            return False
-        self._ended(operation)
-        return True
-
     def _ended(self, operation: Read) -> Cell:
         self.reading_bytes -= operation.bytes_max
         self.read_bytes += _bytes_of(operation)
@@ -166,9 +191,8 @@ class Room(Outside):
 
     def _look_again(self) -> None:
         self._timer = None
-        if self._look_seconds >= LOOK_SECONDS_MAX:
-            # Nothing has moved for long: an answer was lost on its way, as in a channel's end.
-            self.read_bytes = 0
+        if self._is_idle():
+            self.read_bytes = 0  # an answer was lost on its way, as at the end of a channel
         self._look_seconds = min(LOOK_GROWTH * self._look_seconds, LOOK_SECONDS_MAX)
         self.look()
 

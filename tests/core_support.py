@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, cast
 
 from actor_support import run
@@ -121,6 +122,7 @@ class Link:
     """As much of a link as who reads for its peer looks at."""
 
     buffered_bytes: int = 0
+    info: Any = field(default_factory=lambda: SimpleNamespace(claim=None))
 
 
 class Peer:

@@ -12,7 +12,8 @@ from typing import Final
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.keeping import Records, cursor_record
-from rillnode.actors.storage import PutRecords, Read, StreamRecord, log_id
+from rillnode.actors.room import Room
+from rillnode.actors.storage import LogStore, PutRecords, Read, StreamRecord, log_id
 from rillnode.actors.streams.inside import Follow
 from rillnode.actors.streams.resolving import stream_cell
 from rillnode.actors.streams.subscription import Unsubscribed
@@ -71,7 +72,7 @@ class LogReader:
             self.next += count
         return self.next < self._grown_to
 
-    def advance(self) -> Read | None:
+    def advance(self, reader: LogStore | Room) -> Read | None:
         """Read on, if there is anything; an answer that comes at once is returned."""
         if self._reading or not self.pass_over():
             return None
@@ -82,13 +83,17 @@ class LogReader:
             index=self.next,
             until=max(until, self.next + 1),
             bytes_max=READ_BYTES,
+            token=reader,
         )
         self._reading = True
-        return operation if self._context.streams.store.read(operation) else None
+        read = reader.begin if isinstance(reader, Room) else reader.read
+        return operation if read(operation) else None
 
     def entries(self, operation: Read) -> Sequence[Entry] | None:
         """What was read and is to be announced; None after an error."""
         self._reading = False
+        if isinstance(operation.token, Room):
+            operation.token.keep(operation, 0)  # it counts for each link as it is sent
         if operation.error is not None:
             logger.warning("not_read", extra={"code": operation.error.code})
             return None

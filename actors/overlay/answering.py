@@ -27,11 +27,6 @@ class Push:
         self._dialect = dialect
         self._send = send
 
-    @property
-    def congested(self) -> bool:
-        """Whether it has much to take still."""
-        return self.origin.congested
-
     def resent(self, messages: Sequence[StreamMessage]) -> None:
         """Send messages as broadcasts."""
         encode = self._dialect.encode_control
@@ -56,11 +51,6 @@ class Answer:
         self._dialect = dialect
         self._send = send
         self._begun = False
-
-    @property
-    def congested(self) -> bool:
-        """Whether the asker has much to take still."""
-        return self.origin.congested
 
     def resent(self, messages: Sequence[StreamMessage]) -> None:
         """Send messages as unicasts."""

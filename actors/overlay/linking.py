@@ -8,6 +8,8 @@ from rillnode.actors.delivery import Origin
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.overlay.context import OverlayContext, name_of
 from rillnode.actors.overlay.dialect import Dialect
+from rillnode.actors.room import Room
+from rillnode.actors.storage import LogStore
 from rillnode.codecs.ockam.routing import Route, make_message
 from rillnode.codecs.streamr.control_messages import ControlMessage
 from rillnode.codecs.streamr.node_address import AnyAddress, ReleasedAddress
@@ -155,6 +157,16 @@ class Neighbourhood:
         for identity in gone:
             self.unlink(identity)
         return bool(gone)
+
+    def reader(self, store: LogStore) -> LogStore | Room | None:
+        """Where to read what all of them get; None: none of them takes more now."""
+        for one in self.linked.values():
+            room = one.origin.room(store)
+            if room is None:
+                return store
+            if room.takes_live:
+                return room
+        return None
 
     def by_origin(self, origin: Origin) -> Neighbour | None:
         """The neighbour that messages came from."""

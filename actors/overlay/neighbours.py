@@ -72,6 +72,9 @@ _M = TypeVar(
 TICK_SECONDS: Final = 1.0
 """How often neighbours that are not linked yet are asked, and those left out are looked at."""
 
+PAUSE_SECONDS: Final = 0.02
+"""How often it is looked whether any neighbour takes more."""
+
 RETRY_SECONDS: Final = 1.0
 """Pause after the store could not be read or written."""
 
@@ -85,6 +88,11 @@ SAVE_SECONDS: Final = 5.0
 @dataclass(frozen=True, slots=True)
 class _Tick:
     """Time to look after links, gaps and what is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Announce:
+    """Time to see whether any neighbour takes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,7 @@ class NeighboursActor(Worker):
         self._waiting: list[object] = []
         self._settling: Settling | None = None
         self._ticking = False
+        self._pausing = False
         self._saved_at = 0.0
 
     def started(self) -> None:
@@ -196,6 +205,9 @@ class NeighboursActor(Worker):
                 self._revoke()
             case _Tick():
                 self._tick()
+            case _Announce():
+                self._pausing = False
+                self._announce()
             case GetRecord():
                 self._keeper.looked(message)
             case Leave():
@@ -376,10 +388,14 @@ class NeighboursActor(Worker):
 
     def _announce(self) -> None:
         """Hand on what is new in the log, while there is somebody who takes it."""
-        linked = self._links.linked.values()
-        if not self._reader.pass_over() or all(one.congested for one in linked):
+        if not self._links.linked or self._pausing or not self._reader.pass_over():
             return
-        done = self._reader.advance()
+        reader = self._links.reader(self._context.streams.store)
+        if reader is None:
+            self._pausing = True
+            self.wake_after(PAUSE_SECONDS, _Announce())
+            return
+        done = self._reader.advance(reader)
         if done is not None:
             self._read(done)
 

@@ -1,8 +1,8 @@
 """One answer out of the local log for another node: what it has missed.
 
 Either everything that has come to this log since a time, in the order of the log, whatever times
-its messages bear; or a range of one chain. It sees what was durable when it began, waits while the
-link has much to take, and ends itself.
+its messages bear; or a range of one chain. It sees what was durable when it began, reads when the
+link has room, and ends itself.
 """
 
 from collections import deque
@@ -27,8 +27,6 @@ from rillnode.codecs.streamr.stream_message import StreamMessage
 SLICE_ENTRIES: Final = 64
 PAGE_KEYS: Final = 1_000
 BACK_ENTRIES: Final = 1_024
-PAUSE_SECONDS: Final = 0.02
-"""How often it looks whether the link has taken what it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +52,6 @@ class Receiver(Protocol):
     @property
     def origin(self) -> Origin:
         """Whoever that is."""
-        ...
-
-    @property
-    def congested(self) -> bool:
-        """Whether it has much to take still."""
         ...
 
     def resent(self, messages: Sequence[StreamMessage], /) -> None:
@@ -101,6 +94,8 @@ class ResendingActor(Worker):
         self._receiver = receiver
         self._created = record.created_at
         self._entries: deque[Entry] = deque()
+        self._kept_bytes = 0
+        self._room = receiver.origin.room(context.streams.store)
         self._runs: deque[tuple[int, int]] = deque()
         self._finished = False
         self._previous: int | None = None
@@ -136,6 +131,7 @@ class ResendingActor(Worker):
     def stopped(self) -> None:
         """Whoever the messages are for hears of every end, a failure's too."""
         self._context.streams.access.rights.unwatch(self._record.name, self.address)
+        self._sent(self._kept_bytes)
         if not self._finished:
             self._receiver.finished(False)
 
@@ -145,6 +141,12 @@ class ResendingActor(Worker):
     def _submit(self, operation: Read | ListKeys) -> None:
         operation.reply_to = self.address
         if self._context.streams.store.read(operation):
+            self.system.post(self.address, operation)
+
+    def _submit_for_link(self, operation: Read) -> None:
+        """Read what is to be sent, once the link has room for it."""
+        operation.reply_to = self.address
+        if (self._room or self._context.streams.store).read(operation):
             self.system.post(self.address, operation)
 
     def _finish(self, ok: bool) -> None:
@@ -251,9 +253,6 @@ class ResendingActor(Worker):
     def _advance(self) -> None:
         """Send one slice, or read what comes next; goes on in another turn."""
         if self._entries:
-            if self._receiver.congested:
-                self.wake_after(PAUSE_SECONDS, _GoOn())
-                return
             self._send()
             self.system.post(self.address, _GoOn())
         elif self._runs:
@@ -262,7 +261,7 @@ class ResendingActor(Worker):
                 self._runs.popleft()
                 self.system.post(self.address, _GoOn())
                 return
-            self._submit(
+            self._submit_for_link(
                 Read(
                     log=self._log,
                     index=index,
@@ -285,12 +284,17 @@ class ResendingActor(Worker):
             index = max(index, block.next_index)
         # What is not there was trimmed.
         self._runs[0] = (index if operation.blocks else until, until)
+        self._kept_bytes = sum(len(entry.data) for entry in self._entries)
+        if self._room is not None:
+            self._room.keep(operation, self._kept_bytes)
         self.system.post(self.address, _GoOn())
 
     def _send(self) -> None:
         messages: list[StreamMessage] = []
+        size = 0
         for _ in range(min(SLICE_ENTRIES, len(self._entries))):
             entry = self._entries.popleft()
+            size += len(entry.data)
             message = self._renderer.message(entry, self._previous)
             if is_own(entry):
                 self._previous = entry.index
@@ -298,7 +302,16 @@ class ResendingActor(Worker):
                 messages.append(message)
         if messages:
             self._context.counters["resent"] += len(messages)
+            if self._room is not None:
+                self._room.post(size)
             self._receiver.resent(messages)
+        self._sent(size)
+
+    def _sent(self, size: int) -> None:
+        """So much of what was read is not kept any more."""
+        self._kept_bytes -= size
+        if self._room is not None:
+            self._room.sent(size)
 
     def _is_asked(self, message: StreamMessage) -> bool:
         asked = self._asked

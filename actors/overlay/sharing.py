@@ -134,7 +134,7 @@ class Sharing:
         left_out: list[Neighbour] = []
         dialect: Dialect | None = None
         encoded: list[bytes] = []
-        sent = 0
+        sent = size = 0
         for one in self._neighbourhood.linked.values():
             origin = one.origin
             if origin is source:
@@ -145,6 +145,10 @@ class Sharing:
             if one.dialect != dialect:  # they mostly are the same
                 dialect = one.dialect
                 encoded = dialect.encode_broadcasts(texts)
+                size = sum(map(len, encoded))
+            room = origin.room(self._context.streams.store)
+            if room is not None:
+                room.post(size)
             self._neighbourhood.send(one.route, encoded)
             sent += len(encoded)
         self._context.counters["sent"] += sent

@@ -335,7 +335,8 @@ class ConnectionActor(Worker):
     def finish(self) -> None:
         """Send all that has come for the link as one write."""
         frames, self._outgoing = self._outgoing, ()
-        self._outgoing_bytes = 0
+        size, self._outgoing_bytes = self._outgoing_bytes, 0
         self._link.send(frames)
-        if self._origin.own_room is not None:
-            self._origin.own_room.flushed()
+        room = self._origin.own_room
+        if room is not None:
+            room.flushed(size, all_of_it=not self.address.mailbox)

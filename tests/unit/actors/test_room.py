@@ -104,7 +104,7 @@ def test_where_there_is_room_a_read_is_the_stores() -> None:
         (done,) = bench.got
         assert (done.log, done.reply_to, len(done.blocks)) == (1, bench.reader, 1)
         assert bench.counted == (0, 10, 0)
-        bench.room.flushed()
+        bench.room.flushed(0, all_of_it=True)
         assert bench.counted == (0, 0, 0)
 
     with_bench(test)
@@ -130,7 +130,7 @@ def test_reads_wait_for_the_peer_and_take_turns() -> None:
         bench.room.look()
         await bench.system.drain()
         assert bench.logs == [1, 2]  # the second is above the mark
-        bench.room.flushed()
+        bench.room.flushed(0, all_of_it=True)
         await bench.system.drain()
         assert bench.logs == [1, 2, 3, 4]
         assert bench.room.waiting == 0
@@ -244,7 +244,7 @@ def test_what_is_sent_bit_by_bit_takes_room_until_it_is_sent() -> None:
         first = Read(reply_to=bench.reader, log=1)
         assert bench.room.read(first)
         bench.room.keep(first, FULL)
-        bench.room.flushed()
+        bench.room.flushed(0, all_of_it=True)
         assert bench.counted == (0, 0, FULL)
         assert bench.read(2) == [False]
         bench.room.sent(FULL)

@@ -1,24 +1,23 @@
 """The neighbours actor towards one node: links, floods, resends, and nonsense."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from core_support import Core, Peer, with_core
 from rillnode.actors.access import Grant
 from rillnode.actors.overlay import resending
+from rillnode.actors.overlay.announcing import READ_BYTES
 from rillnode.actors.overlay.dialect import Dialect, decode, decode_wrapped
 from rillnode.actors.overlay.member import RETRY_SECONDS
+from rillnode.actors.overlay.neighbours import PAUSE_SECONDS
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.peers.connection import PeerContext
-from rillnode.actors.ports import Link
 from rillnode.actors.storage import ListStreams, Read, ReadOperation
 from rillnode.codecs import native
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.limits import OVERLAY_RESENDS_MAX
+from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES, OVERLAY_RESENDS_MAX
 from rillnode.codecs.ockam.stream import CreateRequest, PushRequest
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
@@ -336,14 +335,84 @@ def test_a_resend_to_a_node_that_loses_its_right_ends() -> None:
         node, _ = await started(core)
         await flood(node, 1, 500)
         # It takes nothing, so that the resend waits for it.
-        info = SimpleNamespace(claim=None)
-        node.peer.origin.link = cast(Link, SimpleNamespace(info=info, buffered_bytes=10**9))
+        node.peer.links_up().buffered_bytes = 10**9
         assert await resent_since(node, 0) == []
         revoke(core)
         (told,) = await node.heard()
         assert isinstance(told, ErrorResponse)
         core.clock.advance(60.0)
         assert await node.heard() == []
+        check_no_failures(core)
+
+    with_core(test)
+
+
+def test_what_is_new_waits_for_the_fastest_neighbour_and_leaves_nobody_out() -> None:
+    async def test(core: Core) -> None:
+        node, client = await started(core)
+        link = node.peer.links_up()
+        await node.say(subscribe())
+        link.buffered_bytes = LINK_BUFFER_HIGH_BYTES + 1
+        for number in range(5):
+            await client.ask("ST_S_0_s", PushRequest(number, b"hello %d" % number))
+        assert await node.heard() == []
+        link.buffered_bytes = 0
+        core.clock.advance(2 * PAUSE_SECONDS)
+        heard = await node.heard()
+        assert [type(one) for one in heard] == [BroadcastMessage] * 5
+        core.clock.advance(10.0)
+        assert await node.heard() == []  # nothing is left to be brought up to date
+        check_no_failures(core)
+
+    with_core(test)
+
+
+def test_what_is_new_is_posted_as_far_as_the_link_takes_it() -> None:
+    """All of one turn was: of many partitions that was more than a link may have buffered."""
+    size, count = 40_000, 60
+
+    async def test(core: Core) -> None:
+        node, client = await started(core)
+        node.peer.links_up()
+        await node.say(subscribe())
+        await client.ask("ST_S_0_s", PushRequest(1, b"hello"))
+        room = node.peer.origin.own_room
+        assert room is not None
+        items = (PushRequest(n, bytes(size)) for n in range(count))
+        await client.ask("ST_S_0_s", *items)
+        posted: list[int] = []
+        for _ in range(20):
+            posted.append(room.read_bytes)
+            room.flushed(0, all_of_it=True)  # as the connection does when it has sent it
+            core.clock.advance(2 * PAUSE_SECONDS)
+            await core.settle()
+        assert max(posted) < LINK_BUFFER_HIGH_BYTES + 4 * READ_BYTES
+        assert sum(posted) > count * size > LINK_BUFFER_HIGH_BYTES + 4 * READ_BYTES
+        heard = await node.heard()
+        assert len([one for one in heard if isinstance(one, BroadcastMessage)]) == 1 + count
+        assert (room.reading_bytes, room.read_bytes, room.kept_bytes) == (0, 0, 0)
+        check_no_failures(core)
+
+    with_core(test)
+
+
+def test_resends_over_one_link_take_turns_and_give_their_room_back() -> None:
+    async def test(core: Core) -> None:
+        node, _ = await started(core)
+        await flood(node, 1, 500)
+        link = node.peer.links_up()
+        link.buffered_bytes = LINK_BUFFER_HIGH_BYTES + 1
+        assert await resent_since(node, 0) == []
+        assert await resent_since(node, 0) == []
+        room = node.peer.origin.own_room
+        assert room is not None
+        assert room.waiting == 2
+        link.buffered_bytes = 0
+        core.clock.advance(0.1)
+        heard = await node.heard()
+        assert len([one for one in heard if isinstance(one, UnicastMessage)]) == 1_000
+        core.clock.advance(1.0)
+        assert (room.reading_bytes, room.kept_bytes, room.waiting) == (0, 0, 0)
         check_no_failures(core)
 
     with_core(test)
