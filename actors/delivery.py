@@ -26,9 +26,7 @@ class Origin:
         principal: who the peer has proved to be.
         message_bytes_max: largest wire message that it takes as an answer.
         native: it speaks rillnode's own protocols too, and so can be told why it was refused.
-        connection: its actor, which is sent `HANDLED` when `unhandled` falls to 0.
-        unhandled: batches that workers have not handled yet.
-        awaited: whether the connection waits for that; else it is not told.
+        connection: its actor.
         reserved_bytes: bytes that workers keep of what it has sent; its connection hands on
             nothing more while this is high.
         carrier: the origin of the connection whose secure channel these messages come out of.
@@ -41,8 +39,6 @@ class Origin:
     message_bytes_max: int
     native: bool
     connection: "Cell | None" = None
-    unhandled: int = 0
-    awaited: bool = True
     reserved_bytes: int = 0
     carrier: "Origin | None" = None
     link: "Link | None" = None
@@ -125,7 +121,7 @@ class Origin:
 
     @property
     def account(self) -> "Origin":
-        """Whose `unhandled` and `reserved_bytes` count: the connection's, however deep inside."""
+        """Whose `reserved_bytes` count: the connection's, however deep inside."""
         return self.carrier or self
 
 
@@ -136,25 +132,47 @@ class LinkLost:
     origin: Origin
 
 
+class Slice:
+    """What a connection hands on together; it waits until workers have handled that.
+
+    Attributes:
+        unhandled: batches of it that workers have not handled yet.
+        waiter: is sent `HANDLED` when there is none any more; None: nobody waits for that.
+    """
+
+    __slots__ = ("unhandled", "waiter")
+
+    def __init__(self) -> None:
+        self.unhandled = 0
+        self.waiter: Cell | None = None
+
+
 class Delivery(Struct, frozen=True):
     """Messages for one worker from one origin, in order; its address is first in each route.
 
     A Struct, as all that is made for each batch: in a quarter of a frozen dataclass's time.
+
+    Attributes:
+        tracked: what it is a part of until it is handled; None: nobody waits for that.
     """
 
     origin: Origin
     messages: Sequence[WireMessage]
-    tracked: bool = False
+    tracked: Slice | None = None
+
+    def again(self) -> None:
+        """Who has it posts it on as it is: it is to be handled once more."""
+        if self.tracked is not None:
+            self.tracked.unhandled += 1
 
     def handled(self) -> None:
         """Its worker is done with it: a connection learns when all that it handed on is handled."""
-        if not self.tracked:
+        part_of = self.tracked
+        if part_of is None or not part_of.unhandled:
             return
-        origin = self.origin.account
-        if origin.unhandled > 0:
-            origin.unhandled -= 1
-            if not origin.unhandled and origin.awaited and origin.connection is not None:
-                origin.connection.base.post(origin.connection, HANDLED)
+        part_of.unhandled -= 1
+        if not part_of.unhandled and part_of.waiter is not None:
+            part_of.waiter.base.post(part_of.waiter, HANDLED)
 
     def size(self) -> int:
         """Bytes of its payloads."""

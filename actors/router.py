@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.delivery import Delivery, Origin, Slice
 from rillnode.actors.engine.cell import GONE
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.codecs import native
@@ -90,13 +90,12 @@ class Router:
         return None if cell is None or cell.exited else cell
 
     def route(
-        self, origin: Origin, messages: Sequence[WireMessage], *, tracked: bool = False
+        self, origin: Origin, messages: Sequence[WireMessage], *, tracked: Slice | None = None
     ) -> None:
         """Hand each message to the actor of its first onward address.
 
         Order is kept between messages for the same address. What has no actor is counted, and a
-        native origin is told. `tracked` messages count in `origin.unhandled` until their worker
-        has handled them.
+        native origin is told. `tracked` counts how many batches of them are not handled.
         """
         start = 0
         count = len(messages)
@@ -184,8 +183,8 @@ class Router:
             resolve = self._transports.get(kind)
             cell = None if resolve is None else resolve(value, origin)
         if cell is not None:
-            if delivery.tracked:
-                (origin.carrier or origin).unhandled += 1
+            if delivery.tracked is not None:
+                delivery.tracked.unhandled += 1
             self._system.post(cell, delivery)
         else:
             self.undeliverable("unknown_address", delivery)

@@ -48,7 +48,7 @@ class Echo(Worker):
     def handle(self, message: Any, sender: Any) -> None:
         if isinstance(message, Delivery):
             self._origins.append(message.origin)
-            self._unhandled.append(message.origin.account.unhandled)
+            self._unhandled.append(message.tracked.unhandled if message.tracked else 0)
             answers = [(wire.return_route, wire.payload) for wire in message.messages]
             self._core.router.reply(message.origin, b"echo", answers)
 

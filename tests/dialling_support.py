@@ -8,7 +8,7 @@ from actor_support import run
 from core_support import Core
 from link_support import ManualClock
 from rillnode.actors.access import Access
-from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.delivery import Delivery, Origin, Slice
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.peers.connection import PeerContext
@@ -98,6 +98,7 @@ class Bench:
         self.answers: list[WireMessage] = []
         self.status = PeerStatus("h:1", "noise")
         self.origin = Origin("friend", 4_194_304, True)
+        self.part = Slice()
         context = self.context = PeerContext(
             core.system, core.router, cast(Any, core.store), Access(), lambda size: b"\x80" * size
         )
@@ -124,7 +125,7 @@ class Bench:
         messages = [
             WireMessage((HOP, local("worker")), (local("me"),), payload) for payload in payloads
         ]
-        self.core.router.route(origin or self.origin, messages, tracked=True)
+        self.core.router.route(origin or self.origin, messages, tracked=self.part)
         await self.core.settle()
 
     async def fail(self, error: RillnodeError = DOWN) -> None:

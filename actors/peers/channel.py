@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rillnode.actors.access import Access
-from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.delivery import Delivery, Origin, Slice
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Entropy
@@ -129,11 +129,11 @@ class ChannelActor(Worker):
         match message:
             case Delivery(messages=messages) if messages[0].onward_route[0] == self._plain:
                 self._seal(messages)
-            case Delivery(origin=origin, messages=messages):
+            case Delivery(origin=origin, messages=messages, tracked=tracked):
                 if origin is not self._origin:
                     self._drop("channel.other_connection", len(messages))
                 else:
-                    self._receive(messages)
+                    self._receive(messages, tracked)
             case Begin(responder=responder):
                 self._responder = responder
             case _Late() if self._session is None:
@@ -156,7 +156,7 @@ class ChannelActor(Worker):
 
     # The handshake ---------------------------------------------------------------------------
 
-    def _receive(self, messages: Sequence[WireMessage]) -> None:
+    def _receive(self, messages: Sequence[WireMessage], tracked: Slice | None) -> None:
         """Take message 3 if it is still to come, and sealed messages then."""
         responder, self._responder = self._responder, None
         if responder is not None:
@@ -167,7 +167,7 @@ class ChannelActor(Worker):
                 return
             messages = messages[1:]
         if self._session is not None and messages:
-            self._open(self._session, messages)
+            self._open(self._session, messages, tracked)
 
     def _finish(self, responder: ChannelResponder, wire: WireMessage) -> None:
         """Read message 3, and let the peer in if its key is allowed.
@@ -224,7 +224,9 @@ class ChannelActor(Worker):
 
     # Messages --------------------------------------------------------------------------------
 
-    def _open(self, session: ChannelSession, messages: Sequence[WireMessage]) -> None:
+    def _open(
+        self, session: ChannelSession, messages: Sequence[WireMessage], tracked: Slice | None
+    ) -> None:
         """Send what the peer sealed on; what does not open changes nothing."""
         opened: list[WireMessage] = []
         settled = session.settled
@@ -240,7 +242,7 @@ class ChannelActor(Worker):
             self._inner.message_bytes_max = self._room(session)
         if opened:
             self._in_use = True
-            self._context.router.route(self._inner, opened, tracked=True)
+            self._context.router.route(self._inner, opened, tracked=tracked)
 
     def _seal(self, messages: Sequence[WireMessage]) -> None:
         """Send messages to the peer, as far as they fit and the channel has nonces."""

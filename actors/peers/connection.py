@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from rillnode.actors.access import Access
-from rillnode.actors.delivery import HANDLED, Delivery, Handled, Origin
+from rillnode.actors.delivery import HANDLED, Delivery, Handled, Origin, Slice
 from rillnode.actors.engine.cell import Cells
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.engine.worker import Worker
@@ -48,11 +48,19 @@ STALLED_SECONDS: Final = 1.0
 """How long a peer takes nothing until it is read from all the same."""
 
 UNHANDLED_SECONDS: Final = 1.0
-"""How long a connection waits for a worker that may have ended before it handled a slice."""
+"""How long a connection waits for the workers of one slice before it hands on another all the same:
+they may wait for an answer that is behind it."""
+
+OVERDUE_SLICES_MAX: Final = 8
+"""Slices whose workers have taken longer, and are not done yet, with which nothing is handed on."""
 
 PING: Final = b"\x00"
 PONG: Final = b"\x01"
 """Payloads of nodes of 2021 that test a connection with an empty onward route."""
+
+
+_NONE: Final = Slice()
+"""Stands for a slice where none is under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +144,8 @@ class ConnectionActor(Worker):
         self._granted = self._is_granted()
         # Both are empty nearly always, and an empty list takes as much as a route.
         self._frames: list[bytes] | tuple[()] = ()
-        self._origin.awaited = False
+        self._slice = _NONE
+        self._overdue: list[Slice] | tuple[()] = ()
         self._timer: TimerHandle | None = None
         self._store_held = False
         self._draining = False
@@ -166,15 +175,16 @@ class ConnectionActor(Worker):
                     self._frames += frames
                 else:
                     self._frames = frames
-                if not self._origin.unhandled and self._timer is None:
+                if not self._slice.unhandled and self._timer is None:
                     self._dispatch()
                 elif self._timer is None:
                     self._wait(UNHANDLED_SECONDS)
-            case Handled():
+            case Handled() if not self._slice.unhandled:
                 self._go_on()
             case _Continue():
-                # What has not been handled by now never will be.
-                self._origin.unhandled = 0
+                if self._slice.unhandled:
+                    self._overdue = [*self._overdue, self._slice]
+                    self._slice = _NONE
                 self._go_on()
             case _Drained():
                 if self._origin.own_room is not None:
@@ -199,6 +209,11 @@ class ConnectionActor(Worker):
         self._link.close("connection ended")
 
     @property
+    def unhandled(self) -> int:
+        """Batches that it has handed on and workers have not handled."""
+        return sum(one.unhandled for one in (*self._overdue, self._slice))
+
+    @property
     def origin(self) -> Origin:
         """What its messages come from, for who looks how much is under way."""
         return self._origin
@@ -211,7 +226,6 @@ class ConnectionActor(Worker):
     # Inwards ---------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        self._origin.awaited = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -248,16 +262,18 @@ class ConnectionActor(Worker):
             logger.info("bad_message", extra={"code": error.code, "offset": error.offset})
             self.finish()
             self._link.close(str(error))
-        self._context.router.route(self._origin, messages, tracked=True)
+        self._slice = Slice()
+        self._context.router.route(self._origin, messages, tracked=self._slice)
         if self._frames:
-            if self._origin.unhandled:
+            if self._slice.unhandled:
                 self._wait(UNHANDLED_SECONDS)
             else:
                 self.system.post(self.address, HANDLED)
 
     def _wait(self, seconds: float) -> None:
         """Read and hand on nothing until the workers are done, or so long."""
-        self._origin.awaited = True
+        if self._slice.unhandled:
+            self._slice.waiter = self.address
         self._link.pause_reading()
         self._timer = self.wake_after(seconds, _Continue())
 
@@ -266,11 +282,14 @@ class ConnectionActor(Worker):
         # Between the two marks the decision stays, so that a busy store is not polled to and fro.
         limit = STORE_PENDING_LOW_BYTES if self._store_held else STORE_PENDING_HIGH_BYTES
         self._store_held = store > limit
+        if self._overdue:
+            self._overdue = [one for one in self._overdue if one.unhandled]
         room = self._origin.own_room
         return (
             self._store_held
             or self._origin.reserved_bytes > RESERVED_HIGH_BYTES
             or (room is not None and room.waiting > READS_WAITING_MAX)
+            or len(self._overdue) >= OVERDUE_SLICES_MAX
             or self._waits_for_peer(self._link.buffered_bytes + self._outgoing_bytes)
         )
 

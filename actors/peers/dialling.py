@@ -289,8 +289,8 @@ class PeerActor(Worker):
         origin = delivery.origin
         if not self._settings.may_use(origin.principal):
             self._context.router.undeliverable("refused", delivery)
-        elif self._connection is not None and self._drained:
-            origin.account.unhandled += delivery.tracked  # until the connection has handled it
+        elif self._connection is not None and not self._connection.exited and self._drained:
+            delivery.again()  # until the connection has handled it
             self.system.post(self._connection, delivery)
         elif self._connection is None and self._impatient:
             self._refuse(delivery)

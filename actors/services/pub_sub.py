@@ -78,8 +78,9 @@ class PubSubService(Worker):
                 # A subscriber that is slow to read misses something; it must not hold up others.
                 self._context.router.undelivered["congested"] += len(delivery.messages)
                 continue
-            delivery.origin.account.unhandled += delivery.tracked
-            self.system.post(cell, delivery)
+            if not cell.exited:
+                delivery.again()
+                self.system.post(cell, delivery)
 
     def _request(self, origin: Origin, wire: WireMessage) -> None:
         context, route = self._context, wire.return_route

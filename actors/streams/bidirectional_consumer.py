@@ -21,7 +21,7 @@ from typing import Final
 from thespian.actors import ChildActorExited
 
 from rillnode.actors.access import ANONYMOUS, NODE_PRINCIPAL
-from rillnode.actors.delivery import Delivery, Handled, Origin
+from rillnode.actors.delivery import Delivery, Handled, Origin, Slice
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import TimerHandle
@@ -66,7 +66,11 @@ HOLD_SECONDS: Final = 0.005
 """How often it looks whether what was sent on, or the subscriber's share of it, has been taken."""
 
 UNHANDLED_SECONDS: Final = 1.0
-"""How long it waits for a worker that may have ended before it handled its messages."""
+"""How long it waits for the workers of one slice before it delivers another all the same: they may
+wait for an answer that is behind it."""
+
+SLICES_MAX: Final = 8
+"""Slices whose workers are not done yet, with which nothing is delivered."""
 
 _REQUEST_ID: Final = 1
 """Of all requests: their answers are told apart by what they are."""
@@ -135,6 +139,8 @@ class ConsumerActor(Worker):
         self._entries: deque[tuple[int, bytes]] = deque()
         self._credit_due = 0
         self._busy = False
+        # What is not handled yet, and where the next item is behind it.
+        self._under_way: deque[tuple[Slice, int]] = deque()
         self._next = 0
         self._handled = 0
         self._saved = 0
@@ -161,8 +167,8 @@ class ConsumerActor(Worker):
                 self._context.router.undeliverable("refused", message)
             case Position():
                 self._position(message)
-            case Handled() if not self._busy:
-                pass  # late, from a worker that was not waited for any longer
+            case Handled() if self._busy and self._under_way[-1][0].unhandled:
+                self._settle()  # of an earlier slice
             case Handled() | _GoOn():
                 self._go_on()
             case RightsChanged() if self._stream and not self._may_pull():
@@ -277,20 +283,24 @@ class ConsumerActor(Worker):
         """Hand on what can go on now; the rest follows when that is handled."""
         if self._busy:
             return
-        congested = self._subscription.presence.congested
-        if congested or self._items.reserved_bytes > RESERVED_HIGH_BYTES:
+        congested = (
+            self._subscription.presence.congested
+            or self._items.reserved_bytes > RESERVED_HIGH_BYTES
+        )
+        if congested or len(self._under_way) >= SLICES_MAX:
             self._wait(HOLD_SECONDS)
             return
         messages, waits = self._slice()
         if messages:
-            self._busy = True
-            self._context.router.route(self._items, messages, tracked=True)
-            if self._items.unhandled:
+            part = Slice()
+            self._under_way.append((part, self._next))
+            self._context.router.route(self._items, messages, tracked=part)
+            if part.unhandled:
+                self._busy = True
+                part.waiter = self.address
                 self._wait(UNHANDLED_SECONDS)
                 return
-            self._busy = False
-        self._handled = self._next
-        self._save()
+        self._settle()
         if waits:
             self._wait(WAIT_SECONDS)
             return
@@ -330,11 +340,16 @@ class ConsumerActor(Worker):
             self._timer.cancel()
             self._timer = None
         self._busy = False
-        # What has not been handled by now never will be.
-        self._items.unhandled = 0
-        self._handled = self._next
-        self._save()
+        self._settle()
         self._deliver()
+
+    def _settle(self) -> None:
+        """Save the index up to the first item that is not handled."""
+        while self._under_way and not self._under_way[0][0].unhandled:
+            _, self._handled = self._under_way.popleft()
+        if not self._under_way:
+            self._handled = self._next
+        self._save()
 
     def _wait(self, seconds: float) -> None:
         if self._timer is not None:

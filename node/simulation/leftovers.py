@@ -61,9 +61,9 @@ def leftovers(observed: Observation, sockets: int) -> Iterator[str]:
         if isinstance(actor, ConnectionActor):
             account = actor.origin
             inside += account.link is not None and account.link.info.transport == "memory"
-            if account.reserved_bytes or account.unhandled:
+            if account.reserved_bytes or actor.unhandled:
                 yield (
-                    f"{account.reserved_bytes} bytes and {account.unhandled} batches that count "
+                    f"{account.reserved_bytes} bytes and {actor.unhandled} batches that count "
                     f"for {account.principal[:22]} though nothing is under way"
                 )
     if len(observed.connections) - inside > sockets:

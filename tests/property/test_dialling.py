@@ -97,7 +97,7 @@ class Story:
         assert len(sent) + len(failed) + status.waiting == self.asked
         assert status.links == len(self.open_links)
         assert (origin.reserved_bytes > 0) == (status.waiting > 0)
-        assert origin.unhandled == 0
+        assert self.bench.part.unhandled == 0
 
 
 @given(EVENTS, st.booleans(), st.booleans())

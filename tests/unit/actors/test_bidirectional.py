@@ -1,6 +1,7 @@
 """Bi-directional streams: consumers and publishers on a memory store and a clock moved by hand."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -53,6 +54,16 @@ class Stuck(Worker):
 
     async def handle(self, message: object, sender: object) -> None:
         await asyncio.get_running_loop().create_future()
+
+
+class Slow(Worker):
+    """Is done with what it gets when its test says so."""
+
+    def __init__(self, done: asyncio.Event) -> None:
+        self._done = done
+
+    async def handle(self, message: object, sender: object) -> None:
+        await self._done.wait()
 
 
 def grant(core: Core, principal: str, streams: str = "*", *may: Verb) -> None:
@@ -580,6 +591,27 @@ def test_a_worker_that_never_handles_an_item_stops_no_other() -> None:
         core.clock.advance(1.0)
         await core.settle()
         assert peer.received[-1].payload == b"next"
+
+    with_hub(test)
+
+
+def test_the_index_is_saved_up_to_what_is_handled() -> None:
+    """However long that takes: else a crash lost what a slow worker was at."""
+
+    async def test(core: Core) -> None:
+        peer = friend(core)
+        done = asyncio.Event()
+        core.router.register(b"slow", core.system.spawn(partial(Slow, done)))
+        await subscribe(peer, "s")
+        await push(peer, "s", item((peer.link,), b"first"), item((local("slow"),)))
+        await push(peer, "s", item((peer.link,), b"next"))
+        for _ in range(10):
+            core.clock.advance(1.0)
+            await core.settle()
+        assert await saved(peer, "s") == 1
+        done.set()
+        await core.settle()
+        assert await saved(peer, "s") == 3
 
     with_hub(test)
 

@@ -141,6 +141,22 @@ def test_reads_wait_for_the_peer_and_take_turns() -> None:
     with_bench(test, FULL - 1, at_once=True)
 
 
+def test_what_waits_for_its_connection_counts_until_that_has_sent_it() -> None:
+    async def test(bench: Bench) -> None:
+        assert bench.read(1, 2) == [True, False]
+        bench.room.flushed(10, all_of_it=False)
+        assert bench.counted == (0, FULL + 10, 0)
+        assert bench.room.waiting == 1
+        bench.room.flushed(20, all_of_it=False)
+        assert bench.counted == (0, FULL - 10 + FULL + 20, 0)  # the other was read
+        assert bench.room.waiting == 0
+        bench.room.post(500)
+        bench.room.flushed(0, all_of_it=True)
+        assert bench.counted == (0, 0, 0)
+
+    with_bench(test, FULL + 20, at_once=True)
+
+
 def test_only_so_much_is_read_at_one_time() -> None:
     async def test(bench: Bench) -> None:
         bench.read(1, 2, 3, bytes_max=READING_HIGH_BYTES)
