@@ -247,7 +247,8 @@ def test_at_the_links_end_what_waits_fails_and_what_comes() -> None:
         await bench.system.drain()
         late = Read(reply_to=bench.reader)
         assert bench.room.read(late)
-        assert [one.error.code for one in (*bench.got, late)] == ["link.closed"] * 2
+        errors = [one.error for one in (*bench.got, late)]
+        assert [error.code for error in errors if error] == ["link.closed"] * 2
         assert bench.disk.logs == []
         assert bench.clock.timers == 0
         assert not bench.system.dead_letters
@@ -368,6 +369,19 @@ def test_the_reads_of_a_link_that_is_gone_end_with_it() -> None:
         assert room.read(Read())
 
     with_house(test)
+
+
+def test_what_comes_out_of_a_channel_is_read_for_the_link_that_carries_it() -> None:
+    async def test(core: Core) -> None:
+        outer = core.peer().origin
+        inner = Origin("ockam:peer", 65_000, native=False, carrier=outer)
+        assert inner.room(core.store) is None
+        outer.link, outer.connection = FakeLink(), core.system.spawn(Probe)
+        room = inner.room(core.store)
+        assert room is not None
+        assert room is outer.room(core.store)
+
+    with_core(test)
 
 
 def test_a_link_that_ended_before_anything_was_read_has_no_room() -> None:

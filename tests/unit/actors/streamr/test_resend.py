@@ -237,7 +237,7 @@ def test_the_resends_of_one_client_take_turns(monkeypatch: pytest.MonkeyPatch) -
             assert [one[3][1][2] for one in found] == list(range(1, count + 1))
         connection = client.events.cell
         assert connection is not None
-        room = cast(StreamrConnection, connection.instance)._room
+        room = cast(StreamrConnection, connection.instance)._room  # pyright: ignore[reportPrivateUsage]
         assert room is not None
         assert (room.reading_bytes, room.kept_bytes, room.waiting) == (0, 0, 0)
 
