@@ -1,12 +1,24 @@
 """The store for handlers that wait: operations that are awaited."""
 
 import asyncio
+from typing import Protocol, TypeVar
 
 from rillnode.actors.engine.waiting import Signal, Then, Work
 from rillnode.actors.storage import LogStore, Operation, ReadOperation, WriteOperation
 
+R = TypeVar("R", bound=ReadOperation)
+Asked = TypeVar("Asked", bound=ReadOperation, contravariant=True)
 
-async def read(store: LogStore, *operations: ReadOperation) -> None:
+
+class Reads(Protocol[Asked]):
+    """A store, or the room of a link, through which it is read."""
+
+    def read(self, operation: Asked, /) -> bool:
+        """Answer at once (True), or later (False)."""
+        ...
+
+
+async def read(store: Reads[R], *operations: R) -> None:
     """Read, and wait until all is read; the results are in the operations.
 
     Raises:

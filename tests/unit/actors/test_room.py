@@ -5,13 +5,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from actor_support import Probe, boom, run, tell
+import pytest
+
+from actor_support import Boom, Probe, boom, run, tell
 from channel_support import FakeLink, House, connection, frame, with_house
 from core_support import Core, Link, with_core
 from link_support import ManualClock
 from rillnode.actors.access import Grant
 from rillnode.actors.delivery import Origin
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.peers.connection import (
     READS_WAITING_MAX,
     SLICE_FRAMES,
@@ -21,6 +24,7 @@ from rillnode.actors.peers.connection import (
 )
 from rillnode.actors.room import LOOK_SECONDS, LOOK_SECONDS_MAX, READING_HIGH_BYTES, Room
 from rillnode.actors.storage import LogStore, Read
+from rillnode.actors.storage.waiting import read
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, pack_body
 from rillnode.codecs.errors import StoreError
@@ -55,7 +59,7 @@ class Disk:
         operation.error = error
         if error is None:
             self._fill(operation)
-        self._system.post_threadsafe([(operation.reply_to, operation)])
+        self._system.enter([(operation.reply_to, operation, operation.then)])
 
     def _fill(self, operation: Read) -> None:
         operation.blocks.append(Block(0, bytes(self._size)))
@@ -270,6 +274,79 @@ def test_what_is_sent_bit_by_bit_takes_room_until_it_is_sent() -> None:
         assert bench.counted == (0, FULL + 10, 0)
 
     with_bench(test, FULL + 10, at_once=True)
+
+
+class Reader(Worker):
+    """Reads what it is told to, and goes on with that by itself; or waits for it."""
+
+    on_failure = "restart"
+
+    def __init__(self, bench: Bench, got: list[int], late: list[int]) -> None:
+        self._bench = bench
+        self._got = got
+        self._late = late
+
+    async def handle(self, message: int | str, sender: Cell | None) -> None:
+        if message == "fail":
+            raise Boom(message)
+        operation = Read(log=int(message), bytes_max=1_000)
+        if isinstance(message, str):
+            await read(self._bench.room, operation)
+            self._got.append(operation.log)
+        elif self._bench.room.read(self.then(operation, self._go_on, self._too_late)):
+            self._go_on(operation)
+
+    def _go_on(self, operation: Read) -> None:
+        self._got.append(operation.log)
+
+    def _too_late(self, operation: Read) -> None:
+        self._late.append(operation.log)
+
+
+def test_readers_go_on_with_what_has_waited() -> None:
+    async def test(bench: Bench) -> None:
+        got: list[int] = []
+        late: list[int] = []
+        reader = bench.system.spawn(partial(Reader, bench, got, late))
+        bench.link.buffered_bytes = FULL
+        for message in (1, "2"):
+            bench.system.post(reader, message)
+        await bench.system.drain()
+        assert got == []
+        bench.link.buffered_bytes = 0
+        bench.room.look()
+        bench.disk.answer()
+        bench.disk.answer()
+        await bench.system.drain()
+        assert (got, late) == ([1, 2], [])
+        assert bench.counted[0] == 0
+
+    with_bench(test)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("end", ["fail", "exit"])
+def test_readers_that_are_gone_have_an_outcome_and_no_room(end: str, waits: bool) -> None:
+    async def test(bench: Bench) -> None:
+        got: list[int] = []
+        late: list[int] = []
+        reader = bench.system.spawn(partial(Reader, bench, got, late))
+        bench.link.buffered_bytes = FULL if waits else 0
+        bench.system.post(reader, 1)
+        if end == "fail":
+            bench.system.post(reader, end)
+        else:
+            bench.system.exit(reader)
+        await bench.system.drain()
+        bench.link.buffered_bytes = 0
+        bench.room.look()
+        while bench.disk.under_way:
+            bench.disk.answer()
+        await bench.system.drain()
+        assert (got, late) == ([], [1])
+        assert (bench.counted[0], bench.room.waiting) == (0, 0)
+
+    with_bench(test)
 
 
 # Connections -----------------------------------------------------------------------------------
