@@ -108,7 +108,7 @@ class Origin:
         cell = account.connection
         if account.own_room is None and account.link is not None and cell is not None:
             later = cell.base.timing.call_later
-            account.own_room = Room(store, account.link, later, lambda: not cell.mailbox)
+            account.own_room = Room(store, account.link, later, lambda: len(cell.mailbox) == 0)
             if account._ended:
                 account.own_room.close()
         return account.own_room

@@ -358,4 +358,4 @@ class ConnectionActor(Worker):
         self._link.send(frames)
         room = self._origin.own_room
         if room is not None:
-            room.flushed(size, all_of_it=not self.address.mailbox)
+            room.flushed(size, all_of_it=len(self.address.mailbox) == 0)
