@@ -4,14 +4,12 @@ A principal is a text such as `noise:<hex>`, `ockam:<hex>`, `eth:0x...`, `apikey
 `anonymous`. Nothing is allowed that no grant names.
 """
 
-import re
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from fnmatch import translate
-from functools import lru_cache
 from typing import Final, Literal
 
+from rillnode.actors.patterns import Matches, is_exact, matcher
 from rillnode.actors.rights import Rights
 
 Verb = Literal["create", "push", "pull", "subscribe", "admin"]
@@ -30,9 +28,6 @@ _NONE: Final[frozenset[Verb]] = frozenset()
 
 _CACHE_MAX: Final = 10_000
 
-_PATTERNS_KEPT: Final = 1_024
-"""Compiled patterns that are remembered: many grants have the same. Own choice."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
@@ -49,13 +44,19 @@ class Grant:
     may: frozenset[Verb]
 
 
-@lru_cache(_PATTERNS_KEPT)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(translate(pattern))
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A grant, ready to be looked at."""
+
+    grant: Grant
+    streams: Matches
 
 
 class Access:
     """Answers whether a principal may do something; answers are cached until a grant changes.
+
+    A grant to one principal is found by its name, so that thousands of peers with a grant each cost
+    a question no more than one does; grants to patterns of principals are looked through.
 
     Beside grants for patterns, each stream can have grants of its own, which are found by its name:
     they cost nothing where there are none, and a change of them clears no cache.
@@ -65,7 +66,8 @@ class Access:
     """
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
-        self._grants: list[tuple[Grant, re.Pattern[str], re.Pattern[str]]] = []
+        self._grants: dict[str, list[_Held]] = {}
+        self._kinds: dict[str, Matches] = {}
         self._streams: dict[str, dict[str, frozenset[Verb]]] = {}
         self._held: dict[str, set[str]] = {}
         self._lent: dict[str, str] = {}
@@ -74,29 +76,29 @@ class Access:
         self._unrestricted: dict[str, bool] = {}
         self.rights = Rights()
         for grant in grants:
-            self.add(grant)
+            self._add(grant)
 
     def add(self, grant: Grant) -> None:
         """Let a grant take effect."""
-        self._grants.append((grant, _compiled(grant.who), _compiled(grant.streams)))
+        self._add(grant)
         self._changed()
 
     def replace(self, old: Iterable[Grant], new: Collection[Grant]) -> None:
         """Let `new` stand for what was granted as `old`; other grants stay."""
-        gone = set(old)
-        self._grants = [held for held in self._grants if held[0] not in gone]
-        kept = set(new)
-        for grant in new:
-            self.add(grant)
+        before, after = set(old), set(new)
+        lost = before - after
+        for grant in lost:
+            self._remove(grant)
+        for grant in after - before:
+            self._add(grant)
         self._changed()
-        if gone - kept:
+        if lost:
             self.rights.all_changed()
 
     def revoke(self, who: str) -> None:
         """Take back every grant that names exactly `who`."""
-        kept = [held for held in self._grants if held[0].who != who]
-        if len(kept) < len(self._grants):
-            self._grants = kept
+        if self._grants.pop(who, None):
+            self._kinds.pop(who, None)
             self._changed()
             self.rights.all_changed()
 
@@ -128,14 +130,17 @@ class Access:
     def holders(self, verb: Verb, stream: str) -> set[str]:
         """Who may do `verb` with a stream: principals, and patterns that stand for several."""
         found = {who for who, may in self._streams.get(stream, {}).items() if verb in may}
-        for grant, _, streams in self._grants:
-            if grant.may & {verb, "admin"} and streams.match(stream):
-                found.add(grant.who)
+        for who, grants in self._grants.items():
+            for held in grants:
+                may = held.grant.may
+                if (verb in may or "admin" in may) and held.streams(stream):
+                    found.add(who)
+                    break
         return found
 
     def names(self, principal: str) -> bool:
         """Whether a grant for a pattern of streams is for this principal."""
-        return any(who.match(principal) for _, who, _ in self._grants)
+        return any(True for _ in self._grants_of(principal))
 
     def lend(self, principal: str, stands_for: str) -> None:
         """Let a short-lived key act as another principal, until `withdraw`."""
@@ -177,15 +182,35 @@ class Access:
             if len(self._unrestricted) > _CACHE_MAX:
                 self._unrestricted.clear()
             found = self._unrestricted[principal] = principal == NODE_PRINCIPAL or any(
-                grant.streams == "*" and who.match(principal) for grant, who, _ in self._grants
+                held.grant.streams == "*" for held in self._grants_of(principal)
             )
         return found
 
     def administers(self, principal: str) -> bool:
         """Whether a principal may see the node's state: it has `admin` on some streams."""
         return principal == NODE_PRINCIPAL or any(
-            "admin" in grant.may and who.match(principal) for grant, who, _ in self._grants
+            "admin" in held.grant.may for held in self._grants_of(principal)
         )
+
+    def _add(self, grant: Grant) -> None:
+        self._grants.setdefault(grant.who, []).append(_Held(grant, matcher(grant.streams)))
+        if not is_exact(grant.who):
+            self._kinds[grant.who] = matcher(grant.who)
+
+    def _remove(self, grant: Grant) -> None:
+        held = self._grants.get(grant.who, [])
+        held[:] = [one for one in held if one.grant != grant]
+        if not held:
+            self._grants.pop(grant.who, None)
+            self._kinds.pop(grant.who, None)
+
+    def _grants_of(self, principal: str) -> Iterator[_Held]:
+        """The grants that are for a principal: its own, then those of patterns that it matches."""
+        if principal not in self._kinds:
+            yield from self._grants.get(principal, ())
+        for who, matches in self._kinds.items():
+            if matches(principal):
+                yield from self._grants[who]
 
     def _changed(self) -> None:
         self._cache.clear()
@@ -195,9 +220,9 @@ class Access:
         if principal == NODE_PRINCIPAL:
             return _ALL
         verbs: set[Verb] = set()
-        for grant, who, streams in self._grants:
-            if who.match(principal) and streams.match(stream):
-                verbs |= grant.may
+        for held in self._grants_of(principal):
+            if held.streams(stream):
+                verbs |= held.grant.may
         return self._shared(verbs)
 
     def _shared(self, words: Iterable[str]) -> frozenset[Verb]:

@@ -1,6 +1,9 @@
 """Grants, principals and short-lived keys."""
 
+import pytest
+
 from rillnode.actors.access import EVERYBODY, NODE_PRINCIPAL, VERBS, Access, Grant, Verb
+from rillnode.actors.patterns import Matches, matcher
 
 
 def access(*rows: tuple[str, str, set[Verb]]) -> Access:
@@ -150,3 +153,44 @@ def test_replaced_grants_take_effect_at_once_and_leave_others() -> None:
     assert not held.known("noise:a")
     assert held.allows("noise:b", "pull", "s1")
     assert held.allows("noise:sink", "pull", "s1")
+
+
+def test_a_question_looks_at_the_grants_of_who_asks_and_at_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def counting(pattern: str) -> Matches:
+        matches = matcher(pattern)
+
+        def counted(name: str) -> object:
+            asked.append(pattern)
+            return matches(name)
+
+        return counted
+
+    monkeypatch.setattr("rillnode.actors.access.matcher", counting)
+    pushes: set[Verb] = {"push"}
+    some = access(
+        ("noise:*", "public*", {"pull"}),
+        *((f"noise:{number}", f"s{number}*", pushes) for number in range(5_000)),
+    )
+    assert some.verbs("noise:7", "s7") == {"push"}
+    assert some.names("noise:8")
+    assert not some.administers("noise:9")
+    assert not some.sees_all("noise:9")
+    # Of patterns of principals there is one, and the asker has one grant.
+    assert asked == ["s7*", "noise:*", "public*", "noise:*", "noise:*"]
+
+
+def test_a_grant_that_stays_is_not_touched_when_others_are_replaced() -> None:
+    grants = [
+        Grant(who=f"noise:{number}", streams="*", may=frozenset({"pull"})) for number in range(3)
+    ]
+    some = Access(grants)
+    some.replace(grants, grants[1:])
+    assert not some.known("noise:0")
+    assert some.allows("noise:1", "pull", "s")
+    some.replace(grants[1:], [])
+    assert not some.known("noise:1")
+    assert not some.known("noise:2")
