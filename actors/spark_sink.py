@@ -294,7 +294,7 @@ class SparkSinkActor(Worker):
                 bounds = extent.first_index, extent.next_index
                 end = native.SinkEnd(record.name, record.created_at, partition, *bounds)
                 listing.ends.append(end)
-        if len(operation.records) == operation.limit:
+        if operation.more:
             self._list(listing, operation.records[-1].name)
             return
         self._measure(listing)

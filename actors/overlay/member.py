@@ -56,8 +56,6 @@ REPEAT_SECONDS: Final = 10.0
 """How often the status is said although nothing has changed; and after a link to a tracker is
 lost, `SOON_SECONDS` until that hears."""
 
-PAGE_STREAMS: Final = 1_000
-
 RETRY_SECONDS: Final = 1.0
 """Pause after the store could not list the streams."""
 
@@ -151,7 +149,7 @@ class MemberActor(Worker):
     # Streams ---------------------------------------------------------------------------------
 
     def _list(self, after: str) -> None:
-        operation = ListStreams(reply_to=self.address, after=after, limit=PAGE_STREAMS)
+        operation = ListStreams(reply_to=self.address, after=after)
         if self._context.streams.store.read(operation):
             self.system.post(self.address, operation)
 
@@ -162,7 +160,7 @@ class MemberActor(Worker):
             return
         for record in operation.records:
             self._share(record)
-        if len(operation.records) == operation.limit:
+        if operation.more:
             self._list(operation.records[-1].name)
 
     def _share(self, record: StreamRecord) -> None:

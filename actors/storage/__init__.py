@@ -252,15 +252,39 @@ class FindStream(Operation):
     extents: list[LogExtent] = field(default_factory=list[LogExtent])
 
 
+PAGE_LOGS = 500
+"""Logs with which a page of streams ends: whoever takes it looks at all of them in one turn."""
+
+
 @dataclass(slots=True, eq=False)
 class ListStreams(Operation):
-    """List streams by name: those after `after` in byte order, at most `limit`, with extents."""
+    """List a page of streams by name: those after `after` in byte order, with extents.
+
+    It has at most `limit` streams, and ends early with the one by which it has `PAGE_LOGS` logs.
+
+    Attributes:
+        logs: result: how many logs the streams have together.
+        more: result: whether there are streams after the last of these.
+    """
 
     after: str = ""
     prefix: str = ""
-    limit: int = 1_000
+    limit: int = 250
     records: list[StreamRecord] = field(default_factory=list[StreamRecord])
     extents: list[list[LogExtent]] = field(default_factory=list[list[LogExtent]])
+    logs: int = 0
+    more: bool = False
+
+    @property
+    def full(self) -> bool:
+        """Whether the page takes no more."""
+        return len(self.records) >= self.limit or self.logs >= PAGE_LOGS
+
+    def take(self, record: StreamRecord, extents: list[LogExtent]) -> None:
+        """Put one more stream into the page."""
+        self.records.append(record)
+        self.extents.append(extents)
+        self.logs += len(extents)
 
 
 @dataclass(slots=True, eq=False)

@@ -224,12 +224,12 @@ class MemoryTables:
     def _list_streams(self, operation: ListStreams) -> None:
         names = sorted(self._streams)
         for name in islice(names, bisect_right(names, operation.after), None):
-            if len(operation.records) == operation.limit:
-                return
             if name.startswith(operation.prefix):
+                if operation.full:
+                    operation.more = True
+                    return
                 record = self._streams[name]
-                operation.records.append(record)
-                operation.extents.append(self._extents(record))
+                operation.take(record, self._extents(record))
 
     def _list_indexes(self, operation: ListIndexes) -> None:
         rows: Iterable[tuple[SavedIndexKey, int]] = sorted(self._indexes.items())

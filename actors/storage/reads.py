@@ -144,10 +144,12 @@ def _list_streams(cursors: Cursors, operation: ListStreams) -> None:
     prefix = stream_key(operation.prefix)
     # No name continues `after` with less than a zero byte: that is the first key past it.
     after = stream_key(operation.after) + b"\0" if operation.after else prefix
-    for _, value in _rows(cursors.records, max(prefix, after), prefix, operation.limit):
+    for _, value in _rows(cursors.records, max(prefix, after), prefix, operation.limit + 1):
+        if operation.full:
+            operation.more = True
+            return
         record = decode_record(value)
-        operation.records.append(record)
-        operation.extents.append(_extents(cursors.blocks, record))
+        operation.take(record, _extents(cursors.blocks, record))
 
 
 def _list_indexes(cursor: RdictIter, operation: ListIndexes) -> None:

@@ -32,8 +32,6 @@ logger = logging.getLogger("rillnode.actors.streamr.directory")
 
 RETRY_SECONDS: Final = 1.0
 
-_PAGE_STREAMS: Final = 1_000
-
 _PAGE_REVOCATIONS: Final = 500
 """So many are written or read at once: a write of them fits what every store takes."""
 
@@ -141,10 +139,10 @@ class Directory(Worker):
             case ListStreams(records=records):
                 for record in records:
                     self._catalogue.tell(record)
-                if len(records) < operation.limit:
-                    self.send(loading.asker, Done())
-                else:
+                if operation.more:
                     self._list_streams(loading, after=records[-1].name)
+                else:
+                    self.send(loading.asker, Done())
             case _:
                 pass
 
@@ -155,7 +153,7 @@ class Directory(Worker):
         self._read(page)
 
     def _list_streams(self, loading: _Loading, after: str) -> None:
-        self._read(ListStreams(token=loading, after=after, limit=_PAGE_STREAMS))
+        self._read(ListStreams(token=loading, after=after))
 
     # Logouts ---------------------------------------------------------------------------------
 

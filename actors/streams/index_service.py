@@ -52,6 +52,9 @@ are in guides and examples until 2024."""
 INDEX_ACTORS_MAX = 10_000
 """Index actors kept; above it those that have been without work for longest are ended."""
 
+PAGE_INDEXES = 100
+"""Saved positions read from the store, and looked through, in one turn."""
+
 _Get = GetIndexRequest | GetPartitionIndexRequest | native.LoadIndexRequest
 _Save = SaveIndexRequest | SavePartitionIndexRequest | native.SaveIndexRequest
 
@@ -262,7 +265,7 @@ class IndexService(Worker):
             token=listing,
             stream=listing.request.stream,
             after=after,
-            limit=native.LIST_MAX,
+            limit=PAGE_INDEXES,
         )
         if self._context.store.read(operation):
             self._listed(operation)

@@ -106,7 +106,7 @@ class RetentionActor(Worker):
             self._note(record)
             if quotas.enabled:
                 quotas.found(record, extents)
-        if len(operation.records) == operation.limit:
+        if operation.more:
             self._list(operation.records[-1].name)
 
     def _note(self, record: StreamRecord) -> None:

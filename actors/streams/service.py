@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import takewhile
+from typing import Final
 
 import msgspec
 
@@ -53,6 +54,10 @@ logger = logging.getLogger("rillnode.actors.streams.service")
 ADDRESSES = (b"stream", b"stream_service", b"stream_kafka")
 """Of nodes since 2021-05, the specification's, and of nodes that kept their streams in Kafka: these
 are in guides and examples until 2024."""
+
+PAGE_STREAMS: Final = 64
+"""Streams that are looked through, and described, in one turn: each takes some 5 us, or three times
+that on a busy machine."""
 
 Changed = Callable[[StreamRecord | StreamRemoved], None]
 """Told of every stream that is served, as it is then, and of each that is removed."""
@@ -371,7 +376,7 @@ class StreamService(Worker):
             token=listing,
             after=after,
             prefix=listing.request.prefix,
-            limit=native.LIST_MAX,
+            limit=PAGE_STREAMS,
         )
         if self._context.store.read(operation):
             self._listed(operation)
@@ -385,8 +390,9 @@ class StreamService(Worker):
             return
         verbs = self._context.access.verbs
         found = zip(operation.records, operation.extents, strict=True)
-        listing.take(stream_info(*one) for one in found if verbs(principal, one[0].name))
-        if len(operation.records) == operation.limit and not listing.full:
+        visible = (stream_info(*one) for one in found if verbs(principal, one[0].name))
+        listing.take(visible, lambda info: len(info.partitions))
+        if operation.more and not listing.full:
             self._list(listing, operation.records[-1].name)
             return
         after = listing.items[-1].name if listing.full else ""

@@ -209,11 +209,14 @@ class Streams:
         return found.record, found.extents
 
     async def _list(self, now: float) -> Listed:
-        found = await self._read(ListStreams(limit=self._streams_max + 1))
-        streams = list(zip(found.records, found.extents, strict=True))[: self._streams_max]
+        streams: list[tuple[StreamRecord, Sequence[LogExtent]]] = []
+        page = ListStreams(more=True)
+        while page.more and (room := self._streams_max - len(streams)):
+            after = streams[-1][0].name if streams else ""
+            page = await self._read(ListStreams(after=after, limit=room))
+            streams += zip(page.records, page.extents, strict=True)
         indexes = (await self._read(ListIndexes(limit=INDEXES_MAX))).indexes
-        more = len(found.records) > self._streams_max
-        return Listed(now, streams, more, _consumers(indexes, streams))
+        return Listed(now, streams, page.more, _consumers(indexes, streams))
 
     def _measure(self, before: Listed | None, after: Listed) -> None:
         """Entries per second of each log since the list before."""

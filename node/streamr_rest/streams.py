@@ -1,8 +1,9 @@
 """Streams: made, told, listed, changed, removed."""
 
+import asyncio
 from collections.abc import AsyncIterator, Set
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -16,7 +17,8 @@ from rillnode.node.streamr_rest.answers import empty_answer, json_answer
 from rillnode.node.streamr_rest.query import flag, number
 from rillnode.node.streamr_rest.rest import Rest, body_of, principal_of
 
-_PAGE_STREAMS: Final = 1_000
+SLICE_STREAMS: Final = 250
+"""Streams described in one turn of the loop: each takes 4 us. Own choice."""
 
 
 async def create(rest: Rest, request: web.Request) -> web.Response:
@@ -94,7 +96,12 @@ class _Filter:
 
 async def list_all(rest: Rest, request: web.Request) -> web.Response:
     """GET /streams?name=&search=&operation=&public=&max=&offset=: by id, the asker's."""
-    return json_answer([metadata.describe(record) for record in await asked_for(rest, request)])
+    described: list[dict[str, Any]] = []
+    for record in await asked_for(rest, request):
+        described.append(metadata.describe(record))
+        if not len(described) % SLICE_STREAMS:
+            await asyncio.sleep(0)
+    return json_answer(described)
 
 
 async def asked_for(rest: Rest, request: web.Request) -> list[StreamRecord]:
@@ -130,13 +137,12 @@ async def _candidates(rest: Rest, principal: str, wanted: _Filter) -> AsyncItera
     elif not wanted.public and not rest.access.names(principal):
         names = rest.access.granted(principal)
     else:
-        after, whole = "", True
-        while whole:
-            page = await rest.question(ListStreams(after=after, limit=_PAGE_STREAMS))
+        page = ListStreams(more=True)
+        while page.more:
+            after = page.records[-1].name if page.records else ""
+            page = await rest.question(ListStreams(after=after))
             for record in page.records:
                 yield record
-            whole = len(page.records) == _PAGE_STREAMS
-            after = page.records[-1].name if page.records else ""
         return
     for name in sorted(names):
         record = (await rest.question(FindStream(name=name))).record

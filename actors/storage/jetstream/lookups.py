@@ -97,13 +97,20 @@ async def _list_streams(operation: ListStreams, journal: Journal, state_of: Stat
     prefix = stream_key(operation.prefix)
     # No name continues `after` with less than a zero byte: that is the first key past it.
     after = stream_key(operation.after) + b"\0" if operation.after else prefix
-    for key in _keys(journal, prefix, after, operation.limit):
-        stored = journal.catalog.value(key)
-        # It may have been removed while the extents of those before it were read.
-        if stored is not None:
+    while True:
+        keys = _keys(journal, prefix, after, operation.limit + 1)
+        for key in keys:
+            stored = journal.catalog.value(key)
+            if stored is None:
+                continue  # removed while the extents of those before it were read
+            if operation.full:
+                operation.more = True
+                return
             record = decode_record(stored)
-            operation.records.append(record)
-            operation.extents.append(await _extents(record, state_of))
+            operation.take(record, await _extents(record, state_of))
+        if len(keys) <= operation.limit:
+            return
+        after = keys[-1] + b"\0"
 
 
 def _list_indexes(operation: ListIndexes, journal: Journal) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rillnode.actors.storage import (
+    PAGE_LOGS,
     FindStream,
     GetRecord,
     ListIndexes,
@@ -98,8 +99,9 @@ def test_streams_are_listed_by_name_in_pages(driver: StoreDriver) -> None:
             page = driver.read(ListStreams(after=after, prefix=prefix, limit=limit))
             assert len(page.extents) == len(page.records) <= limit
             found += [record.name for record in page.records]
-            if len(page.records) < limit:
+            if not page.more:
                 return found
+            assert len(page.records) == limit
 
     for limit in (1, 2, 100):
         assert pages("", limit) == sorted(names)
@@ -107,6 +109,19 @@ def test_streams_are_listed_by_name_in_pages(driver: StoreDriver) -> None:
         assert pages("none", limit) == []
     assert driver.read(ListStreams(after="zz", prefix="a")).records == []
     assert [r.name for r in driver.read(ListStreams(after="A", prefix="b")).records] == ["b"]
+
+
+def test_a_page_of_streams_ends_with_the_one_by_which_it_has_many_logs(driver: StoreDriver) -> None:
+    sizes = {"a": 1, "b": PAGE_LOGS - 2, "c": 200, "d": PAGE_LOGS, "e": 1}
+    records = [StreamRecord(name=name, partitions=size) for name, size in sizes.items()]
+    driver.write_all([PutStream(record=record) for record in records])
+    pages: list[str] = []
+    page = ListStreams(more=True)
+    while page.more:
+        page = driver.read(ListStreams(after=pages[-1][-1] if pages else ""))
+        assert page.logs == sum(map(len, page.extents))
+        pages.append("".join(record.name for record in page.records))
+    assert pages == ["abc", "d", "e"]
 
 
 def test_saved_indexes_outlive_the_store_and_need_no_stream(driver: StoreDriver) -> None:
