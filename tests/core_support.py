@@ -85,6 +85,7 @@ class Core:
         )
         self.changes: list[Callable[[StreamRecord | StreamRemoved], None]] = []
         retention = system.spawn(partial(RetentionActor, self.context, self.holds))
+        self.retention = retention
 
         def on_stream(change: StreamRecord | StreamRemoved) -> None:
             system.post(retention, change)
@@ -106,9 +107,9 @@ class Core:
     def _complete(self, operations: Any) -> None:
         self.system.post_threadsafe([(done.reply_to, done) for done in operations])
 
-    async def settle(self) -> None:
-        """Let everything happen that needs no time to pass."""
-        for _ in range(20):
+    async def settle(self, rounds: int = 20) -> None:
+        """Let everything happen that needs no time to pass, and no more turns of the loop."""
+        for _ in range(rounds):
             await self.system.drain()
             await asyncio.sleep(0)
 

@@ -15,8 +15,8 @@ logger = logging.getLogger("rillnode.actors.streams.retention")
 
 SWEEP_SECONDS: Final = 5.0
 
-SLICE_TRIMS: Final = 500
-"""Trims submitted in one turn, and up to one stream's more: all would keep everybody waiting."""
+SLICE_TRIMS: Final = 100
+"""Trims submitted in one turn: all would keep everybody waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,12 @@ class _Round:
 
     Attributes:
         streams: ids of those that are still to be looked at.
+        partition: the first of that stream that is to be.
         in_flight: trims that the store has not completed.
     """
 
     streams: deque[int]
+    partition: int = 0
     in_flight: int = 0
 
 
@@ -132,22 +134,25 @@ class RetentionActor(Worker):
         """Trim the next streams, now that those before them are done."""
         now_ms = self._context.clock.now_ms()
         while sweep.streams and sweep.in_flight < SLICE_TRIMS:
-            record = self._limited.get(sweep.streams.popleft())
-            if record is None:
-                continue  # removed, or without limits by now
-            for partition in range(record.partitions):
-                log = log_id(record.id, partition)
-                sweep.in_flight += 1
-                self._context.store.submit(
-                    Trim(
-                        reply_to=self.address,
-                        token=(sweep, record, partition),
-                        log=log,
-                        retention=record.retention,
-                        now_ms=now_ms,
-                        hold=self._holds.lowest(log),
-                    )
+            record = self._limited.get(sweep.streams[0])
+            # It may be removed, or without limits, by now.
+            if record is None or sweep.partition >= record.partitions:
+                sweep.streams.popleft()
+                sweep.partition = 0
+                continue
+            log = log_id(record.id, sweep.partition)
+            self._context.store.submit(
+                Trim(
+                    reply_to=self.address,
+                    token=(sweep, record, sweep.partition),
+                    log=log,
+                    retention=record.retention,
+                    now_ms=now_ms,
+                    hold=self._holds.lowest(log),
                 )
+            )
+            sweep.partition += 1
+            sweep.in_flight += 1
         if not sweep.in_flight:
             self._round = None
 
