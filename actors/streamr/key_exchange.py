@@ -95,6 +95,8 @@ class KeyExchangeActor(Worker):
             clients = self._clients.get(message.id.stream_id)
             if clients is not None:
                 clients.broadcast([message])
+                while clients.is_behind:  # a handful, which are an address's own
+                    clients.go_on()
                 unreached = clients.undeliverable(message)
                 if unreached is not None:
                     refused.append((publication, unreached))

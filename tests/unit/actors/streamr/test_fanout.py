@@ -1,7 +1,23 @@
 """Many subscribers, some of which never read: they cost their links, and nobody else waits."""
 
+from core_support import encode
+from rillnode.actors.streamr import stored
+from rillnode.actors.streamr.fanout import SLICE_CLIENTS, Fanout
+from rillnode.actors.streamr.outlet import Outlet
+from rillnode.actors.streamr.relay import SLICE_SIGNED
 from rillnode.codecs.limits import STREAMR_BACKLOG_HIGH_BYTES
-from streamr_support import StreamrCore, array, message, publish, with_streamr
+from rillnode.codecs.ockam.stream import PushRequest
+from rillnode.codecs.streamr.stream_message import Layout
+from streamr_support import (
+    STREAM,
+    ClientLink,
+    StreamrCore,
+    array,
+    message,
+    publish,
+    with_streamr,
+)
+from turn_support import counted_by_turn
 
 SUBSCRIBERS = 1_000
 SLOW = 100
@@ -80,3 +96,78 @@ def test_a_subscriber_whose_link_was_closed_is_let_go() -> None:
         assert not slow.link.taken
 
     with_streamr(test)
+
+
+def test_a_broadcast_is_written_to_a_slice_of_the_clients_in_each_turn() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        clients = [node.client() for _ in range(SUBSCRIBERS)]
+        for client in clients:
+            client.send([2, 9, "s", STREAM, 0, None])
+        await settled(node)
+        with counted_by_turn(ClientLink, "send_framed") as written:
+            node.client().send(*(publish(message(number + 1)) for number in range(3)))
+            await settled(node)
+        assert {len(client.link.taken) for client in clients} == {1 + 3}
+        assert written.total <= 3 * SUBSCRIBERS
+        assert written.most <= SLICE_CLIENTS
+
+    with_streamr(test)
+
+
+def test_who_leaves_or_comes_during_a_broadcast_gets_what_belongs_to_a_subscriber() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        fanout = Fanout(node.context.counters)
+        links = [ClientLink() for _ in range(SLICE_CLIENTS + 3)]
+        outlets = [Outlet(link, 2, 32, (Layout.RELEASED,)) for link in links]
+        late = ClientLink()
+        for outlet in outlets:
+            fanout.add(outlet)
+        fanout.broadcast([message(1_000)])
+        assert fanout.is_behind
+        fanout.remove(outlets[-1])
+        fanout.add(outlets[-2])  # subscribed once more
+        fanout.add(Outlet(late, 2, 32, (Layout.RELEASED,)))
+        while fanout.is_behind:
+            fanout.go_on()
+        assert [len(link.taken) for link in links] == [1] * (SLICE_CLIENTS + 2) + [0]
+        assert late.taken == []
+        fanout.broadcast([message(2_000)])
+        while fanout.is_behind:
+            fanout.go_on()
+        assert len(late.taken) == 1
+        for outlet in [*fanout._dialects]:  # pyright: ignore[reportPrivateUsage]
+            fanout.broadcast([message(3_000)])
+            fanout.remove(outlet)
+        assert not fanout.is_behind
+
+    with_streamr(test)
+
+
+def test_what_others_push_is_signed_in_slices_and_sent_together() -> None:
+    async def test(node: StreamrCore) -> None:
+        await node.stream()
+        client = node.client()
+        await client.subscribe()
+        count = 3 * SLICE_SIGNED + 1
+        with (
+            counted_by_turn(stored, "sign_message") as signed,
+            counted_by_turn(ClientLink, "send_framed") as written,
+        ):
+            native_peer = node.core.peer()
+            native_peer.send(
+                f"ST_S_0_{STREAM}", *(encode(PushRequest(1, b"{}")) for _ in range(count))
+            )
+            heard = await client.heard()
+        assert [one[3][1][3] for one in heard] == list(range(count))
+        assert signed.total == count
+        assert signed.most <= SLICE_SIGNED
+        assert written.total == 1
+
+    with_streamr(test)
+
+
+async def settled(node: StreamrCore) -> None:
+    for _ in range(20):
+        await node.core.settle()
