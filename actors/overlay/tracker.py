@@ -9,7 +9,7 @@ Source: streamr-network 22.1.0, Tracker; docs/protocols/streamr.md.
 """
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -60,6 +60,10 @@ them some that the next one splits."""
 DIAL_SECONDS: Final = 1.0
 """How long a released node that others were just told to dial is not told of its neighbours. Own
 choice: they have come by then, mostly, and it takes the links that there are."""
+
+SLICE_NODES: Final = 32
+"""Nodes of streams that are brought to their neighbours in one turn, and as many more as a single
+stream has: each takes some 20 us, and 50 for every neighbour that is told. Own choice."""
 
 _UNCOUNTED: Final = frozenset(one.name for one in GENERATIONS.values() if not one.counted)
 """Nodes that cannot tell which instructions they have heard."""
@@ -129,6 +133,7 @@ class TrackerActor(Worker):
         self._nodes: dict[str, _Node] = {}
         self._overlays: dict[str, Graphs] = {}
         self._gathered: dict[str, dict[str, None]] = {}  # who has said something, by stream key
+        self._forming: deque[tuple[str, dict[str, None]]] = deque()  # those whose time has come
         self._gathered_since = self._gathered_last = 0.0
         self.counters: Counter[str] = Counter()
 
@@ -243,20 +248,34 @@ class TrackerActor(Worker):
         self._gathered_last = self.system.timing.monotonic()
         if not self._gathered:
             self._gathered_since = self._gathered_last
-            self.wake_after(QUIET_SECONDS, _Form())
+            if not self._forming:
+                self.wake_after(QUIET_SECONDS, _Form())
         self._gathered.setdefault(key, {})[name] = None
 
     def _form(self) -> None:
-        """Form the links of those that were gathered, unless more may come soon."""
-        now = self.system.timing.monotonic()
-        until = min(
-            self._gathered_last + QUIET_SECONDS, self._gathered_since + GATHERED_SECONDS_MAX
-        )
-        if now < until:
-            self.wake_after(until - now, _Form())
-            return
-        gathered, self._gathered = self._gathered, {}
-        for key, names in gathered.items():
+        """Form the links of those that were gathered, some streams in each turn.
+
+        Unless more may come soon.
+        """
+        if not self._forming:
+            now = self.system.timing.monotonic()
+            until = min(
+                self._gathered_last + QUIET_SECONDS, self._gathered_since + GATHERED_SECONDS_MAX
+            )
+            if now < until:
+                self.wake_after(until - now, _Form())
+                return
+            self._forming.extend(self._gathered.items())
+            self._gathered = {}
+        room, some = SLICE_NODES, list[tuple[str, dict[str, None]]]()
+        while self._forming and room > 0:
+            some.append(self._forming.popleft())
+            room -= len(some[-1][1])
+        if self._forming:
+            self.system.post(self.address, _Form())
+        elif self._gathered:
+            self.wake_after(QUIET_SECONDS, _Form())
+        for key, names in some:
             there = [name for name in names if key in self._streams_of(name)]
             together = {
                 name: node.kinds for name in there if OWN in (node := self._nodes[name]).kinds

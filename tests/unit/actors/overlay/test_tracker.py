@@ -3,13 +3,19 @@
 from core_support import Core, with_core
 from rillnode.actors.access import Grant
 from rillnode.actors.overlay.dialect import Dialect, decode
-from rillnode.actors.overlay.tracker import GATHERED_SECONDS_MAX, QUIET_SECONDS
+from rillnode.actors.overlay.tracker import (
+    GATHERED_SECONDS_MAX,
+    QUIET_SECONDS,
+    SLICE_NODES,
+    TrackerActor,
+)
 from rillnode.codecs.streamr.network import (
     FindStorageNodes,
     Form,
     StorageNodes,
 )
 from tracker_support import TrackedNode, gathered, spawn_tracker
+from turn_support import counted_by_turn
 
 
 def test_nodes_of_a_stream_are_linked_and_numbered_instructions_say_so() -> None:
@@ -227,5 +233,32 @@ def test_a_node_that_loses_its_right_is_taken_out_and_all_its_neighbours_are_tol
         loser.send_status("s::0", "t::0")
         await gathered(core)
         assert all(one.stream_id == "t" for one in loser.hear())
+
+    with_core(test)
+
+
+def test_nodes_of_many_streams_are_told_of_each_other_in_slices() -> None:
+    async def test(core: Core) -> None:
+        spawn_tracker(core)
+        keys = [f"s{number}::0" for number in range(300)]
+        first, second = TrackedNode(core, 1), TrackedNode(core, 2)
+        with counted_by_turn(TrackerActor, "_form_links") as formed:
+            first.send_status(*keys)
+            second.send_status(*keys)
+            await gathered(core)
+        told = [one.stream_id for one in first.hear()]
+        assert sorted(told) == sorted(key.removesuffix("::0") for key in keys)
+        assert formed.total == len(keys)
+        assert formed.most <= SLICE_NODES // 2
+        # What was said in the meantime is not forgotten.
+        first.send_status(*keys)
+        await core.settle()
+        core.clock.advance(QUIET_SECONDS)
+        second.neighbours = []
+        second.send_status(*keys[:1])
+        await gathered(core)
+        await gathered(core)
+        second.hear()
+        assert second.neighbours == [first.identity]
 
     with_core(test)
