@@ -5,11 +5,12 @@ from typing import Final, Protocol
 
 from rillnode.transports.clock import Clock
 
-_SHARES: Final = 8
-"""Timer calls in one round, so that thousands of links are not looked at in one go."""
+_STEPS: Final = 8
+"""Timer calls in one round at least, so that links are not all looked at in one go."""
 
-_SHARE_MIN: Final = 32
-"""So many are looked at in one go: that takes less than the timer calls that it saves."""
+SHARE: Final = 32
+"""So many are looked at in one go: fewer would cost more timer calls than they save, and more keep
+others waiting, as a link that has to be pinged takes some 50 us."""
 
 
 class Checked(Protocol):
@@ -31,8 +32,8 @@ class Sweep:
         "_clock",
         "_members",
         "_round",
+        "_round_seconds",
         "_running",
-        "_share",
         "_step_seconds",
         "_steps_left",
     )
@@ -40,9 +41,9 @@ class Sweep:
     def __init__(self, clock: Clock, members: Collection[Checked], round_seconds: float) -> None:
         self._clock = clock
         self._members = members
-        self._step_seconds = round_seconds / _SHARES
+        self._round_seconds = round_seconds
+        self._step_seconds = round_seconds / _STEPS
         self._round: list[Checked] = []
-        self._share = 0
         self._steps_left = 0
         self._running = False
 
@@ -55,11 +56,12 @@ class Sweep:
     def _step(self) -> None:
         if not self._round:
             self._round = list(self._members)
-            self._share = max(_SHARE_MIN, -(-len(self._round) // _SHARES))
-            self._steps_left = _SHARES
+            count = len(self._round)
+            self._steps_left = max(_STEPS, -(-count // SHARE))
+            self._step_seconds = self._round_seconds / self._steps_left
         now = self._clock.monotonic()
-        due = self._round[-self._share :]
-        del self._round[-self._share :]
+        due = self._round[-SHARE:]
+        del self._round[-SHARE:]
         for member in due:
             member.check(now)
         self._steps_left -= 1

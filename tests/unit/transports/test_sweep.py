@@ -1,5 +1,5 @@
 from link_support import ManualClock
-from rillnode.transports.sweep import Sweep
+from rillnode.transports.sweep import SHARE, Sweep
 
 
 class Member:
@@ -33,6 +33,16 @@ def test_a_round_is_spread_over_several_timer_calls() -> None:
     Sweep(clock, members.keys(), 1.0).start()
     clock.advance(0.13)
     assert 0 < sum(len(member.checks) for member in members) <= 125
+
+
+def test_however_many_there_are_one_timer_call_looks_at_few() -> None:
+    clock, members = ManualClock(), {Member(): None for _ in range(20 * SHARE + 1)}
+    Sweep(clock, members.keys(), 1.0).start()
+    for _ in range(2_000):
+        before = sum(len(member.checks) for member in members)
+        clock.advance(0.001)  # no two steps are as near
+        assert sum(len(member.checks) for member in members) - before <= SHARE
+    assert {len(member.checks) for member in members} <= {1, 2}
 
 
 def test_few_members_share_one_timer_call() -> None:
