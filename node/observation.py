@@ -185,7 +185,7 @@ class Observation:
             for view in group.views():
                 if len(rows) == LINKS_LISTED_MAX:
                     break
-                rows.append(asdict(view))
+                rows.append(msgspec.to_builtins(view))
             now = group.clock.monotonic()
             failed += [
                 {
@@ -211,7 +211,7 @@ class Observation:
 
         def add(name: str, depth: int) -> None:
             row = {"class": name.rpartition(".")[2], "module": name.rpartition(".")[0]}
-            rows.append({**row, "depth": depth, **asdict(stats[name])})
+            rows.append({**row, "depth": depth, **msgspec.to_builtins(stats[name])})
             for child in children.pop(name, ()):
                 add(child, depth + 1)
 

@@ -1,7 +1,8 @@
 """The JSON documents under `/v1`: every number on the status page is in one of them."""
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final, cast
 
@@ -16,6 +17,9 @@ from rillnode.node.observation import Observation
 
 _SECRET_WORDS: Final = ("hash", "token", "secret", "password", "seed")
 MASK: Final = "***"
+
+SLICE_TABLES: Final = 250
+"""Repeated tables of a configuration that are gone through in one turn of the loop. Own choice."""
 _USER_OF_URL: Final = re.compile(r"(://)[^/@\s]*@")
 
 
@@ -106,12 +110,24 @@ class Documents:
 
     async def config(self) -> dict[str, Any]:
         """The configuration in effect; secrets are in files of their own, hashes are masked."""
-        return masked(self._node.config)
+        return await masked(self._node.config)
 
 
-def masked(config: Config) -> dict[str, Any]:
-    """A configuration as JSON can express it, without what could help to log in."""
-    document: dict[str, Any] = _masked(msgspec.to_builtins(config, enc_hook=str))
+async def masked(config: Config) -> dict[str, Any]:
+    """A configuration as JSON can express it, without what could help to log in.
+
+    Tables of which there are thousands, as there may be of grants, are gone through in slices.
+    """
+    document: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
+    for name, value in document.items():
+        if not isinstance(value, list | tuple):
+            document[name] = _masked(value, name)
+            continue
+        tables = cast(Sequence[Any], value)
+        document[name] = shown = list[Any]()
+        for start in range(0, len(tables), SLICE_TABLES):
+            shown += _masked(tables[start : start + SLICE_TABLES], name)
+            await asyncio.sleep(0)
     return document
 
 
@@ -122,4 +138,7 @@ def _masked(value: Any, key: str = "") -> Any:
         return [_masked(one, key) for one in cast(list[Any], value)]
     if not isinstance(value, str):
         return value
-    return MASK if key.endswith(_SECRET_WORDS) else _USER_OF_URL.sub(rf"\1{MASK}@", value)
+    if key.endswith(_SECRET_WORDS):
+        return MASK
+    # Few texts are URLs, and a node may have thousands of grants.
+    return _USER_OF_URL.sub(rf"\1{MASK}@", value) if "@" in value else value

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from prometheus_client import generate_latest
+from prometheus_client.registry import Collector
 
 from actor_support import Probe
 from link_support import ManualClock
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.router import Router
 from rillnode.actors.sink_job import DERIVED_TABLES, SinkStatus
+from rillnode.actors.storage import NO_ENTRIES, StreamRecord
 from rillnode.actors.storage.memory import MemoryLogStore
+from rillnode.node import metrics
 from rillnode.node.config import Config, Location, SinkTables, SparkSink
+from rillnode.node.http.streams import Listed
 from rillnode.node.metrics import METRICS, NodeMetrics
 from rillnode.node.runtime import Node
 from rillnode.node.sinks import table_names
@@ -89,7 +94,7 @@ def test_sinks_are_told_of_as_their_jobs_report(tmp_path: Path) -> None:
         system = AsyncioSystemBase()
         store = MemoryLogStore(complete=lambda _: None, on_health=lambda _: None)
         observed.begin(system, Router(system), store)
-        return NodeMetrics(observed).text(None).decode()
+        return (await NodeMetrics(observed).text(None)).decode()
 
     lines = asyncio.run(text()).splitlines()
     expected: dict[str, dict[str, float]] = {
@@ -137,7 +142,7 @@ def test_a_table_that_is_not_kept_is_seen_wherever_a_sink_is(tmp_path: Path) -> 
         observed.begin(system, Router(system), store)
         told = re.findall(
             r'^rillnode_spark_table_state\{sink="lake",state="(.*)",table="(.*)"\} (.*)$',
-            NodeMetrics(observed).text(None).decode(),
+            (await NodeMetrics(observed).text(None)).decode(),
             re.MULTILINE,
         )
         unready = [
@@ -196,7 +201,7 @@ def test_turns_of_actors_are_a_histogram(tmp_path: Path) -> None:
         await system.drain()
         system.post(cell, slow)
         await system.drain()
-        return NodeMetrics(node.observed).text(None).decode()
+        return (await NodeMetrics(node.observed).text(None)).decode()
 
     told = dict(line.rsplit(" ", 1) for line in asyncio.run(text()).splitlines())
 
@@ -207,6 +212,37 @@ def test_turns_of_actors_are_a_histogram(tmp_path: Path) -> None:
     assert below == ["1.0", "1.0", "2.0", "2.0", "2.0"]
     assert value("count") == "2.0"
     assert float(value("sum")) == pytest.approx(0.06)
+
+
+def test_the_text_of_many_series_is_written_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observed = Node(Config(name="a", data_dir=tmp_path)).observed
+    count = 2 * metrics.SLICE_SAMPLES + 1
+    streams = [
+        (StreamRecord(name=f"s{number}", id=number), [NO_ENTRIES]) for number in range(count)
+    ]
+    listed = Listed(0.0, streams, False, [])
+    written: list[int] = []
+
+    def generated(family: Collector) -> bytes:
+        written.append(sum(len(metric.samples) for metric in family.collect()))
+        return generate_latest(family)
+
+    monkeypatch.setattr(metrics, "generate_latest", generated)
+
+    async def text() -> list[str]:
+        system = AsyncioSystemBase()
+        store = MemoryLogStore(complete=lambda _: None, on_health=lambda _: None)
+        observed.begin(system, Router(system), store)
+        found = (await NodeMetrics(observed).text(listed)).decode()
+        return [line for line in found.splitlines() if "stream" in line]
+
+    sliced = asyncio.run(text())
+    assert max(written) == metrics.SLICE_SAMPLES
+    monkeypatch.setattr(metrics, "SLICE_SAMPLES", 10 * count)
+    assert asyncio.run(text()) == sliced
+    assert f'rillnode_stream_bytes{{stream="s{count - 1}"}} 0.0' in sliced
 
 
 def test_panels_do_not_overlap() -> None:

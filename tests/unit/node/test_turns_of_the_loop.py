@@ -1,0 +1,111 @@
+"""What a node does outside of actors for all its links, grants or streams goes in slices, too."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from link_support import ManualClock
+from rillnode.actors.streamr import metadata
+from rillnode.node.config import Config, GrantTable
+from rillnode.node.http import documents
+from rillnode.node.http.documents import SLICE_TABLES, masked
+from rillnode.node.streamr_rest.streams import SLICE_STREAMS
+from rillnode.transports.groups import SLICE_CLOSED, SLICE_LINKS, LinkGroup
+from rillnode.transports.links import LinkLimits
+from rillnode.transports.meters import LinkMeter
+from streamr_rest_support import Server, served, streamr_config
+from turn_support import counted_by_loop_turn
+
+SECONDS = 60.0
+
+
+def told(state: str, *_: object) -> str:
+    """Counted where tests want to know how often a state is asked for."""
+    return state
+
+
+class Meter(LinkMeter):
+    """Says whenever it is asked."""
+
+    @property
+    def state(self) -> str:
+        return told(super().state)
+
+
+class Link:
+    """A link that is gone as soon as it is closed."""
+
+    def __init__(self, group: LinkGroup, number: int) -> None:
+        self.group = group
+        self.host = f"10.0.{number >> 8}.{number & 255}"
+        self.remote = f"{self.host}:1"
+        self.meter: LinkMeter = Meter("noise", 0.0, dialled=False)
+        assert group.admit(self) is None
+
+    def check(self, now: float) -> None:
+        """There are no deadlines."""
+
+    def close(self, reason: str) -> None:
+        self.group.release(self)
+
+
+def group_of(count: int) -> LinkGroup:
+    group = LinkGroup(transport="noise", clock=ManualClock(), limits=LinkLimits())
+    for number in range(count):
+        Link(group, number)
+    return group
+
+
+def test_the_states_of_many_links_are_looked_at_in_slices() -> None:
+    async def test() -> None:
+        group = group_of(2 * SLICE_LINKS + 1)
+        async with counted_by_loop_turn(sys.modules[__name__], "told") as asked:
+            states = await group.states()
+        assert states == {"handshake": 2 * SLICE_LINKS + 1}
+        assert asked.turns == [SLICE_LINKS, SLICE_LINKS, 1]
+
+    asyncio.run(asyncio.wait_for(test(), SECONDS))
+
+
+def test_many_links_are_closed_in_slices() -> None:
+    async def test() -> None:
+        group = group_of(2 * SLICE_CLOSED + 1)
+        async with counted_by_loop_turn(Link, "close") as closed:
+            await group.close("the node is stopping")
+        assert not len(group)
+        assert closed.turns == [SLICE_CLOSED, SLICE_CLOSED, 1]
+
+    asyncio.run(asyncio.wait_for(test(), SECONDS))
+
+
+def test_thousands_of_grants_are_shown_in_slices(tmp_path: Path) -> None:
+    grants = [
+        GrantTable(who=f"noise:{number:064}", streams="s3://user:secret@host/*", may=("pull",))
+        for number in range(2 * SLICE_TABLES + 1)
+    ]
+    config = Config(name="a", data_dir=tmp_path, grants=tuple(grants))
+
+    async def test() -> None:
+        async with counted_by_loop_turn(documents, "_masked") as looked_at:
+            document = await masked(config)
+        assert [one["who"] for one in document["grant"]] == [one.who for one in grants]
+        assert {one["streams"] for one in document["grant"]} == {"s3://***@host/*"}
+        # Of each grant itself, its two texts, its verbs and the one among them.
+        assert looked_at.most < 100 + 5 * SLICE_TABLES
+
+    asyncio.run(asyncio.wait_for(test(), SECONDS))
+
+
+def test_a_list_of_streams_over_rest_is_made_in_slices(tmp_path: Path) -> None:
+    count = 2 * SLICE_STREAMS + 1
+    grant = GrantTable(who="anonymous", streams="*", may=("admin",))
+
+    async def test(server: Server) -> None:
+        for number in range(count):
+            await server.node.stream(f"s{number:04}")
+        async with counted_by_loop_turn(metadata, "describe") as described:
+            answer = await server.anybody().get("/streams?public=true")
+        assert [one["id"] for one in answer.body] == [f"s{number:04}" for number in range(count)]
+        assert described.turns == [SLICE_STREAMS, SLICE_STREAMS, 1]
+
+    served(streamr_config(tmp_path, grant), test)
