@@ -55,8 +55,11 @@ class Reloading:
         """
         effective = _effective(old, new)
         if old.grants != new.grants:
-            before = {table.grant() for table in old.grants}
-            self.access.replace(before, [table.grant() for table in new.grants])
+            before, after = set(old.grants), set(new.grants)
+            lost, given = before - after, after - before
+            self.access.replace(
+                [table.grant() for table in lost], [table.grant() for table in given]
+            )
         if old.streamr != effective.streamr and effective.streamr is not None:
             self.api_keys(effective.streamr.apikeys)
         if old.quotas != new.quotas:

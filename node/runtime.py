@@ -248,6 +248,10 @@ class Node:
             ConfigError: the configuration cannot be; nothing was changed.
         """
         check_config(config)
+        self.take_over(config)
+
+    def take_over(self, config: Config) -> None:
+        """Do what `reload` does with a configuration that was checked when it was loaded."""
         self.config = self._observed.config = self._reloading.apply(self.config, config)
 
     def _connections(self) -> Sequence[Cell]:

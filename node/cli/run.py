@@ -111,14 +111,28 @@ def _allow_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def reload(node: "Node", args: argparse.Namespace, terminal: Terminal) -> None:
-    """Read the configuration again and let what can be changed take effect; SIGHUP asks for it.
+async def reload_when(
+    asked: asyncio.Event, node: "Node", args: argparse.Namespace, terminal: Terminal
+) -> None:
+    """Reload whenever it is asked for, one time after the other, until cancelled."""
+    while True:
+        await asked.wait()
+        asked.clear()
+        try:
+            await _reload(node, args, terminal)
+        except Exception:  # it is logged, and the next one may do
+            logger.exception("config_not_reloaded")
+
+
+async def _reload(node: "Node", args: argparse.Namespace, terminal: Terminal) -> None:
+    """Read the configuration again and let what can be changed take effect.
 
     A configuration that cannot be changes nothing; the log says why.
     """
     try:
-        config = _configuration(args, terminal)
-        node.reload(config)
+        # Thousands of grants take a quarter of a second to be read: the node goes on meanwhile.
+        config = await asyncio.to_thread(_configuration, args, terminal)
+        node.take_over(config)
     except ConfigError as error:
         logger.error("config_not_reloaded", extra={"code": error.code, "reason": error.text})
         return
@@ -180,7 +194,9 @@ async def _serve(
         if args.ports_file is not None:
             _write_ports(args.ports_file, node)
         _show_banner(node, terminal, dev=args.dev)
-        loop.add_signal_handler(signal.SIGHUP, reload, node, args, terminal)
+        asked = asyncio.Event()
+        reloading = loop.create_task(reload_when(asked, node, args, terminal))
+        loop.add_signal_handler(signal.SIGHUP, asked.set)
         try:
             await stopping.wait()
         except asyncio.CancelledError:
@@ -190,6 +206,8 @@ async def _serve(
                 with suppress(ConfigError):  # why the node ends is what matters
                     _remove(args.ports_file)
             raise
+        finally:
+            reloading.cancel()
         if terminal.err.isatty():  # elsewhere, stderr has log lines only
             terminal.message("draining; a second signal ends the node at once")
         if args.ports_file is not None:

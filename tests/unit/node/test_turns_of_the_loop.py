@@ -1,11 +1,17 @@
 """What a node does outside of actors for all its links, grants or streams goes in slices, too."""
 
+import argparse
 import asyncio
 import sys
+import threading
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from link_support import ManualClock
 from rillnode.actors.streamr import metadata
+from rillnode.node.cli import run
 from rillnode.node.config import Config, GrantTable
 from rillnode.node.http import documents
 from rillnode.node.http.documents import SLICE_TABLES, masked
@@ -109,3 +115,39 @@ def test_a_list_of_streams_over_rest_is_made_in_slices(tmp_path: Path) -> None:
         assert described.turns == [SLICE_STREAMS, SLICE_STREAMS, 1]
 
     served(streamr_config(tmp_path, grant), test)
+
+
+def test_the_loop_goes_on_while_a_configuration_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turned, configs = threading.Event(), list[Config]()
+
+    def slowly(*_: object) -> Config:
+        assert turned.wait(SECONDS), "the loop has waited"
+        return Config(name="b", data_dir=tmp_path)
+
+    class Node:
+        """Notes what it is to take over."""
+
+        def take_over(self, config: Config) -> None:
+            configs.append(config)
+
+    async def test() -> None:
+        asked, node, terminal = asyncio.Event(), Node(), argparse.Namespace(err=sys.stderr)
+        args: Any = argparse.Namespace(verbose=False)
+        reloading = asyncio.create_task(run.reload_when(asked, node, args, terminal))  # type: ignore[arg-type]
+        asked.set()
+        await asyncio.sleep(0.01)
+        assert not configs
+        turned.set()
+        while not configs:
+            await asyncio.sleep(0.001)
+        asked.set()  # and once more
+        while len(configs) < 2:
+            await asyncio.sleep(0.001)
+        reloading.cancel()
+
+    monkeypatch.setattr(run, "_configuration", slowly)
+    monkeypatch.setattr(run, "configure_logs", told)
+    asyncio.run(asyncio.wait_for(test(), SECONDS))
+    assert [config.name for config in configs] == ["b", "b"]
