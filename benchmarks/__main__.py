@@ -50,6 +50,7 @@ _PARTS: Final = {
     "store": "the store alone",
     "store_copy": "a large store moved to JetStream and back",
     "streamr_resend": "resends from a stream of a million messages to a Streamr client",
+    "turns": "longest turns of actors with 100,000 streams, 5,000 links, 1,000 subscriptions",
 }
 """Benchmarks with a command line of their own: `python -m benchmarks.<name>`."""
 

@@ -137,6 +137,30 @@ class CheckJob(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
     confirms_files: list[str]
 
 
+class TurnsJob(msgspec.Struct, frozen=True, kw_only=True, tag="turns"):
+    """Load of every kind, phase by phase, on a node with many streams.
+
+    Attributes:
+        streams: how many are in the node's store.
+        links: how many to open.
+        subscriptions: how many to one stream, and how many more over one link.
+        partitions: of the widest stream.
+        repeat: how often what is short is done.
+        broker: the NextGraph broker's key, hex.
+    """
+
+    endpoint: Endpoint
+    streamr_port: int
+    nextgraph_port: int
+    http_port: int
+    broker: str
+    streams: int
+    links: int
+    subscriptions: int
+    partitions: int
+    repeat: int
+
+
 Job = (
     PushJob
     | SpreadJob
@@ -147,6 +171,7 @@ Job = (
     | LinksJob
     | CrashJob
     | CheckJob
+    | TurnsJob
 )
 
 Result = dict[str, float]
