@@ -9,7 +9,7 @@ store, what holds blocks and what deletes them take turns by a record of the ove
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.context import BrokerContext
@@ -56,25 +56,32 @@ class BlocksActor(ErrandActor):
         # Stands for a log in the quotas; those of streams are shorter numbers.
         self._log = int.from_bytes(overlay, "big")
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Asked | Repaired | Operation, sender: Cell | None) -> None:
         """Take requests of users who may make them."""
         match message:
-            case Asked(content=BlocksExist(blocks=blocks)):
-                self.answer_at_once(message, self._exist(message, blocks))
-            case Asked(content=BlocksPut(blocks=blocks)):
-                self.answer_in_order(message, anew(partial(self._put, message, blocks)))
-            case Asked(content=ObjectPin(id=one)):
-                self.answer_in_order(message, anew(partial(self._pin, message, one)))
-            case Asked(content=ObjectUnpin(id=one)):
-                self.answer_in_order(message, self._unpin(message, one))
-            case Asked(content=ObjectDel(id=one)):
-                self.answer_in_order(message, anew(partial(self._delete, message, one)))
+            case Asked():
+                self._serve(message)
             case Repaired():
                 self.in_order(self._forget(), lambda _: None)
             case Operation():
                 self.complete(message)
             case _:
-                pass
+                assert_never(message)
+
+    def _serve(self, asked: Asked) -> None:
+        match asked.content:
+            case BlocksExist(blocks=blocks):
+                self.answer_at_once(asked, self._exist(asked, blocks))
+            case BlocksPut(blocks=blocks):
+                self.answer_in_order(asked, anew(partial(self._put, asked, blocks)))
+            case ObjectPin(id=one):
+                self.answer_in_order(asked, anew(partial(self._pin, asked, one)))
+            case ObjectUnpin(id=one):
+                self.answer_in_order(asked, self._unpin(asked, one))
+            case ObjectDel(id=one):
+                self.answer_in_order(asked, anew(partial(self._delete, asked, one)))
+            case _:
+                asked.refuse(ResultCode.INVALID_REQUEST)  # it concerns no block
 
     def _forget(self) -> Steps:
         """Know nothing of what is stored: it is read again when it is needed."""

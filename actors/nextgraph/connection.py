@@ -8,9 +8,9 @@ import logging
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, assert_never
 
-from thespian.actors import PoisonMessage
+from thespian.actors import ChildActorExited, PoisonMessage
 
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.admission import RequestChecks
@@ -92,6 +92,21 @@ class _Close:
     code: ProtocolCode
 
 
+Message = (
+    Received
+    | Closed
+    | Answer
+    | Forwarded
+    | Expelled
+    | Drain
+    | PoisonMessage
+    | ChildActorExited
+    | Operation
+    | _Continue
+    | _Close
+)
+
+
 class BrokerEvents(LinkActorEvents[ClosingLink]):
     """What a transport tells of one WebSocket."""
 
@@ -136,7 +151,7 @@ class ConnectionActor(ErrandActor):
         late = _Close(ProtocolCode.TIMEOUT)
         self._opening = self.wake_after(HANDSHAKE_SECONDS_MAX, late)
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Message, sender: Cell | None) -> None:
         """Take frames from the link, what its client is to have, and its end."""
         match message:
             case Answer():
@@ -153,22 +168,26 @@ class ConnectionActor(ErrandActor):
             case Operation():
                 self.complete(message)
                 self._go_on()
-            case PoisonMessage(poisonMessage=Asked() as asked):
-                asked.refuse(ResultCode.BROKER_ERROR)
+            case PoisonMessage():
+                if isinstance(message.poisonMessage, Asked):
+                    message.poisonMessage.refuse(ResultCode.BROKER_ERROR)
             case Drain():
                 self._draining = True
                 self._go_on()
             case _Close(code=code):
                 self._close(code)
-            case Expelled(user=user) if user == self._user:
-                self._close(ProtocolCode.ACCESS_DENIED)
+            case Expelled(user=user):
+                if user == self._user:
+                    self._close(ProtocolCode.ACCESS_DENIED)
             case Closed(reason=reason):
                 logger.info("link_closed", extra={"reason": reason})
                 if self._session is not None:
                     self._session.open = False
                 self.system.exit(self.address)
+            case ChildActorExited():
+                pass  # a reader, which has answered
             case _:
-                pass
+                assert_never(message)
 
     def stopped(self) -> None:
         """Tell all who keep something for the connection."""

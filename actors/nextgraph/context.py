@@ -10,6 +10,7 @@ from rillnode.actors.engine.cell import Cells
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.errands import ErrandActor
 from rillnode.actors.nextgraph.session import Session
+from rillnode.actors.ports import TimerHandle
 from rillnode.actors.storage import StreamRecord
 from rillnode.actors.storage.watch import SharedStore
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
@@ -58,17 +59,15 @@ class Table(Generic[Key]):
         self._cells.pop(key, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Unused:
-    """Time to end, if nothing has come since."""
-
-    handled: int
+class Unused:
+    """Time to end for an actor of a table, if there is nothing to it."""
 
 
 class LodgerActor(ErrandActor, ABC, Generic[Key]):
     """An actor of a table, which ends when what it stands for is not there and nobody asks.
 
-    Subclasses handle messages in `take`, and say in `unused` whether there is nothing to them.
+    Subclasses say in `unused` whether there is nothing to them, and `leave_later` whenever they
+    have found that.
     """
 
     idle_seconds = UNUSED_SECONDS
@@ -78,8 +77,7 @@ class LodgerActor(ErrandActor, ABC, Generic[Key]):
         self._context = context
         self._table = table
         self._key = key
-        self._handled = 0
-        self._timer = False
+        self._expiry: TimerHandle | None = None
         self._leaving = False
 
     @property
@@ -87,27 +85,24 @@ class LodgerActor(ErrandActor, ABC, Generic[Key]):
     def unused(self) -> bool:
         """Whether what it stands for is not there."""
 
-    @abstractmethod
-    def take(self, message: object) -> None:
-        """Handle a message that is not about its own end."""
+    def leave_later(self) -> None:
+        """End if nobody asks for a while."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = self.wake_after(UNUSED_SECONDS, Unused())
 
-    def handle(self, message: object, sender: Cell | None) -> None:
-        """Take what there is to do, and the time to end."""
-        if isinstance(message, _Unused):
-            self._timer = False
-            if message.handled == self._handled and self.unused and not self.busy:
-                self._leaving = True
-                self._table.forget(self._key)
-                self.system.exit(self.address)
-        elif self._leaving:
-            # It was on its way: whoever has the place now is to have it.
+    def leave(self) -> None:
+        """End now, if there is nothing to it still."""
+        if self.unused and not self.busy:
+            self._leaving = True
+            self._table.forget(self._key)
+            self.system.exit(self.address)
+
+    def passed_on(self, message: object, sender: Cell | None) -> bool:
+        """Whether this ends, and a message that was on its way is for who has the place now."""
+        if self._leaving:
             self.system.post(self._table.cell(self._key), message, sender)
-        else:
-            self._handled += 1
-            self.take(message)
-        if self.unused and not self._timer and not self._leaving:
-            self._timer = True
-            self.wake_after(UNUSED_SECONDS, _Unused(self._handled))
+        return self._leaving
 
 
 @dataclass(slots=True, eq=False)

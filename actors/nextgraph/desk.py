@@ -7,7 +7,7 @@ The link is for a web app that is served by whoever `origin` names; without one 
 `#/i/` that apps look for.
 """
 
-from typing import Literal
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -48,7 +48,7 @@ class DeskActor(ErrandActor):
         super().__init__(context.streams.store)
         self._context = context
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Delivery | Operation, sender: Cell | None) -> None:
         """Take requests, and the invitations that were made."""
         match message:
             case Delivery(origin=origin, messages=messages):
@@ -60,7 +60,7 @@ class DeskActor(ErrandActor):
             case Operation():
                 self.complete(message)
             case _:
-                pass
+                assert_never(message)
 
     def _ask(self, origin: Origin, back: Route, payload: bytes) -> None:
         try:

@@ -182,7 +182,7 @@ class ErrandActor(Worker):
         operation.reply_to, operation.token = self.address, work
         if isinstance(operation, Errand):
             assert operation.actor is not None
-            self.system.post(operation.actor, operation, self.address)
+            self.system.post(operation.actor, operation)
         elif isinstance(operation, WriteOperation):
             self._store.submit(operation)
         elif self._store.read(cast(ReadOperation, operation)):

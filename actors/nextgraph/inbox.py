@@ -7,6 +7,7 @@ handed to the connection, so that a crash between the two brings it again rather
 
 from dataclasses import dataclass
 from functools import partial
+from typing import assert_never
 
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.context import BrokerContext
@@ -53,13 +54,11 @@ class InboxActor(NewsActor):
         # Letters from this number on have come to other nodes since somebody reads the inbox here.
         self._fresh: dict[Inbox, int] = {}
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Asked | Pop | Gone | Operation, sender: Cell | None) -> None:
         """Take requests, and the end of connections."""
         match message:
-            case Asked(content=InboxRegister() as request):
-                self.answer_in_order(message, self._register(message, request))
-            case Asked(content=InboxPost() as request):
-                self.answer_in_order(message, self._post(message, request))
+            case Asked():
+                self._serve(message)
             case Pop(session=session):
                 self.in_order(self._pop(session), lambda _: None)
             case Gone(session=session):
@@ -70,7 +69,16 @@ class InboxActor(NewsActor):
             case Operation():
                 self.complete(message)
             case _:
-                pass
+                assert_never(message)
+
+    def _serve(self, asked: Asked) -> None:
+        match asked.content:
+            case InboxRegister() as request:
+                self.answer_in_order(asked, self._register(asked, request))
+            case InboxPost() as request:
+                self.answer_in_order(asked, self._post(asked, request))
+            case _:
+                asked.refuse(ResultCode.INVALID_REQUEST)  # it concerns no inbox
 
     def _register(self, asked: Asked, request: InboxRegister) -> Steps:
         if not inbox_register_holds(request):

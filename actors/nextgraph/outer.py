@@ -7,9 +7,10 @@ that id.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
-from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor
+from rillnode.actors.engine.cell import Cell
+from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor, Unused
 from rillnode.actors.nextgraph.errands import Errand, Steps, anew
 from rillnode.actors.nextgraph.records import name_of
 from rillnode.actors.nextgraph.repairs import Repaired
@@ -50,8 +51,12 @@ class OuterActor(LodgerActor[bytes]):
         """Whether nobody exposes it."""
         return self._looked and self._inner is None
 
-    def take(self, message: object) -> None:
+    def handle(
+        self, message: Asked | Expose | Repaired | Unused | Operation, sender: Cell | None
+    ) -> None:
         """Take requests, and who exposes it."""
+        if self.passed_on(message, sender):
+            return
         match message:
             case Asked():
                 self.answer_in_order(message, self._serve(message))
@@ -59,10 +64,12 @@ class OuterActor(LodgerActor[bytes]):
                 self.in_order(anew(partial(self._expose, message)), message.fail)
             case Repaired():
                 self.in_order(self._forget(), lambda _: None)
+            case Unused():
+                self.leave()
             case Operation():
                 self.complete(message)
             case _:
-                pass
+                assert_never(message)
 
     def _forget(self) -> Steps:
         """Know nothing of what is stored: it is read again when it is needed."""
@@ -74,6 +81,8 @@ class OuterActor(LodgerActor[bytes]):
             get = GetRecord(key=name_of("outer", self._key))
             yield (get,)
             self._inner, self._looked = get.value, True
+        if self._inner is None:
+            self.leave_later()
 
     def _serve(self, asked: Asked) -> Steps:
         yield from self._look()

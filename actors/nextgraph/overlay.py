@@ -10,7 +10,8 @@ from collections.abc import Container, Iterator, Mapping
 from functools import partial
 from typing import assert_never
 
-from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor
+from rillnode.actors.engine.cell import Cell
+from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor, Unused
 from rillnode.actors.nextgraph.errands import Steps, anew
 from rillnode.actors.nextgraph.outer import Expose
 from rillnode.actors.nextgraph.publication import Publish, publication
@@ -89,8 +90,12 @@ class OverlayActor(LodgerActor[bytes]):
         """Stay while repos are open."""
         return not self.busy and not self._opened
 
-    def take(self, message: object) -> None:
+    def handle(
+        self, message: Asked | Repaired | Gone | Unused | Operation, sender: Cell | None
+    ) -> None:
         """Take requests, and the end of connections."""
+        if self.passed_on(message, sender):
+            return
         match message:
             case Asked():
                 self.answer_in_order(message, anew(partial(self._serve, message)))
@@ -98,10 +103,12 @@ class OverlayActor(LodgerActor[bytes]):
                 self.in_order(self._forget(), lambda _: None)
             case Gone(session=session):
                 self._opened.pop(session, None)
+            case Unused():
+                self.leave()
             case Operation():
                 self.complete(message)
             case _:
-                pass
+                assert_never(message)
 
     # What there is ---------------------------------------------------------------------------
 
@@ -114,6 +121,8 @@ class OverlayActor(LodgerActor[bytes]):
             self._overlay = None if get.value is None else unpack(get.value, Overlay)
             self._looked = True
             self._versions = {get.key: get.version}
+        if self._overlay is None:
+            self.leave_later()
         if self._overlay is None or (user in self._pins and not shared):
             return
         pins: dict[RepoKey, Pin] = {}

@@ -6,7 +6,7 @@ It reads no faster than its client takes what it sends, and ends with the client
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.context import BrokerContext
@@ -95,7 +95,7 @@ class ReaderActor(ErrandActor):
         """Begin."""
         self.at_once(self._send_all(), self._fail)
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Operation, sender: Cell | None) -> None:
         """Take back what it waits for."""
         match message:
             case _Pause(due=False):
@@ -107,7 +107,7 @@ class ReaderActor(ErrandActor):
             case Operation():
                 self.complete(message)
             case _:
-                pass
+                assert_never(message)
 
     def _fail(self, result: ResultCode) -> None:
         self._plan.asked.refuse(result)

@@ -28,9 +28,9 @@ class RepairsActor(Worker):
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: StoreHealth, sender: Cell | None) -> None:
         """Take the store's health."""
-        if not (isinstance(message, StoreHealth) and message.writable):
+        if not message.writable:
             return
         context = self._context
         for table in (context.outers, context.overlays, context.blocks, context.topics):

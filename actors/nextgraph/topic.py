@@ -12,10 +12,10 @@ get all events in the order of the log, each once.
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import Final, assert_never, cast
 
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor
+from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor, Unused
 from rillnode.actors.nextgraph.errands import FENCED, FENCED_MAX, Found, Steps
 from rillnode.actors.nextgraph.followers import Followers
 from rillnode.actors.nextgraph.history import History, commit_key, parse_commit_key
@@ -60,6 +60,25 @@ RETRY_SECONDS: Final = 1.0
 """Pause after the log could not be read."""
 
 
+Message = (
+    Join
+    | Publish
+    | Sync
+    | SendCommit
+    | Unfollow
+    | Gone
+    | EntriesAppended
+    | Following
+    | Grown
+    | Removed
+    | StreamRemoved
+    | Repaired
+    | Again
+    | Unused
+    | Operation
+)
+
+
 @dataclass(slots=True)
 class _Topic:
     """What is known of a topic that there is."""
@@ -101,8 +120,10 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         """Stay while somebody follows."""
         return not self.busy and not self._followers
 
-    def take(self, message: object) -> None:
+    def handle(self, message: Message, sender: Cell | None) -> None:
         """Take requests, what the log has done, and the end of connections."""
+        if self.passed_on(message, sender):
+            return
         match message:
             case EntriesAppended():
                 self._appended(message)
@@ -130,16 +151,19 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
                 self.in_order(self._join(message), message.fail)
             case Publish(asked=asked) | Sync(asked=asked) | SendCommit(asked=asked):
                 self.answer_in_order(asked, self._with_topic(message))
+            case Unused():
+                self.leave()
             case Operation():
                 self.complete(message)
             case _:
-                pass
+                assert_never(message)
 
     # The topic -------------------------------------------------------------------------------
 
     def _look(self) -> Steps:
         """Find the topic and its history, if that has not been done."""
         if self._looked and not (self._context.shared and self._topic is None):
+            self._leave_if_none()
             return
         self._looked = False
         while not self._looked:
@@ -153,6 +177,11 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
                     self._context.streams.quotas.found(find.record, find.extents)
             # An event that became durable meanwhile may not be among what was found.
             self._looked = not self._outdated
+        self._leave_if_none()
+
+    def _leave_if_none(self) -> None:
+        if self._topic is None:
+            self.leave_later()
 
     def _load(self, record: StreamRecord) -> Found[History]:
         commits: list[tuple[int, bytes]] = []
@@ -395,7 +424,9 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         elif message.others:
             first, *others = message.others
             there = self._context.topics.cell((overlay, first))
-            self.system.post(there, replace(message, others=others), self.address)
+            self.system.post(
+                there, replace(message, others=others), message.asked.session.connection
+            )
             return
         plan = Plan(message.asked, overlay, items, empty=ResultCode.NOT_FOUND)
         spawn_reader(self._context, plan)

@@ -6,7 +6,7 @@ A user is registered once, with a code where the node asks for one; from then on
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.nextgraph.context import BrokerContext
@@ -93,7 +93,9 @@ class UsersActor(NewsActor):
         super().__init__(context.streams.store)
         self._context = context
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(
+        self, message: Admission | Administration | Invite | Operation, sender: Cell | None
+    ) -> None:
         """Take clients at the door, and administrators."""
         match message:
             case Admission():
@@ -105,7 +107,7 @@ class UsersActor(NewsActor):
             case Operation():
                 self.complete(message)
             case _:
-                pass
+                assert_never(message)
 
     def heard(self, name: str, value: bytes | None) -> None:
         """Disconnect a user that was removed at another node."""

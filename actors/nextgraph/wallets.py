@@ -7,7 +7,7 @@ Where the store is shared, others see there that somebody waits, and leave the w
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
 from rillnode.actors.engine.cell import GONE
 from rillnode.actors.engine.system import Cell
@@ -66,13 +66,13 @@ class WalletsActor(NewsActor):
         self.in_order(self._find(), lambda _: None)
         super().started()
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(
+        self, message: Asked | FetchWallet | _Expired | _Late | Operation, sender: Cell | None
+    ) -> None:
         """Take wallets, who fetches them, and the time."""
         match message:
-            case Asked(content=WalletPutExport(is_rendezvous=True) as request):
-                self.answer_in_order(message, anew(partial(self._hand_over, message, request)))
-            case Asked(content=WalletPutExport() as request):
-                self.answer_in_order(message, self._keep(message, request))
+            case Asked():
+                self._serve(message)
             case FetchWallet(waits=True):
                 self.in_order(self._wait(message), message.fail)
             case FetchWallet():
@@ -87,7 +87,16 @@ class WalletsActor(NewsActor):
             case Operation():
                 self.complete(message)
             case _:
-                pass
+                assert_never(message)
+
+    def _serve(self, asked: Asked) -> None:
+        match asked.content:
+            case WalletPutExport(is_rendezvous=True) as request:
+                self.answer_in_order(asked, anew(partial(self._hand_over, asked, request)))
+            case WalletPutExport() as request:
+                self.answer_in_order(asked, self._keep(asked, request))
+            case _:
+                asked.refuse(ResultCode.INVALID_REQUEST)  # it concerns no wallet
 
     # Wallets that are left -------------------------------------------------------------------
 
