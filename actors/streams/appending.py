@@ -11,7 +11,7 @@ from rillnode.actors.storage import Append, StreamRecord
 from rillnode.actors.streams.answers import failed
 from rillnode.actors.streams.asked import Answers, NativeAppend, Pushes
 from rillnode.actors.streams.context import StreamContext
-from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
+from rillnode.actors.streams.inside import AppendEntries
 from rillnode.codecs import native
 from rillnode.codecs.entries import (
     FLAG_META,
@@ -166,8 +166,7 @@ def _answer(
     error: RillnodeError | None,
 ) -> None:
     if isinstance(token, Inserted):
-        appended = EntriesAppended(token.request, first_index, error)
-        context.system.post(token.request.sender, appended)
+        token.request.answer(first_index, error)
     else:
         context.router.reply(token.origin, own_address, token.answers(first_index, error))
 

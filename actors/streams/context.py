@@ -12,7 +12,7 @@ from rillnode.actors.ports import Clock, Entropy
 from rillnode.actors.quotas import Quotas
 from rillnode.actors.router import Router
 from rillnode.actors.storage import LogStore, StreamRecord
-from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
+from rillnode.actors.streams.inside import AppendEntries
 from rillnode.actors.streams.subscribers import Subscribers
 from rillnode.codecs.errors import RillnodeError
 
@@ -69,7 +69,7 @@ class StreamContext:
 
 
 def _append_failed(request: AppendEntries, error: RillnodeError) -> None:
-    request.sender.base.post(request.sender, EntriesAppended(request, -1, error))
+    request.answer(-1, error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,13 @@ from typing import Final
 from msgspec import Struct
 
 from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.waiting import Then
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import RillnodeError
 
 
 class AppendEntries(Struct, frozen=True):
-    """Append entries as one block, all or none; `sender` is sent an EntriesAppended.
+    """Append entries as one block, all or none; `sender` is sent an EntriesAppended, once.
 
     Who asks has made sure that `principal` may push them.
 
@@ -30,6 +31,7 @@ class AppendEntries(Struct, frozen=True):
         records: named values, as an Append has them.
         seen: as an Append has it.
         token: the asker's own.
+        then: what goes on with the answer in a turn of the asker, which is no message to it then.
     """
 
     sender: Cell
@@ -42,6 +44,12 @@ class AppendEntries(Struct, frozen=True):
     records: Sequence[tuple[str, bytes | None]] = ()
     seen: int | None = None
     token: object = None
+    then: Then | None = None
+
+    def answer(self, first_index: int, error: RillnodeError | None = None) -> None:
+        """Tell the asker what has become of it."""
+        answer = EntriesAppended(self, first_index, error)
+        self.sender.base.post(self.sender, answer, self.then)
 
 
 class EntriesAppended(Struct, frozen=True):

@@ -36,7 +36,6 @@ from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.inside import (
     FOLLOWING,
     AppendEntries,
-    EntriesAppended,
     Follow,
     Inside,
 )
@@ -234,8 +233,8 @@ class StreamActor(Worker):
                 self._context.router.undeliverable(error.code, message, error.code, error.text)
             case Delivery():
                 self._context.router.undeliverable("unknown_address", message)
-            case AppendEntries(sender=sender):
-                self.system.post(sender, EntriesAppended(message, -1, error or UNKNOWN_STREAM))
+            case AppendEntries():
+                message.answer(-1, error or UNKNOWN_STREAM)
             case Follow(follower=follower):
                 self.system.post(follower, REMOVED)
 
@@ -277,9 +276,7 @@ class StreamActor(Worker):
             case Delivery():
                 self._requests(message)
             case AppendEntries(log=log) if log != self._log:
-                self.system.post(
-                    message.sender, EntriesAppended(message, -1, removed_error(log >> 32))
-                )
+                message.answer(-1, removed_error(log >> 32))
             case AppendEntries():
                 self._appends.inserted(message)
             case Follow(follower=follower):
