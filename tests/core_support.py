@@ -105,7 +105,7 @@ class Core:
         self.router.register_guard(ADDRESS_PREFIX, stream_guard(self.access))
 
     def _complete(self, operations: Any) -> None:
-        self.system.post_threadsafe([(done.reply_to, done) for done in operations])
+        self.system.enter([(done.reply_to, done, done.then) for done in operations])
 
     async def settle(self, rounds: int = 20) -> None:
         """Let everything happen that needs no time to pass, and no more turns of the loop."""

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, assert_never
 
-from rillnode.actors.engine.system import Cell
+from thespian.actors import ActorAddress
+
+from rillnode.actors.nextgraph.actor import BrokerActor, anew
 from rillnode.actors.nextgraph.context import BrokerContext
-from rillnode.actors.nextgraph.errands import ErrandActor, Found, Steps, anew
 from rillnode.actors.nextgraph.records import name_of, pack_block, unpack_block
 from rillnode.actors.nextgraph.repairs import Repaired
 from rillnode.actors.nextgraph.session import Asked, Refusal, principal_of
-from rillnode.actors.storage import GetRecord, HasRecords, ListRecords, Operation, PutRecords
+from rillnode.actors.storage import GetRecord, HasRecords, ListRecords, PutRecords
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import NEXTGRAPH_BLOCK_BYTES_MAX
 from rillnode.codecs.nextgraph.blocks import Block, block_id
@@ -41,14 +42,13 @@ Seen = tuple[str, int]
 """A record's name, and its version as it was read."""
 
 
-class BlocksActor(ErrandActor):
+class BlocksActor(BrokerActor):
     """The blocks of one inner overlay."""
 
     idle_seconds = 60.0
 
     def __init__(self, context: BrokerContext, overlay: bytes) -> None:
-        super().__init__(context.streams.store)
-        self._context = context
+        super().__init__(context)
         self._overlay = overlay
         self._kept_bytes: dict[bytes, int] = {}
         # Of the records of these bytes, as they were read last.
@@ -56,37 +56,30 @@ class BlocksActor(ErrandActor):
         # Stands for a log in the quotas; those of streams are shorter numbers.
         self._log = int.from_bytes(overlay, "big")
 
-    def handle(self, message: Asked | Repaired | Operation, sender: Cell | None) -> None:
+    async def handle(self, message: Asked | Repaired, sender: ActorAddress | None) -> None:
         """Take requests of users who may make them."""
         match message:
             case Asked():
-                self._serve(message)
+                await self.carry_out(message, self._serve(message))
             case Repaired():
-                self.in_order(self._forget(), lambda _: None)
-            case Operation():
-                self.complete(message)
+                self._kept_bytes.clear()
             case _:
                 assert_never(message)
 
-    def _serve(self, asked: Asked) -> None:
+    async def _serve(self, asked: Asked) -> None:
         match asked.content:
             case BlocksExist(blocks=blocks):
-                self.answer_at_once(asked, self._exist(asked, blocks))
+                await self._exist(asked, blocks)
             case BlocksPut(blocks=blocks):
-                self.answer_in_order(asked, anew(partial(self._put, asked, blocks)))
+                await anew(partial(self._put, asked, blocks))
             case ObjectPin(id=one):
-                self.answer_in_order(asked, anew(partial(self._pin, asked, one)))
+                await anew(partial(self._pin, asked, one))
             case ObjectUnpin(id=one):
-                self.answer_in_order(asked, self._unpin(asked, one))
+                await self._unpin(asked, one)
             case ObjectDel(id=one):
-                self.answer_in_order(asked, anew(partial(self._delete, asked, one)))
+                await anew(partial(self._delete, asked, one))
             case _:
-                asked.refuse(ResultCode.INVALID_REQUEST)  # it concerns no block
-
-    def _forget(self) -> Steps:
-        """Know nothing of what is stored: it is read again when it is needed."""
-        self._kept_bytes.clear()
-        yield ()
+                raise Refusal(ResultCode.INVALID_REQUEST)  # it concerns no block
 
     # Names -----------------------------------------------------------------------------------
 
@@ -112,16 +105,16 @@ class BlocksActor(ErrandActor):
 
     # Putting ---------------------------------------------------------------------------------
 
-    def _exist(self, asked: Asked, ids: list[bytes]) -> Steps:
+    async def _exist(self, asked: Asked, ids: list[bytes]) -> None:
         names = [name(one) for one in ids for name in (self._published, self._block)]
         has = HasRecords(keys=names)
-        yield (has,)
+        await self.read(has)
         there = [any(has.found[at : at + 2]) for at in range(0, len(names), 2)]
         found = [one for one, is_there in zip(ids, there, strict=True) if is_there]
         missing = [one for one, is_there in zip(ids, there, strict=True) if not is_there]
         asked.answer(BlocksFound(found, missing))
 
-    def _put(self, asked: Asked, blocks: list[Block]) -> Steps:
+    async def _put(self, asked: Asked, blocks: list[Block]) -> None:
         user = asked.session.user
         values = {block_id(block): (block, pack_block(user, block)) for block in blocks}
         if any(
@@ -131,7 +124,7 @@ class BlocksActor(ErrandActor):
             raise Refusal(ResultCode.INVALID_REQUEST)
         names = [name(one) for one in values for name in (self._published, self._block)]
         has = HasRecords(keys=names)
-        yield (has,)
+        await self.read(has)
         records: Records = []
         size = 0
         for at, (one, (block, value)) in enumerate(values.items()):
@@ -142,12 +135,12 @@ class BlocksActor(ErrandActor):
             records += [(self._parent(child, one), b"") for child in block.content.children]
         if records:
             records.append(self._held_anew)
-            yield from self._charge(user, asked.session.principal, size, records)
+            await self._charge(user, asked.session.principal, size, records)
         asked.answer()
 
-    def _charge(self, user: bytes, principal: str, size: int, records: Records) -> Steps:
+    async def _charge(self, user: bytes, principal: str, size: int, records: Records) -> None:
         """Store records with what their user now keeps here, as far as its quota allows."""
-        kept = (yield from self._kept(user)) + size
+        kept = await self._kept(user) + size
         quotas = self._context.streams.quotas
         if (refusal := quotas.admit_push(principal, principal, size)) is not None:
             self._context.counters[refusal.code] += 1
@@ -155,7 +148,7 @@ class BlocksActor(ErrandActor):
         try:
             # What is not there, nobody else may have put meanwhile.
             seen = [(name, 0) for name, value in records if value]
-            yield self._change([*records, self._kept_record(user, kept)], [user], seen)
+            await self._change([*records, self._kept_record(user, kept)], [user], seen)
         except StoreError:
             quotas.appended(principal, self._log, size, None)
             raise
@@ -164,32 +157,32 @@ class BlocksActor(ErrandActor):
 
     # Pins and deletion -----------------------------------------------------------------------
 
-    def _pin(self, asked: Asked, one: bytes) -> Steps:
-        turn = yield from self._turn()
+    async def _pin(self, asked: Asked, one: bytes) -> None:
+        turn = await self._turn()
         has = HasRecords(keys=[self._published(one), self._block(one)])
-        yield (has,)
+        await self.read(has)
         if not any(has.found):
             raise Refusal(ResultCode.NOT_FOUND)
         records = [(self._object(one, asked.session.user), b""), self._held_anew]
-        yield (PutRecords(records=records, seen=[turn]),)
+        await self.write(PutRecords(records=records, seen=[turn]))
         asked.answer()
 
-    def _unpin(self, asked: Asked, one: bytes) -> Steps:
+    async def _unpin(self, asked: Asked, one: bytes) -> None:
         name = self._object(one, asked.session.user)
         has = HasRecords(keys=[name])
-        yield (has,)
+        await self.read(has)
         if not has.found[0]:
             raise Refusal(ResultCode.NOT_FOUND)
-        yield (PutRecords(records=[(name, None)]),)
+        await self.write(PutRecords(records=[(name, None)]))
         asked.answer()
 
-    def _delete(self, asked: Asked, root: bytes) -> Steps:
+    async def _delete(self, asked: Asked, root: bytes) -> None:
         """Delete an object's root, and of what is below it all that nothing else holds."""
         own_pin = self._object(root, asked.session.user)
-        turn = yield from self._turn()
+        turn = await self._turn()
         has = HasRecords(keys=[self._block(root), self._published(root)])
         pins = ListRecords(prefix=self._object(root, ""), limit=2)
-        yield has, pins
+        await self.read(has, pins)
         put, published = has.found
         if not put and not published:
             raise Refusal(ResultCode.NOT_FOUND)
@@ -202,7 +195,7 @@ class BlocksActor(ErrandActor):
         while waiting:
             block = waiting.pop()
             get = GetRecord(key=self._block(block))
-            yield (get,)
+            await self.read(get)
             if get.value is None:
                 continue
             user, content = unpack_block(get.value)
@@ -210,41 +203,41 @@ class BlocksActor(ErrandActor):
             records.append((self._block(block), None))
             for child in dict.fromkeys(content.content.children):
                 records.append((self._parent(child, block), None))
-                if child not in doomed and not (yield from self._held(child, doomed)):
+                if child not in doomed and not await self._held(child, doomed):
                     doomed.add(child)
                     waiting.append(child)
-        yield from self._free(records, freed, turn)
+        await self._free(records, freed, turn)
         asked.answer()
 
-    def _turn(self) -> Found[Seen]:
+    async def _turn(self) -> Seen:
         """What a pin or a deletion follows from; read before all else that it looks at."""
         name, _ = self._held_anew
         get = GetRecord(key=name)
-        yield (get,)
+        await self.read(get)
         return name, get.version
 
-    def _held(self, block: bytes, doomed: set[bytes]) -> Found[bool]:
+    async def _held(self, block: bytes, doomed: set[bytes]) -> bool:
         """Whether anything but what is to be deleted holds a block."""
         parents = ListRecords(prefix=self._parent(block, ""), limit=len(doomed) + 1)
         pins = ListRecords(prefix=self._object(block, ""), limit=1)
-        yield parents, pins
+        await self.read(parents, pins)
         holders = (bytes.fromhex(name.rpartition("/")[2]) for name, _ in parents.records)
         return bool(pins.records) or any(holder not in doomed for holder in holders)
 
-    def _free(self, records: Records, freed: Counter[bytes], turn: Seen) -> Steps:
+    async def _free(self, records: Records, freed: Counter[bytes], turn: Seen) -> None:
         kept: dict[bytes, int] = {}
         for user, size in freed.items():
-            kept[user] = max(0, (yield from self._kept(user)) - size)
+            kept[user] = max(0, await self._kept(user) - size)
             records.append(self._kept_record(user, kept[user]))
-        yield self._change(records, kept, [turn])
+        await self._change(records, kept, [turn])
         for user, size in kept.items():
             self._note(user, size)
 
-    def _kept(self, user: bytes) -> Found[int]:
+    async def _kept(self, user: bytes) -> int:
         """Bytes of blocks that a user has put here."""
         if user not in self._kept_bytes or self._context.shared:
             get = GetRecord(key=self._bytes(user))
-            yield (get,)
+            await self.read(get)
             self._versions[user] = get.version
             self._note(user, int.from_bytes(get.value or b"", "big"))
         return self._kept_bytes[user]
@@ -253,12 +246,12 @@ class BlocksActor(ErrandActor):
         self._kept_bytes[user] = size
         self._context.streams.quotas.appended(principal_of(user), self._log, 0, size)
 
-    def _change(
+    async def _change(
         self, records: Records, users: Iterable[bytes], seen: Sequence[Seen] = ()
-    ) -> tuple[PutRecords]:
+    ) -> None:
         """Store records, and with them what users keep, where no other node was first."""
         kept = [(self._bytes(user), self._versions.get(user, 0)) for user in users]
-        return (PutRecords(records=records, seen=[*seen, *kept]),)
+        await self.write(PutRecords(records=records, seen=[*seen, *kept]))
 
     def _kept_record(self, user: bytes, size: int) -> tuple[str, bytes | None]:
         return self._bytes(user), size.to_bytes(8, "big")

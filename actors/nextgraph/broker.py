@@ -12,6 +12,7 @@ from rillnode.actors.nextgraph.outer import OuterActor
 from rillnode.actors.nextgraph.overlay import OverlayActor
 from rillnode.actors.nextgraph.records import topic_of
 from rillnode.actors.nextgraph.repairs import RepairsActor
+from rillnode.actors.nextgraph.session import Asked
 from rillnode.actors.nextgraph.topic import TopicActor
 from rillnode.actors.nextgraph.users import UsersActor
 from rillnode.actors.nextgraph.wallets import WalletsActor
@@ -26,6 +27,7 @@ def spawn_broker(context: BrokerContext, topic: Callable[..., Worker] = TopicAct
         topic: makes the actor of a topic.
     """
     system = context.streams.system
+    system.outcomes[Asked] = Asked.fail
     context.overlays = Table(lambda key: system.spawn(partial(OverlayActor, context, key)))
     context.outers = Table(lambda key: system.spawn(partial(OuterActor, context, key)))
     context.topics = Table(lambda key: system.spawn(partial(topic, context, key)))

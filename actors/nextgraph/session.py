@@ -2,7 +2,7 @@
 
 A request is answered to its connection, once: with one Answer, or with any number whose result is
 PARTIAL_CONTENT and a last one. A client that gets none waits for ever, so whoever takes a request
-answers it, whatever happens.
+answers it, whatever happens; and where that fails the engine does, see `BrokerActor`.
 """
 
 from dataclasses import dataclass, field
@@ -10,13 +10,15 @@ from typing import Final
 
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.ports import Link
-from rillnode.codecs.errors import ActorError
+from rillnode.codecs.errors import ActorError, RillnodeError
 from rillnode.codecs.nextgraph.requests import RequestContent
 from rillnode.codecs.nextgraph.responses import EmptyResponse, ResponseContent
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import OverlayId
 
 _EMPTY: Final = EmptyResponse()
+
+_FAILED: Final = "actor.failed"
 
 
 @dataclass(slots=True, eq=False)
@@ -54,14 +56,15 @@ def principal_of(user: bytes) -> str:
     return f"nextgraph:{user.hex()}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Asked:
-    """A request, and the overlay that it is about."""
+    """A request, and the overlay that it is about; what comes after its one outcome is dropped."""
 
     session: Session
     id: int
     overlay: OverlayId
     content: RequestContent
+    _over: bool = field(default=False, init=False)
 
     def answer(
         self,
@@ -70,12 +73,19 @@ class Asked:
         padding: bytes = b"",
     ) -> None:
         """Answer, or send one of several answers."""
+        if self._over or not self.session.open:
+            return
+        self._over = result is not ResultCode.PARTIAL_CONTENT
         connection = self.session.connection
         connection.base.post(connection, Answer(self.id, result, content, padding))
 
     def refuse(self, result: ResultCode) -> None:
         """Answer with nothing but a result."""
         self.answer(_EMPTY, result)
+
+    def fail(self, error: RillnodeError) -> None:
+        """Answer that it cannot be carried out."""
+        self.refuse(result_of(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +118,14 @@ class Refusal(ActorError):
     def __init__(self, result: ResultCode) -> None:
         super().__init__(f"nextgraph.{result.name.lower()}", f"refused: {result.name}")
         self.result = result
+
+
+def result_of(error: RillnodeError) -> ResultCode:
+    """What a client is told of an error.
+
+    Where an actor has failed that is BROKER_ERROR: something is wrong here. Of all else it is
+    STORAGE_ERROR: nothing was confirmed, and what is sent again may succeed.
+    """
+    if isinstance(error, Refusal):
+        return error.result
+    return ResultCode.BROKER_ERROR if error.code == _FAILED else ResultCode.STORAGE_ERROR
