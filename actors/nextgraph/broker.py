@@ -7,7 +7,7 @@ from rillnode.actors.engine.worker import Worker
 from rillnode.actors.nextgraph.blocks import BlocksActor
 from rillnode.actors.nextgraph.context import BrokerContext, Table
 from rillnode.actors.nextgraph.desk import ADDRESS, DeskActor
-from rillnode.actors.nextgraph.inbox import InboxActor
+from rillnode.actors.nextgraph.inbox import InboxActor, Readers
 from rillnode.actors.nextgraph.outer import OuterActor
 from rillnode.actors.nextgraph.overlay import OverlayActor
 from rillnode.actors.nextgraph.records import topic_of
@@ -34,7 +34,7 @@ def spawn_broker(context: BrokerContext, topic: Callable[..., Worker] = TopicAct
     context.blocks = Table(lambda key: system.spawn(partial(BlocksActor, context, key)))
     context.users = system.spawn(partial(UsersActor, context))
     context.repairs = system.spawn(partial(RepairsActor, context))
-    context.inboxes = system.spawn(partial(InboxActor, context))
+    context.inboxes = system.spawn(partial(InboxActor, context, Readers()))
     context.wallets = system.spawn(partial(WalletsActor, context))
     context.streams.router.register(ADDRESS, system.spawn(partial(DeskActor, context)))
 

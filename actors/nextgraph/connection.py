@@ -6,25 +6,31 @@ and nothing is read from it meanwhile. What others publish is forwarded to it in
 
 import logging
 from collections import deque
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol, assert_never
+from typing import Any, Final, Protocol, assert_never
 
-from thespian.actors import ChildActorExited, PoisonMessage
+from thespian.actors import ActorAddress
 
-from rillnode.actors.engine.system import Cell
+from rillnode.actors.nextgraph.actor import BrokerActor, logged
 from rillnode.actors.nextgraph.admission import RequestChecks
 from rillnode.actors.nextgraph.context import BrokerContext
-from rillnode.actors.nextgraph.errands import ErrandActor, Steps
 from rillnode.actors.nextgraph.external import answer_external
 from rillnode.actors.nextgraph.inbox import Pop
-from rillnode.actors.nextgraph.session import Answer, Asked, Forwarded, Gone, Refusal, Session
+from rillnode.actors.nextgraph.session import (
+    Answer,
+    Asked,
+    Forwarded,
+    Gone,
+    Refusal,
+    Session,
+)
 from rillnode.actors.nextgraph.users import Administration, Admission, Expelled
 from rillnode.actors.peers.connection import Drain
 from rillnode.actors.peers.link_actor import Closed, LinkActorEvents, Received
 from rillnode.actors.ports import Link, TimerHandle
-from rillnode.actors.storage import Operation
-from rillnode.codecs.errors import CodecError
+from rillnode.codecs.errors import CodecError, RillnodeError
 from rillnode.codecs.limits import (
     HANDSHAKE_SECONDS_MAX,
     LINK_BUFFER_HIGH_BYTES,
@@ -92,19 +98,7 @@ class _Close:
     code: ProtocolCode
 
 
-Message = (
-    Received
-    | Closed
-    | Answer
-    | Forwarded
-    | Expelled
-    | Drain
-    | PoisonMessage
-    | ChildActorExited
-    | Operation
-    | _Continue
-    | _Close
-)
+Message = Received | Closed | Answer | Forwarded | Expelled | Drain | _Continue | _Close
 
 
 class BrokerEvents(LinkActorEvents[ClosingLink]):
@@ -118,14 +112,13 @@ class BrokerEvents(LinkActorEvents[ClosingLink]):
         )
 
 
-class ConnectionActor(ErrandActor):
+class ConnectionActor(BrokerActor):
     """One open link."""
 
     on_failure = "stop"
 
     def __init__(self, context: BrokerContext, link: ClosingLink) -> None:
-        super().__init__(context.streams.store)
-        self._context = context
+        super().__init__(context)
         self._link = link
         entropy = context.streams.entropy
         self._dialogue = BrokerDialogue(
@@ -151,7 +144,7 @@ class ConnectionActor(ErrandActor):
         late = _Close(ProtocolCode.TIMEOUT)
         self._opening = self.wake_after(HANDSHAKE_SECONDS_MAX, late)
 
-    def handle(self, message: Message, sender: Cell | None) -> None:
+    def handle(self, message: Message, sender: ActorAddress | None) -> None:
         """Take frames from the link, what its client is to have, and its end."""
         match message:
             case Answer():
@@ -165,12 +158,6 @@ class ConnectionActor(ErrandActor):
             case _Continue():
                 self._held = None
                 self._go_on()
-            case Operation():
-                self.complete(message)
-                self._go_on()
-            case PoisonMessage():
-                if isinstance(message.poisonMessage, Asked):
-                    message.poisonMessage.refuse(ResultCode.BROKER_ERROR)
             case Drain():
                 self._draining = True
                 self._go_on()
@@ -184,13 +171,12 @@ class ConnectionActor(ErrandActor):
                 if self._session is not None:
                     self._session.open = False
                 self.system.exit(self.address)
-            case ChildActorExited():
-                pass  # a reader, which has answered
             case _:
                 assert_never(message)
 
     def stopped(self) -> None:
         """Tell all who keep something for the connection."""
+        self._ended = True
         self._context.connections.discard(self.address)
         session = self._session
         if session is not None:
@@ -204,12 +190,12 @@ class ConnectionActor(ErrandActor):
 
     def _go_on(self) -> None:
         """Take frames until one must be waited for."""
-        while self._frames and not (self._asked or self.busy or self._ended or self._draining):
+        while self._frames and not (self._asked or self._ended or self._draining):
             if self._must_wait():
                 self._hold()
                 return
             self._receive(self._frames.popleft())
-        if self._asked or self.busy:
+        if self._asked:
             self._link.pause_reading()
         elif self._draining:
             self._end("the node is stopping", GOING_AWAY)
@@ -268,11 +254,11 @@ class ConnectionActor(ErrandActor):
                 if self._session is not None:
                     self.system.post(self._context.inboxes, Pop(self._session))
             case ClientAuth():
-                self.at_once(self._admit(said), self._fail)
+                self._do(self._admit(said))
             case AdminRequest():
-                self.at_once(self._administer(said), self._fail)
+                self._do(self._administer(said))
             case ExtRequest():
-                self.at_once(self._external(said), self._fail)
+                self._do(self._external(said))
             case AppHello():
                 # An app needs a verifier, and this broker runs none.
                 self._refuse(ProtocolCode.ACCESS_DENIED)
@@ -307,7 +293,7 @@ class ConnectionActor(ErrandActor):
             case _:
                 asked.refuse(ResultCode.OVERLAY_MISMATCH)
                 return
-        self.system.post(target, asked, self.address)
+        self.system.post(target, asked)
 
     def _answer(self, answer: Answer) -> None:
         if self._ended:
@@ -321,15 +307,29 @@ class ConnectionActor(ErrandActor):
 
     # Coming in -------------------------------------------------------------------------------
 
-    def _admit(self, auth: ClientAuth) -> Steps:
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        """Carry out what is no client's request; nothing else is looked at meanwhile."""
+        self._asked = True
+        self.begin(self._done(work), self._fail)
+
+    async def _done(self, work: Coroutine[Any, Any, None]) -> None:
+        await work
+        self._asked = False
+        self._go_on()
+
+    def _fail(self, error: RillnodeError) -> None:
+        if not self._ended:
+            logged(error)
+            self._close(ProtocolCode.STORAGE_ERROR)
+
+    async def _admit(self, auth: ClientAuth) -> None:
         user = self._user = auth.content.user
-        registration = auth.content.registration
-        ask = Admission(actor=self._context.users, user=user, registration=registration)
-        yield (ask,)
+        admission = Admission(user, auth.content.registration)
+        code = await self.question(self._context.users, admission)
         if self._ended:
             return
-        if ask.code is not ProtocolCode.NO_ERROR:
-            self._refuse(ask.code)
+        if code is not ProtocolCode.NO_ERROR:
+            self._refuse(code)
             return
         static = self._dialogue.remote_static
         assert static is not None
@@ -346,19 +346,14 @@ class ConnectionActor(ErrandActor):
         self._flush()
         self._close(code)
 
-    def _administer(self, request: AdminRequest) -> Steps:
-        ask = Administration(actor=self._context.users, request=request)
-        yield (ask,)
-        if ask.response is not None:
-            self._dialogue.answer(ask.response)
-        self._flush()
-        self._close(ProtocolCode.NO_ERROR)
-
-    def _external(self, request: ExtRequest) -> Steps:
-        response = yield from answer_external(self._context, request)
+    async def _administer(self, request: AdminRequest) -> None:
+        response = await self.question(self._context.users, Administration(request))
         self._dialogue.answer(response)
         self._flush()
         self._close(ProtocolCode.NO_ERROR)
 
-    def _fail(self, result: ResultCode) -> None:
-        self._close(ProtocolCode.STORAGE_ERROR)
+    async def _external(self, request: ExtRequest) -> None:
+        response = await answer_external(self, self._context.wallets, request)
+        self._dialogue.answer(response)
+        self._flush()
+        self._close(ProtocolCode.NO_ERROR)

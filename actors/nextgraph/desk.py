@@ -7,18 +7,16 @@ The link is for a web app that is served by whoever `origin` names; without one 
 `#/i/` that apps look for.
 """
 
-from typing import Literal, assert_never
+from typing import Literal
 
 import msgspec
+from thespian.actors import ActorAddress
 
 from rillnode.actors.delivery import Delivery, Origin
-from rillnode.actors.engine.system import Cell
-from rillnode.actors.nextgraph.context import BrokerContext
-from rillnode.actors.nextgraph.errands import ErrandActor, Steps
+from rillnode.actors.nextgraph.actor import BrokerActor
 from rillnode.actors.nextgraph.users import Invite
-from rillnode.actors.storage import Operation
+from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.nextgraph.bootstrap import invitation_link
-from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.ockam.routing import Route
 
 ADDRESS = b"nextgraph"
@@ -41,26 +39,17 @@ class InviteResponse(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class DeskActor(ErrandActor):
+class DeskActor(BrokerActor):
     """One per broker, under the address `nextgraph`."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        super().__init__(context.streams.store)
-        self._context = context
-
-    def handle(self, message: Delivery | Operation, sender: Cell | None) -> None:
-        """Take requests, and the invitations that were made."""
-        match message:
-            case Delivery(origin=origin, messages=messages):
-                if not self._context.streams.access.administers(origin.principal):
-                    self._context.streams.router.undeliverable("refused", message)
-                    return
-                for wire in messages:
-                    self._ask(origin, wire.return_route, wire.payload)
-            case Operation():
-                self.complete(message)
-            case _:
-                assert_never(message)
+    def handle(self, message: Delivery, sender: ActorAddress | None) -> None:
+        """Take requests."""
+        origin = message.origin
+        if not self._context.streams.access.administers(origin.principal):
+            self._context.streams.router.undeliverable("refused", message)
+            return
+        for wire in message.messages:
+            self._ask(origin, wire.return_route, wire.payload)
 
     def _ask(self, origin: Origin, back: Route, payload: bytes) -> None:
         try:
@@ -69,22 +58,16 @@ class DeskActor(ErrandActor):
             self._reply(origin, back, InviteResponse(error=str(error)))
             return
 
-        def failed(_: ResultCode) -> None:
+        def failed(_: RillnodeError) -> None:
             self._reply(origin, back, InviteResponse(error="the invitation could not be stored"))
 
-        self.at_once(self._invite(origin, back, request), failed)
+        self.begin(self._invite(origin, back, request), failed)
 
-    def _invite(self, origin: Origin, back: Route, request: InviteRequest) -> Steps:
-        invite = Invite(
-            actor=self._context.users,
-            kind=request.kind,
-            expires_at=request.expires_at,
-            memo=request.memo,
-        )
-        yield (invite,)
-        assert invite.invitation is not None
-        code = invite.invitation.code or b""
-        link = invitation_link(request.origin, invite.invitation)
+    async def _invite(self, origin: Origin, back: Route, request: InviteRequest) -> None:
+        invite = Invite(request.kind, request.expires_at, request.memo)
+        invitation = await self.question(self._context.users, invite)
+        code = invitation.code or b""
+        link = invitation_link(request.origin, invitation)
         self._reply(origin, back, InviteResponse(code=code.hex(), link=link))
 
     def _reply(self, origin: Origin, back: Route, response: InviteResponse) -> None:

@@ -3,13 +3,13 @@
 from dataclasses import replace
 from typing import Final
 
-from rillnode.actors.nextgraph.context import BrokerContext
-from rillnode.actors.nextgraph.errands import Found
+from rillnode.actors.engine.cell import Cell
+from rillnode.actors.nextgraph.actor import BrokerActor
 from rillnode.actors.nextgraph.records import name_of, unpack_block
-from rillnode.actors.nextgraph.session import Refusal
+from rillnode.actors.nextgraph.session import Refusal, result_of
 from rillnode.actors.nextgraph.wallets import FetchWallet
 from rillnode.actors.storage import GetRecord, GetRecords
-from rillnode.codecs.errors import CodecError
+from rillnode.codecs.errors import ActorError, CodecError
 from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.blocks import Block
 from rillnode.codecs.nextgraph.commits import commit_header
@@ -29,50 +29,55 @@ ANSWER_BYTES_MAX: Final = NEXTGRAPH_MESSAGE_BYTES_MAX - 65_536
 """Blocks of one answer, with room for what is around them."""
 
 
-def answer_external(context: BrokerContext, request: ExtRequest) -> Found[ExtResponse]:
-    """Work out the answer to a request."""
+async def answer_external(actor: BrokerActor, wallets: Cell, request: ExtRequest) -> ExtResponse:
+    """Work out the answer to a request; `actor` is whose work it is.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
     try:
         match request.content:
             case WalletGetExport(id=one, is_rendezvous=waits):
-                fetch = FetchWallet(actor=context.wallets, id=one, waits=waits)
-                yield (fetch,)
-                return ExtResponse(request.id, ResultCode.OK, ExportedWallet(fetch.wallet))
+                wallet = await actor.question(wallets, FetchWallet(actor.address, one, waits))
+                return ExtResponse(request.id, ResultCode.OK, ExportedWallet(wallet))
             case ExtObjectGet() as content:
-                blocks = yield from _objects(content)
+                blocks = await _objects(actor, content)
                 return ExtResponse(request.id, ResultCode.OK, Blocks(blocks))
             case _:
                 # Released brokers do not synchronize topics with strangers either.
                 raise Refusal(ResultCode.INVALID_REQUEST)
-    except Refusal as refusal:
-        return ExtResponse(request.id, refusal.result, ExtEmpty())
+    except ActorError as error:
+        return ExtResponse(request.id, result_of(error), ExtEmpty())
 
 
-def _objects(content: ExtObjectGet) -> Found[list[Block]]:
+async def _objects(actor: BrokerActor, content: ExtObjectGet) -> list[Block]:
     """All blocks of the objects, and of the files that they name, without the headers' keys."""
     if not isinstance(content.overlay, OuterOverlay):
         raise Refusal(ResultCode.OVERLAY_MISMATCH)
     get = GetRecord(key=name_of("outer", content.overlay.id))
-    yield (get,)
+    await actor.read(get)
     if get.value is None:
         raise Refusal(ResultCode.OVERLAY_NOT_FOUND)
     found: dict[bytes, Block] = {}
-    size = yield from _collect(get.value, content.ids, found, 0)
+    size = await _collect(actor, get.value, content.ids, found, 0)
     if any(one not in found for one in content.ids):
         raise Refusal(ResultCode.NOT_FOUND)
     if content.include_files:
         files = [file for one in content.ids for file in _files(one, found)]
-        yield from _collect(get.value, files, found, size)
+        await _collect(actor, get.value, files, found, size)
     return [replace(block, commit_header_key=None) for block in found.values()]
 
 
-def _collect(overlay: bytes, ids: list[bytes], found: dict[bytes, Block], size: int) -> Found[int]:
+async def _collect(
+    actor: BrokerActor, overlay: bytes, ids: list[bytes], found: dict[bytes, Block], size: int
+) -> int:
     waiting = list(reversed(ids))
     while waiting:
         one = waiting.pop()
         if one in found:
             continue
         get = GetRecords(keys=[name_of(family, overlay, one) for family in ("published", "block")])
-        yield (get,)
+        await actor.read(get)
         value = next((value for value in get.values if value is not None), None)
         if value is None:
             continue

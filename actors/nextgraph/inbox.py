@@ -5,17 +5,18 @@ the same store; the others wait, and are fetched one by one. A letter leaves the
 handed to the connection, so that a crash between the two brings it again rather than loses it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
 
-from rillnode.actors.engine.system import Cell
+from thespian.actors import ActorAddress
+
+from rillnode.actors.nextgraph.actor import anew
 from rillnode.actors.nextgraph.context import BrokerContext
-from rillnode.actors.nextgraph.errands import Found, Steps, anew
-from rillnode.actors.nextgraph.news import NewsActor
+from rillnode.actors.nextgraph.news import News, NewsActor
 from rillnode.actors.nextgraph.records import Letters, name_of, pack, unpack
 from rillnode.actors.nextgraph.session import Asked, Forwarded, Gone, Refusal, Session
-from rillnode.actors.storage import GetRecord, Operation, PutRecords
+from rillnode.actors.storage import GetRecord, PutRecords
 from rillnode.codecs.limits import NEXTGRAPH_LETTERS_BYTES_MAX, NEXTGRAPH_LETTERS_MAX
 from rillnode.codecs.nextgraph.client import ClientMessage, InboxReceive
 from rillnode.codecs.nextgraph.inbox import LETTER, InboxMessage, inbox_signature_holds
@@ -40,59 +41,90 @@ class Pop:
     session: Session
 
 
+@dataclass(slots=True, eq=False)
+class Readers:
+    """Who reads which inbox here: their clients do not say it again, whatever fails here.
+
+    Attributes:
+        sessions: of each inbox, who has registered it last.
+        inboxes: of each session, what it has registered, oldest first.
+        fresh: letters from this number on have come to other nodes since somebody reads the inbox.
+    """
+
+    sessions: dict[Inbox, Session] = field(default_factory=dict[Inbox, Session])
+    inboxes: dict[Session, dict[Inbox, None]] = field(
+        default_factory=dict[Session, dict[Inbox, None]]
+    )
+    fresh: dict[Inbox, int] = field(default_factory=dict[Inbox, int])
+
+    def of(self, inbox: Inbox) -> Session | None:
+        """Who reads an inbox now."""
+        reader = self.sessions.get(inbox)
+        return None if reader is None or not reader.open else reader
+
+    def add(self, inbox: Inbox, session: Session, fresh: int) -> None:
+        """Somebody reads an inbox, in the place of who has."""
+        self.sessions[inbox], self.fresh[inbox] = session, fresh
+        self.inboxes.setdefault(session, {})[inbox] = None
+
+    def remove(self, session: Session) -> None:
+        """Somebody reads nothing any more."""
+        for inbox in self.inboxes.pop(session, ()):
+            if self.sessions.get(inbox) is session:
+                del self.sessions[inbox], self.fresh[inbox]
+
+
 class InboxActor(NewsActor):
     """All inboxes of a broker."""
 
     followed = "letters"
     essential = True
 
-    def __init__(self, context: BrokerContext) -> None:
-        super().__init__(context.streams.store)
-        self._context = context
-        self._readers: dict[Inbox, Session] = {}
-        self._registered: dict[Session, dict[Inbox, None]] = {}
-        # Letters from this number on have come to other nodes since somebody reads the inbox here.
-        self._fresh: dict[Inbox, int] = {}
+    def __init__(self, context: BrokerContext, readers: Readers) -> None:
+        super().__init__(context)
+        self._readers = readers
 
-    def handle(self, message: Asked | Pop | Gone | Operation, sender: Cell | None) -> None:
-        """Take requests, and the end of connections."""
+    def started(self) -> None:
+        """Go on for those who read, and forget who has gone while an instance failed."""
+        for session in tuple(self._readers.inboxes):
+            if not session.attach(self.address):
+                self._readers.remove(session)
+        self.listen()
+
+    async def handle(self, message: Asked | Pop | Gone | News, sender: ActorAddress | None) -> None:
+        """Take requests, letters that came to other nodes, and the end of connections."""
         match message:
             case Asked():
-                self._serve(message)
+                await self.carry_out(message, self._serve(message))
             case Pop(session=session):
-                self.in_order(self._pop(session), lambda _: None)
+                await self.attempt(self._pop(session))
             case Gone(session=session):
-                for inbox in self._registered.pop(session, ()):
-                    if self._readers.get(inbox) is session:
-                        del self._readers[inbox]
-                        self._fresh.pop(inbox, None)
-            case Operation():
-                self.complete(message)
+                self._readers.remove(session)
+            case News(name=name, value=value):
+                await self.attempt(self._heard_of(name, value))
             case _:
                 assert_never(message)
 
-    def _serve(self, asked: Asked) -> None:
+    async def _serve(self, asked: Asked) -> None:
         match asked.content:
             case InboxRegister() as request:
-                self.answer_in_order(asked, self._register(asked, request))
+                await self._register(asked, request)
             case InboxPost() as request:
-                self.answer_in_order(asked, self._post(asked, request))
+                await self._post(asked, request)
             case _:
-                asked.refuse(ResultCode.INVALID_REQUEST)  # it concerns no inbox
+                raise Refusal(ResultCode.INVALID_REQUEST)  # it concerns no inbox
 
-    def _register(self, asked: Asked, request: InboxRegister) -> Steps:
+    async def _register(self, asked: Asked, request: InboxRegister) -> None:
         if not inbox_register_holds(request):
             raise Refusal(ResultCode.INVALID_SIGNATURE)
         session, inbox = asked.session, (_overlay_name(request.overlay), request.inbox_id)
-        yield (PutRecords(records=[(name_of("inbox", *inbox), session.user)]),)
-        fresh = (yield from self._waiting(inbox))[0].next if self._context.shared else 0
+        await self.write(PutRecords(records=[(name_of("inbox", *inbox), session.user)]))
+        fresh = (await self._waiting(inbox))[0].next if self._context.shared else 0
         if session.attach(self.address):
-            self._readers[inbox] = session
-            self._fresh[inbox] = fresh
-            self._registered.setdefault(session, {})[inbox] = None
+            self._readers.add(inbox, session, fresh)
         asked.answer()
 
-    def _post(self, asked: Asked, request: InboxPost) -> Steps:
+    async def _post(self, asked: Asked, request: InboxPost) -> None:
         letter = request.msg
         if not inbox_signature_holds(letter):
             raise Refusal(ResultCode.INVALID_SIGNATURE)
@@ -101,16 +133,16 @@ class InboxActor(NewsActor):
         if brokers and all(broker.peer_id != own for broker in brokers):
             raise Refusal(ResultCode.NOT_FOUND)  # it is for a broker that this one cannot reach
         inbox = (_overlay_name(letter.body.to_overlay), letter.body.to_inbox)
-        reader = self._readers.get(inbox)
-        if reader is None or not reader.open:
-            yield from anew(partial(self._keep, inbox, letter))
+        reader = self._readers.of(inbox)
+        if reader is None:
+            await anew(partial(self._keep, inbox, letter))
         else:
             _deliver(reader, letter, from_queue=False)
         asked.answer()
 
-    def _keep(self, inbox: Inbox, letter: InboxMessage) -> Steps:
+    async def _keep(self, inbox: Inbox, letter: InboxMessage) -> None:
         value = LETTER.encode(letter)
-        waiting, version = yield from self._waiting(inbox)
+        waiting, version = await self._waiting(inbox)
         size = waiting.size + len(value)
         full = waiting.next - waiting.first >= NEXTGRAPH_LETTERS_MAX
         if full or size > NEXTGRAPH_LETTERS_BYTES_MAX:
@@ -118,68 +150,68 @@ class InboxActor(NewsActor):
             raise Refusal(ResultCode.STORAGE_ERROR)
         after = Letters(first=waiting.first, next=waiting.next + 1, size=size)
         letters = (_letter_name(inbox, waiting.next), value)
-        yield self._change(inbox, after, version, letters)
+        await self._change(inbox, after, version, letters)
 
-    def _pop(self, session: Session) -> Steps:
-        for inbox in tuple(self._registered.get(session, ())):
-            waiting, _ = yield from self._waiting(inbox)
+    async def _pop(self, session: Session) -> None:
+        for inbox in tuple(self._readers.inboxes.get(session, ())):
+            waiting, _ = await self._waiting(inbox)
             if waiting.first == waiting.next:
                 continue
-            value = yield from self._letter(inbox, waiting.first)
+            value = await self._letter(inbox, waiting.first)
             if value:
                 _deliver(session, LETTER.decode(value), from_queue=True)
-            yield from anew(partial(self._drop, inbox, waiting.first, len(value)))
+            await anew(partial(self._drop, inbox, waiting.first, len(value)))
             return
 
-    def _drop(self, inbox: Inbox, number: int, size: int) -> Steps:
+    async def _drop(self, inbox: Inbox, number: int, size: int) -> None:
         """Remove the first letter, unless it is no more."""
-        waiting, version = yield from self._waiting(inbox)
+        waiting, version = await self._waiting(inbox)
         if waiting.first == number:
             after = Letters(first=number + 1, next=waiting.next, size=waiting.size - size)
-            yield self._change(inbox, after, version, (_letter_name(inbox, number), None))
+            await self._change(inbox, after, version, (_letter_name(inbox, number), None))
 
-    def _letter(self, inbox: Inbox, number: int) -> Found[bytes]:
+    async def _letter(self, inbox: Inbox, number: int) -> bytes:
         """A letter as it is stored; empty where it is no more."""
         get = GetRecord(key=_letter_name(inbox, number))
-        yield (get,)
+        await self.read(get)
         return get.value or b""
 
-    def _waiting(self, inbox: Inbox) -> Found[tuple[Letters, int]]:
+    async def _waiting(self, inbox: Inbox) -> tuple[Letters, int]:
         """What waits in an inbox, and the version of that record."""
         get = GetRecord(key=name_of("letters", *inbox))
-        yield (get,)
+        await self.read(get)
         letters = Letters() if get.value is None else unpack(get.value, Letters)
         return letters, get.version
 
-    def _change(
+    async def _change(
         self, inbox: Inbox, after: Letters, version: int, *letters: tuple[str, bytes | None]
-    ) -> tuple[PutRecords]:
+    ) -> None:
         """Store letters or remove them, where no other node was first."""
         name = name_of("letters", *inbox)
-        return (PutRecords(records=[(name, pack(after)), *letters], seen=[(name, version)]),)
+        records = [(name, pack(after)), *letters]
+        await self.write(PutRecords(records=records, seen=[(name, version)]))
 
     # Letters that came to other nodes --------------------------------------------------------
 
-    def heard(self, name: str, value: bytes | None) -> None:
+    async def _heard_of(self, name: str, value: bytes | None) -> None:
         """Hand over what has come for who reads an inbox here."""
         overlay, _, inbox = name.rpartition("/")
         key = overlay, bytes.fromhex(inbox)
-        reader = self._readers.get(key)
+        reader, fresh = self._readers.of(key), self._readers.fresh
         if reader is not None and value is not None:
             # It is behind what is kept once somebody at yet another node has taken in the same.
-            self._fresh[key] = min(self._fresh[key], unpack(value, Letters).next)
-            given = set[tuple[int, bytes]]()
-            self.in_order(anew(partial(self._take_in, reader, key, given)), lambda _: None)
+            fresh[key] = min(fresh[key], unpack(value, Letters).next)
+            await anew(partial(self._take_in, reader, key, set[tuple[int, bytes]]()))
 
-    def _take_in(self, reader: Session, inbox: Inbox, given: set[tuple[int, bytes]]) -> Steps:
+    async def _take_in(self, reader: Session, inbox: Inbox, given: set[tuple[int, bytes]]) -> None:
         """Hand letters over and remove them; `given` are those of an earlier attempt."""
-        waiting, version = yield from self._waiting(inbox)
-        first = max(waiting.first, self._fresh.get(inbox, waiting.next))
+        waiting, version = await self._waiting(inbox)
+        first = max(waiting.first, self._readers.fresh.get(inbox, waiting.next))
         if first >= waiting.next:
             return
         size = waiting.size
         for number in range(first, waiting.next):
-            value = yield from self._letter(inbox, number)
+            value = await self._letter(inbox, number)
             size -= len(value)
             # By now another letter may have the number of one that somebody else has taken in.
             if value and (number, value) not in given:
@@ -187,7 +219,7 @@ class InboxActor(NewsActor):
                 _deliver(reader, LETTER.decode(value), from_queue=False)
         after = Letters(first=waiting.first, next=first, size=size)
         removed = [(_letter_name(inbox, number), None) for number in range(first, waiting.next)]
-        yield self._change(inbox, after, version, *removed)
+        await self._change(inbox, after, version, *removed)
 
 
 def _deliver(session: Session, letter: InboxMessage, *, from_queue: bool) -> None:

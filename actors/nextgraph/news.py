@@ -1,12 +1,13 @@
 """Actors that hear which of the broker's records other nodes have changed."""
 
 import logging
-from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Final
 
-from rillnode.actors.nextgraph.errands import ErrandActor
+from rillnode.actors.engine.cell import Cell
+from rillnode.actors.nextgraph.actor import BrokerActor
 from rillnode.actors.nextgraph.records import name_of
-from rillnode.actors.storage import LogStore, Operation
 from rillnode.actors.storage.watch import SharedStore, WatchValues
 
 logger = logging.getLogger("rillnode.actors.nextgraph")
@@ -14,8 +15,18 @@ logger = logging.getLogger("rillnode.actors.nextgraph")
 RETRY_SECONDS: Final = 1.0
 
 
-class NewsActor(ErrandActor, ABC):
+@dataclass(frozen=True, slots=True)
+class News:
+    """Another node has changed a record, or removed it; `name` is what follows the family."""
+
+    name: str
+    value: bytes | None
+
+
+class NewsActor(BrokerActor):
     """Is told of the records of one family, where the store is shared; else it is as any other.
+
+    Subclasses `listen` when they start.
 
     Attributes:
         followed: the family.
@@ -23,31 +34,28 @@ class NewsActor(ErrandActor, ABC):
 
     followed: ClassVar[str]
 
-    def __init__(self, store: LogStore) -> None:
-        super().__init__(store)
-        self._prefix = name_of(self.followed, "")
+    def listen(self) -> None:
+        """Be sent News from now on, whichever instance there is."""
+        store = self._context.streams.store
+        if isinstance(store, SharedStore):
+            tell = partial(_tell, self.address)
+            watch = WatchValues(prefix=name_of(self.followed, ""))
+            store.watch(self.then(watch, self._heard, tell))
 
-    def started(self) -> None:
-        """Hear from now on."""
-        self._listen()
+    def _heard(self, watch: WatchValues) -> None:
+        if watch.error is None:
+            _tell(self.address, watch)
+            self.listen()
+        elif watch.error.code != "store.closed":
+            logger.warning("records_not_followed", extra={"code": watch.error.code})
+            self.begin(self._listen_later(), lambda _: None)
 
-    def _listen(self) -> None:
-        if isinstance(self._store, SharedStore):
-            self._store.watch(WatchValues(reply_to=self.address, prefix=self._prefix))
+    async def _listen_later(self) -> None:
+        await self.sleep(RETRY_SECONDS)
+        self.listen()
 
-    def complete(self, operation: Operation) -> None:
-        """Take operations back, and what is new."""
-        if not isinstance(operation, WatchValues):
-            super().complete(operation)
-        elif operation.error is None:
-            for name, value in operation.changed:
-                self.heard(name.removeprefix(self._prefix), value)
-            self._listen()
-        elif operation.error.code != "store.closed":
-            logger.warning("records_not_followed", extra={"code": operation.error.code})
-            # Comes back as one that tells of nothing.
-            self.wake_after(RETRY_SECONDS, WatchValues(prefix=self._prefix))
 
-    @abstractmethod
-    def heard(self, name: str, value: bytes | None) -> None:
-        """Another node has changed a record, or removed it; `name` is what follows the family."""
+def _tell(actor: Cell, watch: WatchValues) -> None:
+    """Tell an actor, whatever instance it has by now: nobody else is told of the same."""
+    for name, value in watch.changed:
+        actor.base.post(actor, News(name.removeprefix(watch.prefix), value))

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, assert_never
 
-from rillnode.actors.engine.system import Cell
-from rillnode.actors.nextgraph.context import BrokerContext
-from rillnode.actors.nextgraph.errands import Errand, Found, Steps, anew
-from rillnode.actors.nextgraph.news import NewsActor
+from thespian.actors import ActorAddress
+
+from rillnode.actors.nextgraph.actor import Question, anew
+from rillnode.actors.nextgraph.news import News, NewsActor
 from rillnode.actors.nextgraph.records import (
     InvitationKind,
     InvitationRecord,
@@ -21,7 +21,7 @@ from rillnode.actors.nextgraph.records import (
     pack,
     unpack,
 )
-from rillnode.actors.storage import GetRecord, ListRecords, Operation, PutRecords
+from rillnode.actors.storage import GetRecord, ListRecords, PutRecords
 from rillnode.codecs.nextgraph.admin import (
     AddInvitation,
     AddUser,
@@ -49,31 +49,28 @@ _MINUTE_MS: Final = 60_000
 Answered = AdminEmpty | Users | Invitations | Invitation
 
 
-@dataclass(slots=True, eq=False)
-class Admission(Errand):
-    """May a client that has proved to speak for `user` come in? Result: `code`."""
+@dataclass(frozen=True, slots=True)
+class Admission(Question[ProtocolCode]):
+    """May a client that has proved to speak for `user` come in?"""
 
-    user: bytes = b""
-    registration: Registration | None = None
-    code: ProtocolCode = ProtocolCode.BROKER_ERROR
-
-
-@dataclass(slots=True, eq=False)
-class Administration(Errand):
-    """What an administrator asks, its signature checked; result: `response`."""
-
-    request: AdminRequest | None = None
-    response: AdminResponse | None = None
+    user: bytes
+    registration: Registration | None
 
 
-@dataclass(slots=True, eq=False)
-class Invite(Errand):
-    """Make an invitation; result: `invitation`. `expires_at` is in ms since 1970, 0 is never."""
+@dataclass(frozen=True, slots=True)
+class Administration(Question[AdminResponse]):
+    """What an administrator asks, its signature checked."""
+
+    request: AdminRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Invite(Question[Invitation]):
+    """Make an invitation; `expires_at` is in ms since 1970, 0 is never."""
 
     kind: InvitationKind = "unique"
     expires_at: int = 0
     memo: str | None = None
-    invitation: Invitation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,54 +86,46 @@ class UsersActor(NewsActor):
     followed = "user"
     essential = True
 
-    def __init__(self, context: BrokerContext) -> None:
-        super().__init__(context.streams.store)
-        self._context = context
+    def started(self) -> None:
+        """Hear of other nodes' users from now on."""
+        self.listen()
 
-    def handle(
-        self, message: Admission | Administration | Invite | Operation, sender: Cell | None
+    async def handle(
+        self, message: Admission | Administration | Invite | News, sender: ActorAddress | None
     ) -> None:
-        """Take clients at the door, and administrators."""
+        """Take clients at the door, administrators, and who was removed at another node."""
         match message:
             case Admission():
-                self.in_order(self._admit(message), message.fail)
+                await self.reply(sender, anew(partial(self._admit, message)))
             case Administration():
-                self.in_order(self._administer(message), message.fail)
+                await self.reply(sender, self._administer(message.request))
             case Invite():
-                self.in_order(self._invite(message), message.fail)
-            case Operation():
-                self.complete(message)
+                await self.reply(sender, self._invite(message))
+            case News(name=name, value=value):
+                if value is None:
+                    self._disconnect(bytes.fromhex(name))
             case _:
                 assert_never(message)
 
-    def heard(self, name: str, value: bytes | None) -> None:
-        """Disconnect a user that was removed at another node."""
-        if value is None:
-            self._disconnect(bytes.fromhex(name))
-
     # At the door -----------------------------------------------------------------------------
 
-    def _admit(self, admission: Admission) -> Steps:
-        verdict = partial(self._verdict, admission.user, admission.registration)
-        admission.code = yield from anew(verdict)
-        admission.done()
-
-    def _verdict(self, user: bytes, registration: Registration | None) -> Found[ProtocolCode]:
+    async def _admit(self, admission: Admission) -> ProtocolCode:
+        user, registration = admission.user, admission.registration
         mode = self._context.registration
-        if (yield from self._user(user)) is not None:
+        if await self._user(user) is not None:
             return ProtocolCode.NO_ERROR
         if mode == "open":
-            yield (PutRecords(records=[self._registered(user, admin=False)]),)
+            await self.write(PutRecords(records=[self._registered(user, admin=False)]))
             return ProtocolCode.NO_ERROR
         if mode == "closed" or registration is None:
             return ProtocolCode.ACCESS_DENIED
         if registration.code is None:
             return ProtocolCode.INVITATION_REQUIRED
-        return (yield from self._redeem(user, registration.code))
+        return await self._redeem(user, registration.code)
 
-    def _redeem(self, user: bytes, secret: bytes) -> Found[ProtocolCode]:
+    async def _redeem(self, user: bytes, secret: bytes) -> ProtocolCode:
         get = GetRecord(key=name_of("invitation", secret))
-        yield (get,)
+        await self.read(get)
         if get.value is None:
             return ProtocolCode.INVITATION_REQUIRED
         invitation = unpack(get.value, InvitationRecord)
@@ -146,12 +135,12 @@ class UsersActor(NewsActor):
         if invitation.kind != "multi":
             records.append((get.key, None))
         # At another node somebody else may bring it.
-        yield (PutRecords(records=records, seen=[(get.key, get.version)]),)
+        await self.write(PutRecords(records=records, seen=[(get.key, get.version)]))
         return ProtocolCode.NO_ERROR
 
-    def _user(self, user: bytes) -> Found[User | None]:
+    async def _user(self, user: bytes) -> User | None:
         get = GetRecord(key=name_of("user", user))
-        yield (get,)
+        await self.read(get)
         return None if get.value is None else unpack(get.value, User)
 
     def _registered(self, user: bytes, *, admin: bool) -> tuple[str, bytes | None]:
@@ -160,59 +149,54 @@ class UsersActor(NewsActor):
 
     # Invitations -----------------------------------------------------------------------------
 
-    def _invite(self, invite: Invite) -> Steps:
+    async def _invite(self, invite: Invite) -> Invitation:
         secret = self._context.streams.entropy(32)
         record = InvitationRecord(kind=invite.kind, expires_at=invite.expires_at, memo=invite.memo)
-        yield from self._put_invitation(secret, record)
-        invite.invitation = self._invitation(secret)
-        invite.done()
+        await self._put_invitation(secret, record)
+        return self._invitation(secret)
 
-    def _put_invitation(self, secret: bytes, record: InvitationRecord) -> Steps:
-        yield (PutRecords(records=[(name_of("invitation", secret), pack(record))]),)
+    async def _put_invitation(self, secret: bytes, record: InvitationRecord) -> None:
+        await self.write(PutRecords(records=[(name_of("invitation", secret), pack(record))]))
 
     def _invitation(self, secret: bytes) -> Invitation:
         return Invitation(self._context.bootstrap(), secret, None, None)
 
     # Administrators --------------------------------------------------------------------------
 
-    def _administer(self, asked: Administration) -> Steps:
-        request = asked.request
-        assert request is not None
-        admin = yield from self._user(request.admin_user)
+    async def _administer(self, request: AdminRequest) -> AdminResponse:
+        admin = await self._user(request.admin_user)
         result: Answered | ProtocolCode = ProtocolCode.ACCESS_DENIED
         if admin is not None and admin.admin:
-            result = yield from self._carry_out(request)
+            result = await self._administered(request)
         if isinstance(result, ProtocolCode):
-            asked.response = AdminResponse(request.id, result, AdminEmpty())
-        else:
-            asked.response = AdminResponse(request.id, ProtocolCode.NO_ERROR, result)
-        asked.done()
+            return AdminResponse(request.id, result, AdminEmpty())
+        return AdminResponse(request.id, ProtocolCode.NO_ERROR, result)
 
-    def _carry_out(self, request: AdminRequest) -> Found[Answered | ProtocolCode]:
+    async def _administered(self, request: AdminRequest) -> Answered | ProtocolCode:
         match request.content:
             case AddUser(user=user, is_admin=is_admin):
-                yield (PutRecords(records=[self._registered(user, admin=is_admin)]),)
+                await self.write(PutRecords(records=[self._registered(user, admin=is_admin)]))
                 return AdminEmpty()
             case DelUser(user=user):
-                return (yield from self._expel(user))
+                return await self._expel(user)
             case ListUsers(admins=admins):
-                users = yield from self._list("user", lambda v: unpack(v, User).admin == admins)
+                users = await self._list("user", lambda v: unpack(v, User).admin == admins)
                 return Users([user for user, _ in users])
             case ListInvitations() as content:
-                return (yield from self._list_invitations(content))
+                return await self._list_invitations(content)
             case AddInvitation(invite_code=code, expiry=expiry, memo=memo):
                 expires_at = _expires_at(expiry)
                 record = InvitationRecord(kind=kind_of(code), expires_at=expires_at, memo=memo)
-                yield from self._put_invitation(code.secret, record)
+                await self._put_invitation(code.secret, record)
                 return self._invitation(code.secret)
             case CreateUser():
                 # Its key would be for a verifier here to use, and there is none.
                 return ProtocolCode.OTHER_ERROR
 
-    def _expel(self, user: bytes) -> Found[Answered | ProtocolCode]:
-        if (yield from self._user(user)) is None:
+    async def _expel(self, user: bytes) -> Answered | ProtocolCode:
+        if await self._user(user) is None:
             return ProtocolCode.NOT_FOUND
-        yield (PutRecords(records=[(name_of("user", user), None)]),)
+        await self.write(PutRecords(records=[(name_of("user", user), None)]))
         self._disconnect(user)
         return AdminEmpty()
 
@@ -221,27 +205,27 @@ class UsersActor(NewsActor):
         for connection in self._context.connections:
             self.system.post(connection, Expelled(user))
 
-    def _list_invitations(self, content: ListInvitations) -> Found[Invitations]:
+    async def _list_invitations(self, content: ListInvitations) -> Invitations:
         wanted: set[InvitationKind] = set()
         wanted.update(("admin", "setup") if content.admin else ())
         wanted.update(("unique",) if content.unique else ())
         wanted.update(("multi",) if content.multi else ())
         rows: list[tuple[InvitationCode, int, str | None]] = []
-        for secret, value in (yield from self._list("invitation", lambda _: True)):
+        for secret, value in await self._list("invitation", lambda _: True):
             record = unpack(value, InvitationRecord)
             if record.kind in wanted:
                 rows.append((record.code(secret), _expiry(record.expires_at), record.memo))
         return Invitations(rows)
 
-    def _list(
+    async def _list(
         self, family: str, wanted: Callable[[bytes], bool]
-    ) -> Found[list[tuple[bytes, bytes]]]:
+    ) -> list[tuple[bytes, bytes]]:
         """Key and value of records of a family, each named by one key."""
         found: list[tuple[bytes, bytes]] = []
         prefix, after = name_of(family, ""), ""
         while len(found) < LISTED_MAX:
             listing = ListRecords(prefix=prefix, after=after)
-            yield (listing,)
+            await self.read(listing)
             for name, value in listing.records:
                 if wanted(value):
                     found.append((bytes.fromhex(name.removeprefix(prefix)), value))

@@ -5,33 +5,37 @@ is given out. Who waits at a rendezvous waits on a connection, and is forgotten 
 Where the store is shared, others see there that somebody waits, and leave the wallet in its place.
 """
 
+import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
-from rillnode.actors.engine.cell import GONE
-from rillnode.actors.engine.system import Cell
+from thespian.actors import ActorAddress
+
+from rillnode.actors.engine.cell import Cell
+from rillnode.actors.nextgraph.actor import Question, anew, logged
 from rillnode.actors.nextgraph.context import BrokerContext
-from rillnode.actors.nextgraph.errands import Errand, Steps, anew
-from rillnode.actors.nextgraph.news import NewsActor
+from rillnode.actors.nextgraph.news import RETRY_SECONDS, News, NewsActor
 from rillnode.actors.nextgraph.records import Wallet, name_of, pack, unpack
 from rillnode.actors.nextgraph.session import Asked, Refusal
-from rillnode.actors.storage import GetRecord, ListRecords, Operation, PutRecords
+from rillnode.actors.storage import GetRecord, ListRecords, PutRecords
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import NEXTGRAPH_WALLET_SECONDS, NEXTGRAPH_WALLETS_MAX
 from rillnode.codecs.nextgraph.requests import WalletPutExport
 from rillnode.codecs.nextgraph.results import ResultCode
 
+logger = logging.getLogger("rillnode.actors.nextgraph")
+
 _KEPT_MS: Final = int(NEXTGRAPH_WALLET_SECONDS * 1_000)
 
 
-@dataclass(slots=True, eq=False)
-class FetchWallet(Errand):
-    """Fetch a wallet, or at a rendezvous wait for it; result: `wallet`, or a refusal."""
+@dataclass(frozen=True, slots=True, eq=False)
+class FetchWallet(Question[bytes]):
+    """Fetch a wallet, or at a rendezvous wait for it; `connection` is whose client wants it."""
 
-    id: bytes = b""
-    waits: bool = False
-    wallet: bytes = b""
+    connection: Cell
+    id: bytes
+    waits: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +45,19 @@ class _Expired:
     id: bytes
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """Who waits for a wallet: what it asks, and where the answer goes."""
+
+    fetch: FetchWallet
+    sender: Any
+
+
 @dataclass(frozen=True, slots=True)
 class _Late:
     """Who waits for a wallet has been here for long enough."""
 
-    fetch: FetchWallet
+    waiting: _Waiting
 
 
 class WalletsActor(NewsActor):
@@ -55,164 +67,173 @@ class WalletsActor(NewsActor):
     essential = True
 
     def __init__(self, context: BrokerContext) -> None:
-        super().__init__(context.streams.store)
-        self._context = context
+        super().__init__(context)
         # Until when each is kept, in ms since 1970.
         self._expiries: dict[bytes, int] = {}
-        self._waiting: dict[bytes, FetchWallet] = {}
+        self._waiting: dict[bytes, _Waiting] = {}
 
-    def started(self) -> None:
-        """Find the wallets that were left before the node began."""
-        self.in_order(self._find(), lambda _: None)
-        super().started()
+    async def started(self) -> None:
+        """Find the wallets that were left before, then hear from now on."""
+        while True:
+            try:
+                await self._find()
+                break
+            except StoreError as error:
+                logger.warning("wallets_not_found", extra={"code": error.code})
+                await self.sleep(RETRY_SECONDS)
+        self.listen()
 
-    def handle(
-        self, message: Asked | FetchWallet | _Expired | _Late | Operation, sender: Cell | None
+    async def handle(
+        self, message: Asked | FetchWallet | News | _Expired | _Late, sender: ActorAddress | None
     ) -> None:
         """Take wallets, who fetches them, and the time."""
         match message:
             case Asked():
-                self._serve(message)
+                await self.carry_out(message, self._serve(message))
             case FetchWallet(waits=True):
-                self.in_order(self._wait(message), message.fail)
+                await self._wait(_Waiting(message, sender))
             case FetchWallet():
-                self.in_order(anew(partial(self._fetch, message)), message.fail)
+                await self.reply(sender, anew(partial(self._fetch, message.id)))
+            case News(name=name, value=value):
+                await self._heard_of(bytes.fromhex(name), value)
             case _Expired(id=one):
-                self.in_order(self._expire(one), lambda _: None)
-            case _Late(fetch=fetch):
-                if self._waiting.get(fetch.id) is fetch:
-                    del self._waiting[fetch.id]
-                    fetch.fail(ResultCode.EXPORT_WALLET_TIME_OUT)
-                    self.in_order(self._show(fetch.id, None), lambda _: None)
-            case Operation():
-                self.complete(message)
+                await self.attempt(self._expire(one))
+            case _Late(waiting=waiting):
+                await self._end_waiting(waiting)
             case _:
                 assert_never(message)
 
-    def _serve(self, asked: Asked) -> None:
+    async def _serve(self, asked: Asked) -> None:
         match asked.content:
             case WalletPutExport(is_rendezvous=True) as request:
-                self.answer_in_order(asked, anew(partial(self._hand_over, asked, request)))
+                await anew(partial(self._hand_over, asked, request))
             case WalletPutExport() as request:
-                self.answer_in_order(asked, self._keep(asked, request))
+                await self._keep(asked, request)
             case _:
-                asked.refuse(ResultCode.INVALID_REQUEST)  # it concerns no wallet
+                raise Refusal(ResultCode.INVALID_REQUEST)  # it concerns no wallet
 
     # Wallets that are left -------------------------------------------------------------------
 
-    def _find(self) -> Steps:
+    async def _find(self) -> None:
         prefix, after = name_of("wallet", ""), ""
         while True:
             # One by one: each may be as large as a message.
             listing = ListRecords(prefix=prefix, after=after, limit=1)
-            yield (listing,)
+            await self.read(listing)
             if not listing.records:
                 break
             ((after, value),) = listing.records
             self._note(bytes.fromhex(after.removeprefix(prefix)), unpack(value, Wallet).expires_at)
         # What nodes have left that ended while somebody waited there.
         shown = ListRecords(prefix=name_of("rendezvous", ""))
-        yield (shown,)
+        await self.read(shown)
         now_ms = self._context.streams.clock.now_ms()
         late = [name for name, value in shown.records if unpack(value, Wallet).expires_at <= now_ms]
         if late:
-            yield (PutRecords(records=[(name, None) for name in late]),)
+            await self.write(PutRecords(records=[(name, None) for name in late]))
 
     def _note(self, one: bytes, expires_at: int) -> None:
         self._expiries[one] = expires_at
         left_ms = max(0, expires_at - self._context.streams.clock.now_ms())
         self.wake_after(left_ms / 1_000, _Expired(one))
 
-    def _keep(self, asked: Asked, request: WalletPutExport) -> Steps:
+    async def _keep(self, asked: Asked, request: WalletPutExport) -> None:
         one = request.rendezvous_id
         if len(self._expiries) >= NEXTGRAPH_WALLETS_MAX and one not in self._expiries:
             self._context.counters["wallets.full"] += 1
             raise Refusal(ResultCode.STORAGE_ERROR)
         expires_at = self._context.streams.clock.now_ms() + _KEPT_MS
         value = pack(Wallet(expires_at=expires_at, content=request.wallet))
-        yield (PutRecords(records=[(name_of("wallet", one), value)]),)
+        await self.write(PutRecords(records=[(name_of("wallet", one), value)]))
         self._note(one, expires_at)
         asked.answer()
 
-    def _fetch(self, fetch: FetchWallet) -> Steps:
-        get = GetRecord(key=name_of("wallet", fetch.id))
-        yield (get,)
+    async def _fetch(self, one: bytes) -> bytes:
+        get = GetRecord(key=name_of("wallet", one))
+        await self.read(get)
         if get.value is None:
             raise Refusal(ResultCode.NOT_FOUND)
         wallet = unpack(get.value, Wallet)
-        yield from self._drop(fetch.id, get.version)
+        await self._drop(one, get.version)
         if wallet.expires_at <= self._context.streams.clock.now_ms():
             raise Refusal(ResultCode.NOT_FOUND)
-        fetch.wallet = wallet.content
-        fetch.done()
+        return wallet.content
 
-    def _expire(self, one: bytes) -> Steps:
+    async def _expire(self, one: bytes) -> None:
         now_ms = self._context.streams.clock.now_ms()
         if self._expiries.get(one, now_ms + 1) > now_ms:
             return
         get = GetRecord(key=name_of("wallet", one))
-        yield (get,)
+        await self.read(get)
         if get.value is not None and unpack(get.value, Wallet).expires_at <= now_ms:
-            yield from self._drop(one, get.version)
+            await self._drop(one, get.version)
         else:
             del self._expiries[one]  # another node's by now
 
-    def _drop(self, one: bytes, version: int) -> Steps:
+    async def _drop(self, one: bytes, version: int) -> None:
         name = name_of("wallet", one)
-        yield (PutRecords(records=[(name, None)], seen=[(name, version)]),)
+        await self.write(PutRecords(records=[(name, None)], seen=[(name, version)]))
         self._expiries.pop(one, None)
 
     # Rendezvous ------------------------------------------------------------------------------
 
-    def _hand_over(self, asked: Asked, request: WalletPutExport) -> Steps:
-        one = request.rendezvous_id
-        fetch = self._waiting.pop(one, None)
-        if fetch is None and self._context.shared:
-            yield from self._leave_for(request)
-        elif fetch is None:
-            raise Refusal(ResultCode.NOT_FOUND)
-        else:
-            self.in_order(self._show(one, None), lambda _: None)
-            if fetch.reply_to.mailbox is GONE:
-                raise Refusal(ResultCode.NOT_FOUND)
-            fetch.wallet = request.wallet
-            fetch.done()
-        asked.answer()
+    async def _wait(self, waiting: _Waiting) -> None:
+        one = waiting.fetch.id
+        if one in self._waiting or len(self._waiting) >= NEXTGRAPH_WALLETS_MAX:
+            self.send(waiting.sender, Refusal(ResultCode.ACCESS_DENIED))
+            return
+        expires_at = self._context.streams.clock.now_ms() + _KEPT_MS
+        try:
+            await self._show(one, pack(Wallet(expires_at=expires_at, content=b"")))
+        except StoreError as error:
+            self.send(waiting.sender, Refusal(logged(error)))
+            return
+        self._waiting[one] = waiting
+        self.wake_after(NEXTGRAPH_WALLET_SECONDS, _Late(waiting))
 
-    def _leave_for(self, request: WalletPutExport) -> Steps:
+    async def _end_waiting(self, waiting: _Waiting) -> None:
+        one = waiting.fetch.id
+        if self._waiting.get(one) is waiting:
+            del self._waiting[one]
+            self.send(waiting.sender, Refusal(ResultCode.EXPORT_WALLET_TIME_OUT))
+            await self.attempt(self._show(one, None))
+
+    async def _show(self, one: bytes, value: bytes | None) -> None:
+        """Let other nodes know that somebody waits here, or nobody any more."""
+        if self._context.shared:
+            await self.write(PutRecords(records=[(name_of("rendezvous", one), value)]))
+
+    async def _hand_over(self, asked: Asked, request: WalletPutExport) -> None:
+        one = request.rendezvous_id
+        waiting = self._waiting.pop(one, None)
+        if waiting is None:
+            if not self._context.shared:
+                raise Refusal(ResultCode.NOT_FOUND)
+            await self._leave_for(request)
+            asked.answer()
+            return
+        if waiting.fetch.connection.exited:
+            asked.refuse(ResultCode.NOT_FOUND)
+        else:
+            self.send(waiting.sender, request.wallet)
+            asked.answer()
+        await self.attempt(self._show(one, None))
+
+    async def _leave_for(self, request: WalletPutExport) -> None:
         """Leave a wallet to who waits for it at another node."""
         one = request.rendezvous_id
         get = GetRecord(key=name_of("rendezvous", one))
-        yield (get,)
+        await self.read(get)
         now_ms = self._context.streams.clock.now_ms()
         if get.value is None or unpack(get.value, Wallet).expires_at <= now_ms:
             raise Refusal(ResultCode.NOT_FOUND)
         wallet = Wallet(expires_at=now_ms + _KEPT_MS, content=request.wallet)
         records = [(name_of("wallet", one), pack(wallet)), (get.key, None)]
-        yield (PutRecords(records=records, seen=[(get.key, get.version)]),)
+        await self.write(PutRecords(records=records, seen=[(get.key, get.version)]))
         self._note(one, wallet.expires_at)
 
-    def _wait(self, fetch: FetchWallet) -> Steps:
-        if fetch.id in self._waiting or len(self._waiting) >= NEXTGRAPH_WALLETS_MAX:
-            raise Refusal(ResultCode.ACCESS_DENIED)
-        self._waiting[fetch.id] = fetch
-        self.wake_after(NEXTGRAPH_WALLET_SECONDS, _Late(fetch))
-        expires_at = self._context.streams.clock.now_ms() + _KEPT_MS
-        try:
-            yield from self._show(fetch.id, pack(Wallet(expires_at=expires_at, content=b"")))
-        except StoreError:
-            # Who has been told that waits no more: no wallet may be given to it.
-            if self._waiting.get(fetch.id) is fetch:
-                del self._waiting[fetch.id]
-            raise
-
-    def _show(self, one: bytes, value: bytes | None) -> Steps:
-        """Let other nodes know that somebody waits here, or nobody any more."""
-        if self._context.shared:
-            yield (PutRecords(records=[(name_of("rendezvous", one), value)]),)
-
-    def heard(self, name: str, value: bytes | None) -> None:
+    async def _heard_of(self, one: bytes, value: bytes | None) -> None:
         """Fetch what was left at another node for who waits here."""
-        fetch = self._waiting.pop(bytes.fromhex(name), None) if value is None else None
-        if fetch is not None:
-            self.in_order(anew(partial(self._fetch, fetch)), fetch.fail)
+        waiting = self._waiting.pop(one, None) if value is None else None
+        if waiting is not None:
+            await self.reply(waiting.sender, anew(partial(self._fetch, one)))

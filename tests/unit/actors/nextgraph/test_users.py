@@ -1,10 +1,10 @@
 """Users: who comes in, with which invitation, and what administrators may do."""
 
 import pytest
-from thespian.actors import Actor
 
 from nextgraph_broker import INNER, NO_CODE, Broker, identity, pin, with_broker
 from rillnode.actors.nextgraph.context import Registration
+from rillnode.actors.nextgraph.records import InvitationKind
 from rillnode.actors.nextgraph.users import Invite
 from rillnode.codecs.nextgraph.admin import (
     AddInvitation,
@@ -42,15 +42,12 @@ async def come_in(broker: Broker, user: str, wish: Wish | None) -> ProtocolCode:
     return code
 
 
-async def invite(broker: Broker, kind: str, expires_at: int = 0) -> Wish:
+async def invite(broker: Broker, kind: InvitationKind, expires_at: int = 0) -> Wish:
     """An invitation, as a wish to be registered with it."""
-    made = Invite(kind=kind, expires_at=expires_at)  # type: ignore[arg-type]
-    made.reply_to = broker.core.system.spawn(Actor)
-    broker.core.system.post(broker.context.users, made)
-    await broker.core.settle()
-    assert made.invitation is not None
-    assert made.invitation.bootstrap == broker.context.bootstrap()
-    return Wish(made.invitation.code)
+    made = await broker.core.system.ask(broker.context.users, Invite(kind, expires_at))
+    assert isinstance(made, Invitation)
+    assert made.bootstrap == broker.context.bootstrap()
+    return Wish(made.code)
 
 
 @pytest.mark.parametrize(
