@@ -3,7 +3,6 @@
 # Mistakes are made inside of classes.
 # pyright: reportPrivateUsage=false
 
-from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,8 +17,10 @@ from rillnode.actors.nextgraph.overlay import OverlayActor
 from rillnode.actors.nextgraph.publication import Publish
 from rillnode.actors.nextgraph.records import pack_block
 from rillnode.actors.nextgraph.repairs import RepairsActor
+from rillnode.actors.nextgraph.session import Asked
 from rillnode.actors.nextgraph.topic import TopicActor
-from rillnode.actors.storage import PutRecords
+from rillnode.actors.storage import PutRecords, WriteOperation
+from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.nextgraph import blocks as codec
 from rillnode.codecs.nextgraph.noise_xk import Channel, Handshake
 from rillnode.codecs.varint import encode_uint, read_data
@@ -41,8 +42,7 @@ def event_confirmed_when_queued(patch: pytest.MonkeyPatch) -> None:
 
     def hasty(self: TopicActor, message: Publish) -> None:
         publish(self, message)
-        if self._publishing.get(message.commit):
-            self._publishing[message.commit] = []
+        if message.commit in self._feed.publishing:
             message.asked.answer()
 
     patch.setattr(TopicActor, "_publish", hasty)
@@ -82,8 +82,8 @@ def history_without_the_last(patch: pytest.MonkeyPatch) -> None:
     """A topic that wakes up does not know its last commit."""
     load = TopicActor._load
 
-    def forgetful(self: TopicActor, record: Any) -> Generator[Any, Any, History]:
-        found = yield from load(self, record)
+    async def forgetful(self: TopicActor, record: Any) -> History:
+        found = await load(self, record)
         if len(found) > 1:
             del found._commits[found.heads[-1]]
             del found._heads[found.heads[-1]]
@@ -96,7 +96,7 @@ def followers_sleep_away(patch: pytest.MonkeyPatch) -> None:
     """A topic goes to sleep while it is followed, and forgets who follows it."""
 
     def asleep(self: TopicActor) -> bool:
-        return not self.busy
+        return not self._feed.publishing
 
     patch.setattr(TopicActor, "may_passivate", asleep)
 
@@ -164,24 +164,22 @@ def followers_remembered(patch: pytest.MonkeyPatch) -> None:
 
 def pins_of_repos_in_memory(patch: pytest.MonkeyPatch) -> None:
     """Which repos a user has pinned is confirmed and not written."""
-    put = OverlayActor._put
+    write = OverlayActor.write
 
-    def forgetful(self: OverlayActor, overlay: Any, *args: Any) -> Generator[Any, Any, None]:
-        for operations in put(self, overlay, *args):
-            for one in operations:
-                assert isinstance(one, PutRecords)
-                one.records = [record for record in one.records if "/pin/" not in record[0]]
-            yield operations
+    async def forgetful(self: OverlayActor, *operations: WriteOperation) -> None:
+        for one in operations:
+            assert isinstance(one, PutRecords)
+            one.records = [record for record in one.records if "/pin/" not in record[0]]
+        await write(self, *operations)
 
-    patch.setattr(OverlayActor, "_put", forgetful)
+    patch.setattr(OverlayActor, "write", forgetful)
 
 
 def pins_of_objects_not_kept(patch: pytest.MonkeyPatch) -> None:
     """An object is deleted whoever has pinned it."""
 
-    def unpinned(self: BlocksActor, asked: Any, _: bytes) -> Generator[Any, Any, None]:
+    async def unpinned(_: BlocksActor, asked: Asked, __: bytes) -> None:
         asked.answer()
-        yield ()
 
     patch.setattr(BlocksActor, "_pin", unpinned)
 
@@ -189,8 +187,7 @@ def pins_of_objects_not_kept(patch: pytest.MonkeyPatch) -> None:
 def shared_blocks_deleted(patch: pytest.MonkeyPatch) -> None:
     """With an object its blocks go that other objects have, too."""
 
-    def held(*_: Any) -> Generator[Any, Any, bool]:
-        yield ()
+    async def held(*_: Any) -> bool:
         return False
 
     patch.setattr(BlocksActor, "_held", held)
@@ -199,8 +196,8 @@ def shared_blocks_deleted(patch: pytest.MonkeyPatch) -> None:
 def deletion_only_said(patch: pytest.MonkeyPatch) -> None:
     """An object is said to be deleted, and stays."""
 
-    def nothing(*_: Any) -> Generator[Any, Any, None]:
-        yield ()
+    async def nothing(*_: Any) -> None:
+        pass
 
     patch.setattr(BlocksActor, "_free", nothing)
 
@@ -234,14 +231,13 @@ def repairs_unheard(patch: pytest.MonkeyPatch) -> None:
 
 def answer_left_out(patch: pytest.MonkeyPatch) -> None:
     """An event that the store refuses is not answered."""
-    appended = TopicActor._appended
+    not_stored = TopicActor._not_stored
 
-    def silent(self: TopicActor, message: Any) -> None:
-        if message.error is not None:
-            self._publishing[message.request.token.commit] = []
-        appended(self, message)
+    def silent(self: TopicActor, publish: Publish, error: RillnodeError) -> None:
+        self._feed.publishing[publish.commit] = []
+        not_stored(self, publish, error)
 
-    patch.setattr(TopicActor, "_appended", silent)
+    patch.setattr(TopicActor, "_not_stored", silent)
 
 
 def peers_not_probed(patch: pytest.MonkeyPatch) -> None:

@@ -6,15 +6,18 @@ failed, and the engine tells who waits.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from thespian.actors import ActorAddress
 
 from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.waiting import Signal
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.nextgraph.context import BrokerContext
+from rillnode.actors.nextgraph.context import BrokerContext, Key, Table
 from rillnode.actors.nextgraph.session import Asked, Refusal, result_of
+from rillnode.actors.ports import TimerHandle
 from rillnode.actors.storage import ReadOperation, WriteOperation
 from rillnode.actors.storage.waiting import read, write
 from rillnode.codecs.errors import RillnodeError, StoreError
@@ -26,6 +29,9 @@ FENCED: Final = "store.fenced"
 
 FENCED_MAX: Final = 100
 """Work is done anew so often where other nodes change what it follows from."""
+
+UNUSED_SECONDS: Final = 60.0
+"""How long an actor stays for what there is not: an overlay or a topic that nobody has made."""
 
 Result = TypeVar("Result")
 Reply = TypeVar("Reply", covariant=True)
@@ -105,3 +111,92 @@ class BrokerActor(Worker):
             raise reply
         answer: Result = reply
         return answer
+
+    async def questions(
+        self, actors: Sequence[Cell], question: Question[Result]
+    ) -> Sequence[Result]:
+        """Ask several actors the same, at once; raises as `question`, the first error."""
+        if len(actors) == 1:  # as mostly
+            return [await self.question(actors[0], question)]
+        replies = _Replies[Result](len(actors))
+        for place, actor in enumerate(actors):
+            self.begin(replies.take(place, self.question(actor, question)), replies.failed)
+        return await replies.all()
+
+
+class _Replies(Generic[Result]):
+    """What several actors reply to one that waits for all of them."""
+
+    def __init__(self, count: int) -> None:
+        self._replies: dict[int, Result] = {}
+        self._left = count
+        self._error: RillnodeError | None = None
+        self._done = Signal()
+
+    async def take(self, place: int, reply: Awaitable[Result]) -> None:
+        """Wait for one."""
+        self._replies[place] = await reply
+        self._one_less()
+
+    def failed(self, error: RillnodeError) -> None:
+        """There is none of one."""
+        self._error = self._error or error
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._done.set()
+
+    async def all(self) -> Sequence[Result]:
+        """Wait until nothing more comes; all that came, in order."""
+        if self._left:
+            await self._done
+        if self._error is not None:
+            raise self._error
+        return [reply for _, reply in sorted(self._replies.items())]
+
+
+class Unused:
+    """Time to end for an actor of a table, if there is nothing to it."""
+
+
+class LodgerActor(BrokerActor, ABC, Generic[Key]):
+    """An actor of a table, which ends when what it stands for is not there and nobody asks.
+
+    Subclasses say in `unused` whether there is nothing to them, and `leave_later` whenever they
+    have found that.
+    """
+
+    idle_seconds = UNUSED_SECONDS
+
+    def __init__(self, context: BrokerContext, table: Table[Key], key: Key) -> None:
+        super().__init__(context)
+        self._table = table
+        self._key = key
+        self._expiry: TimerHandle | None = None
+        self._leaving = False
+
+    @property
+    @abstractmethod
+    def unused(self) -> bool:
+        """Whether what it stands for is not there."""
+
+    def leave_later(self) -> None:
+        """End if nobody asks for a while."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = self.wake_after(UNUSED_SECONDS, Unused())
+
+    def leave(self) -> None:
+        """End now, if there is nothing to it still."""
+        if self.unused:
+            self._leaving = True
+            self._table.forget(self._key)
+            self.system.exit(self.address)
+
+    def passed_on(self, message: object, sender: ActorAddress | None) -> bool:
+        """Whether this ends, and a message that was on its way is for who has the place now."""
+        if self._leaving:
+            self.system.post(self._table.cell(self._key), message, sender)
+        return self._leaving

@@ -18,6 +18,7 @@ from rillnode.actors.nextgraph.admission import RequestChecks
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.external import answer_external
 from rillnode.actors.nextgraph.inbox import Pop
+from rillnode.actors.nextgraph.reader import CatchUp
 from rillnode.actors.nextgraph.session import (
     Answer,
     Asked,
@@ -98,7 +99,7 @@ class _Close:
     code: ProtocolCode
 
 
-Message = Received | Closed | Answer | Forwarded | Expelled | Drain | _Continue | _Close
+Message = Received | Closed | Answer | Forwarded | CatchUp | Expelled | Drain | _Continue | _Close
 
 
 class BrokerEvents(LinkActorEvents[ClosingLink]):
@@ -158,6 +159,9 @@ class ConnectionActor(BrokerActor):
             case _Continue():
                 self._held = None
                 self._go_on()
+            case CatchUp():
+                if sender is not None:
+                    self.send(sender, None)
             case Drain():
                 self._draining = True
                 self._go_on()

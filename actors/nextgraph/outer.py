@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, assert_never
 
-from rillnode.actors.engine.cell import Cell
-from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor, Unused
-from rillnode.actors.nextgraph.errands import Errand, Steps, anew
+from thespian.actors import ActorAddress
+
+from rillnode.actors.nextgraph.actor import LodgerActor, Question, Unused, anew
+from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.records import name_of
 from rillnode.actors.nextgraph.repairs import Repaired
 from rillnode.actors.nextgraph.repos import refuse_unknown
 from rillnode.actors.nextgraph.session import Asked, Refusal
-from rillnode.actors.storage import GetRecord, Operation, PutRecords
+from rillnode.actors.storage import GetRecord, PutRecords
 from rillnode.codecs.nextgraph.events import Event
 from rillnode.codecs.nextgraph.requests import (
     BlocksPut,
@@ -31,11 +32,11 @@ INNER_ONLY: Final = (Event, BlocksPut, ObjectPin, ObjectUnpin, ObjectDel, Wallet
 """Requests that only writers may make."""
 
 
-@dataclass(slots=True, eq=False)
-class Expose(Errand):
+@dataclass(frozen=True, slots=True)
+class Expose(Question[None]):
     """Let an outer overlay be read; refused with OVERLAY_MISMATCH if it is exposed as another's."""
 
-    inner: bytes = b""
+    inner: bytes
 
 
 class OuterActor(LodgerActor[bytes]):
@@ -51,54 +52,46 @@ class OuterActor(LodgerActor[bytes]):
         """Whether nobody exposes it."""
         return self._looked and self._inner is None
 
-    def handle(
-        self, message: Asked | Expose | Repaired | Unused | Operation, sender: Cell | None
+    async def handle(
+        self, message: Asked | Expose | Repaired | Unused, sender: ActorAddress | None
     ) -> None:
         """Take requests, and who exposes it."""
         if self.passed_on(message, sender):
             return
         match message:
             case Asked():
-                self.answer_in_order(message, self._serve(message))
+                await self.carry_out(message, self._serve(message))
             case Expose():
-                self.in_order(anew(partial(self._expose, message)), message.fail)
+                await self.reply(sender, anew(partial(self._expose, message)))
             case Repaired():
-                self.in_order(self._forget(), lambda _: None)
+                self._looked, self._inner = False, None
             case Unused():
                 self.leave()
-            case Operation():
-                self.complete(message)
             case _:
                 assert_never(message)
 
-    def _forget(self) -> Steps:
-        """Know nothing of what is stored: it is read again when it is needed."""
-        self._looked, self._inner = False, None
-        yield ()
-
-    def _look(self) -> Steps:
+    async def _look(self) -> None:
         if not self._looked or (self._inner is None and self._context.shared):
             get = GetRecord(key=name_of("outer", self._key))
-            yield (get,)
+            await self.read(get)
             self._inner, self._looked = get.value, True
         if self._inner is None:
             self.leave_later()
 
-    def _serve(self, asked: Asked) -> Steps:
-        yield from self._look()
+    async def _serve(self, asked: Asked) -> None:
+        await self._look()
         if isinstance(asked.content, INNER_ONLY):
             raise Refusal(ResultCode.OVERLAY_MISMATCH)
         if self._inner is None:
             refuse_unknown(asked)
         overlay = self._context.overlays.cell(self._inner)
-        self.system.post(overlay, asked, asked.session.connection)
+        self.system.post(overlay, asked)
 
-    def _expose(self, expose: Expose) -> Steps:
-        yield from self._look()
+    async def _expose(self, expose: Expose) -> None:
+        await self._look()
         if self._inner is None:
             name = name_of("outer", self._key)
-            yield (PutRecords(records=[(name, expose.inner)], seen=[(name, 0)]),)
+            await self.write(PutRecords(records=[(name, expose.inner)], seen=[(name, 0)]))
             self._inner = expose.inner
         if self._inner != expose.inner:
             raise Refusal(ResultCode.OVERLAY_MISMATCH)
-        expose.done()

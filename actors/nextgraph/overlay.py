@@ -6,19 +6,21 @@ Where other nodes serve it, too, each request reads anew what is kept, and is se
 them changes that before it.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import partial
 from typing import assert_never
 
-from rillnode.actors.engine.cell import Cell
-from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor, Unused
-from rillnode.actors.nextgraph.errands import Steps, anew
+from thespian.actors import ActorAddress
+
+from rillnode.actors.nextgraph.actor import LodgerActor, Unused, anew
+from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.outer import Expose
 from rillnode.actors.nextgraph.publication import Publish, publication
 from rillnode.actors.nextgraph.reader import OneBlock, Plan, spawn_reader
 from rillnode.actors.nextgraph.records import (
     Overlay,
     Pin,
+    RepoKey,
     Side,
     name_of,
     pack,
@@ -36,9 +38,9 @@ from rillnode.actors.nextgraph.repos import (
     topics_of,
     with_topics,
 )
-from rillnode.actors.nextgraph.session import Asked, Gone, Refusal, Session
-from rillnode.actors.nextgraph.topic_requests import Join, SendCommit, Sync, Unfollow
-from rillnode.actors.storage import GetRecord, GetRecords, ListRecords, Operation, PutRecords
+from rillnode.actors.nextgraph.session import Asked, Refusal, Session
+from rillnode.actors.nextgraph.topic_requests import Join, Joined, SendCommit, Sync, Unfollow
+from rillnode.actors.storage import GetRecord, GetRecords, ListRecords, PutRecords
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.nextgraph.bloom import KnownDigests
 from rillnode.codecs.nextgraph.events import Event
@@ -61,12 +63,9 @@ from rillnode.codecs.nextgraph.requests import (
     UnpinRepo,
     WalletPutExport,
 )
-from rillnode.codecs.nextgraph.responses import RepoOpened, RepoPinStatus
+from rillnode.codecs.nextgraph.responses import RepoOpened, RepoPinStatus, TopicSubRes
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import DIGEST_BYTES
-
-RepoKey = tuple[Side, bytes]
-"""A repo, and the side on which it is kept."""
 
 
 class OverlayActor(LodgerActor[bytes]):
@@ -77,7 +76,6 @@ class OverlayActor(LodgerActor[bytes]):
         self._looked = False
         self._overlay: Overlay | None = None
         self._pins: dict[bytes, dict[RepoKey, Pin]] = {}
-        self._opened: dict[Session, dict[RepoKey, Pin]] = {}
         # Of what was read for the request that is served, by name.
         self._versions: dict[str, int] = {}
 
@@ -86,50 +84,42 @@ class OverlayActor(LodgerActor[bytes]):
         """Whether nobody has pinned or opened anything of it."""
         return self._looked and self._overlay is None
 
-    def may_passivate(self) -> bool:
-        """Stay while repos are open."""
-        return not self.busy and not self._opened
-
-    def handle(
-        self, message: Asked | Repaired | Gone | Unused | Operation, sender: Cell | None
-    ) -> None:
-        """Take requests, and the end of connections."""
+    async def handle(self, message: Asked | Repaired | Unused, sender: ActorAddress | None) -> None:
+        """Take requests."""
         if self.passed_on(message, sender):
             return
         match message:
             case Asked():
-                self.answer_in_order(message, anew(partial(self._serve, message)))
+                await self.carry_out(message, anew(partial(self._serve, message)))
             case Repaired():
-                self.in_order(self._forget(), lambda _: None)
-            case Gone(session=session):
-                self._opened.pop(session, None)
+                self._looked, self._overlay = False, None
+                self._pins.clear()
             case Unused():
                 self.leave()
-            case Operation():
-                self.complete(message)
             case _:
                 assert_never(message)
 
     # What there is ---------------------------------------------------------------------------
 
-    def _look(self, user: bytes) -> Steps:
+    async def _look(self, user: bytes) -> None:
         """Read the overlay and what a user keeps of it, if what was read may be out of date."""
         shared = self._context.shared
         if not self._looked or shared:
             get = GetRecord(key=name_of("overlay", self._key))
-            yield (get,)
+            await self.read(get)
             self._overlay = None if get.value is None else unpack(get.value, Overlay)
             self._looked = True
             self._versions = {get.key: get.version}
         if self._overlay is None:
             self.leave_later()
-        if self._overlay is None or (user in self._pins and not shared):
+            return
+        if user in self._pins and not shared:
             return
         pins: dict[RepoKey, Pin] = {}
         prefix, after = name_of("pin", self._key, user, ""), ""
         while True:
             listing = ListRecords(prefix=prefix, after=after)
-            yield (listing,)
+            await self.read(listing)
             for name, value in listing.records:
                 side, repo = name.removeprefix(prefix).split("/")
                 key: RepoKey = ("outer" if side == "outer" else "inner", bytes.fromhex(repo))
@@ -141,16 +131,14 @@ class OverlayActor(LodgerActor[bytes]):
             after = listing.records[-1][0]
         self._pins[user] = pins
 
-    def _forget(self) -> Steps:
-        """Know nothing of what is stored: it is read again when it is needed."""
-        self._looked, self._overlay = False, None
-        self._pins.clear()
-        yield ()
+    def _opened(self, session: Session) -> dict[RepoKey, Pin]:
+        """The repos that a connection has open."""
+        return session.opened.get(self._key, {})
 
     def _kept(self, session: Session, key: RepoKey) -> Pin | None:
         """What a connection has of a repo, pinned or opened."""
         pinned = self._pins.get(session.user, {}).get(key)
-        opened = self._opened.get(session, {}).get(key)
+        opened = self._opened(session).get(key)
         if pinned is None or opened is None:
             return pinned or opened
         return Pin(
@@ -159,13 +147,13 @@ class OverlayActor(LodgerActor[bytes]):
 
     def _kept_on(self, session: Session, *sides: Side) -> Iterator[Pin]:
         """All that a connection has of repos on these sides, pinned or opened."""
-        for pins in (self._pins[session.user], self._opened.get(session, {})):
+        for pins in (self._pins[session.user], self._opened(session)):
             for (side, _), pin in pins.items():
                 if side in sides:
                     yield pin
 
-    def _serve(self, asked: Asked) -> Steps:
-        yield from self._look(asked.session.user)
+    async def _serve(self, asked: Asked) -> None:
+        await self._look(asked.session.user)
         content = asked.content
         if self._overlay is None and not isinstance(content, PinRepo | OpenRepo):
             refuse_unknown(asked)
@@ -175,23 +163,23 @@ class OverlayActor(LodgerActor[bytes]):
             check_reader(asked, content, kept)
         match content:
             case PinRepo() | OpenRepo():
-                yield from self._keep(asked, content)
+                await self._keep(asked, content)
             case UnpinRepo():
-                yield from self._unpin(asked, content)
+                await self._unpin(asked, content)
             case RepoPinStatusReq():
-                yield from self._status(asked, content)
+                await self._status(asked, content)
             case TopicSub():
-                yield from self._subscribe(asked, content)
+                await self._subscribe(asked, content)
             case TopicUnsub():
-                yield from self._unsubscribe(asked, content)
+                await self._unsubscribe(asked, content)
             case Event():
                 self._publish(asked, content)
             case TopicSyncReq():
                 self._sync(asked, content)
             case CommitGet():
-                yield from self._get_commit(asked, content)
+                await self._get_commit(asked, content)
             case BlocksGet():
-                yield from self._get_blocks(asked, content)
+                await self._get_blocks(asked, content)
             case BlocksExist() | BlocksPut():
                 self._to_blocks(asked)
             case ObjectPin() | ObjectUnpin() | ObjectDel():
@@ -205,11 +193,11 @@ class OverlayActor(LodgerActor[bytes]):
                 assert_never(content)
 
     def _to_blocks(self, asked: Asked) -> None:
-        self.system.post(self._context.blocks.cell(self._key), asked, asked.session.connection)
+        self.system.post(self._context.blocks.cell(self._key), asked)
 
     # Repos -----------------------------------------------------------------------------------
 
-    def _keep(self, asked: Asked, request: PinRepo | OpenRepo) -> Steps:
+    async def _keep(self, asked: Asked, request: PinRepo | OpenRepo) -> None:
         overlay = overlay_after(self._overlay, request)
         if overlay is None:
             raise Refusal(ResultCode.NOT_FOUND)
@@ -218,47 +206,45 @@ class OverlayActor(LodgerActor[bytes]):
         topics = with_topics(kept.topics, topics_of(request))
         exposes = isinstance(request, PinRepo) and request.expose_outer
         if exposes and overlay.outer is not None:
-            yield (Expose(actor=self._context.outers.cell(overlay.outer), inner=self._key),)
-        joins = self._joins(asked, topics, follow=True)
-        yield joins
-        topics = {join.topic: topics[join.topic] for join in joins if join.found}
+            await self.question(self._context.outers.cell(overlay.outer), Expose(self._key))
+        joined = await self._join(asked, topics, follow=True)
+        topics = {topic: topics[topic] for topic in joined}
         pin = Pin(expose_outer=kept.expose_outer or exposes, topics=topics)
         if isinstance(request, PinRepo):
-            yield from self._put(overlay, session.user, key, pin)
+            await self._put(overlay, session.user, key, pin)
         else:
-            yield from self._put(overlay)
-            if session.attach(self.address):
-                self._opened.setdefault(session, {})[key] = pin
-        found = [join for join in joins if join.found]
-        asked.answer(RepoOpened([join.response(publisher=topics[join.topic]) for join in found]))
+            await self._put(overlay)
+            session.opened.setdefault(self._key, {})[key] = pin
+        asked.answer(RepoOpened(_responses(joined, topics)))
 
-    def _unpin(self, asked: Asked, request: UnpinRepo) -> Steps:
+    async def _unpin(self, asked: Asked, request: UnpinRepo) -> None:
         session, key = asked.session, _repo(asked, request.hash)
         kept = self._kept(session, key)
         if kept is None:
             raise Refusal(ResultCode.NOT_FOUND)
-        yield from self._put(self._overlay, session.user, key, None)
-        self._opened.get(session, {}).pop(key, None)
+        await self._put(self._overlay, session.user, key, None)
+        self._opened(session).pop(key, None)
         for topic in kept.topics:
             self._unfollow(asked, topic)
         asked.answer()
 
-    def _status(self, asked: Asked, request: RepoPinStatusReq) -> Steps:
+    async def _status(self, asked: Asked, request: RepoPinStatusReq) -> None:
         pin = self._pins[asked.session.user].get(_repo(asked, request.hash))
         if pin is None:
             raise Refusal(ResultCode.FALSE)
-        joins = self._joins(asked, pin.topics, follow=False)
-        yield joins
-        topics = [join.response(publisher=pin.topics[join.topic]) for join in joins]
+        joined = await self._join(asked, pin.topics, follow=False)
+        none = Joined()
+        there = {topic: joined.get(topic, none) for topic in pin.topics}
+        topics = _responses(there, pin.topics)
         asked.answer(RepoPinStatus(request.hash, pin.expose_outer, topics))
 
-    def _put(
+    async def _put(
         self,
         overlay: Overlay | None,
         user: bytes = b"",
         key: RepoKey | None = None,
         pin: Pin | None = None,
-    ) -> Steps:
+    ) -> None:
         """Store what has changed: the overlay, and what a user keeps of a repo."""
         records: list[tuple[str, bytes | None]] = []
         if overlay is not None and overlay != self._overlay:
@@ -269,7 +255,7 @@ class OverlayActor(LodgerActor[bytes]):
             records.append((name_of("pin", self._key, user, *key), value))
         if records:
             seen = [(name, self._versions.get(name, 0)) for name, _ in records]
-            yield (PutRecords(records=records, seen=seen),)
+            await self.write(PutRecords(records=records, seen=seen))
         self._overlay = overlay
         if key is not None and pin is not None:
             pins[key] = pin
@@ -278,45 +264,50 @@ class OverlayActor(LodgerActor[bytes]):
 
     # Topics ----------------------------------------------------------------------------------
 
-    def _joins(self, asked: Asked, topics: Mapping[bytes, bool], *, follow: bool) -> list[Join]:
+    async def _join(
+        self, asked: Asked, topics: Iterable[bytes], *, follow: bool
+    ) -> dict[bytes, Joined]:
+        """Look at topics, and make and follow them if asked; those that there are, in order."""
         writes = side_of(asked.overlay) == "inner"
-        return [
-            Join(
-                actor=self._context.topics.cell((self._key, topic)),
-                topic=topic,
-                follower=asked.session if follow else None,
-                overlay=asked.overlay,
-                creator=asked.session.principal if follow and writes else None,
-            )
-            for topic in topics
-        ]
+        join = Join(
+            follower=asked.session if follow else None,
+            overlay=asked.overlay,
+            creator=asked.session.principal if follow and writes else None,
+        )
+        cells = {topic: self._context.topics.cell((self._key, topic)) for topic in topics}
+        replies = await self.questions([*cells.values()], join)
+        return {
+            topic: joined
+            for topic, joined in zip(cells, replies, strict=True)
+            if joined is not None
+        }
 
-    def _subscribe(self, asked: Asked, request: TopicSub) -> Steps:
+    async def _subscribe(self, asked: Asked, request: TopicSub) -> None:
         session, key = asked.session, _repo(asked, request.repo_hash)
         kept = self._kept(session, key)
         if kept is None:
             raise Refusal(ResultCode.NOT_FOUND)
         more = {request.topic: request.publisher is not None}
         topics = with_topics(kept.topics, more)
-        (join,) = self._joins(asked, more, follow=True)
-        yield (join,)
-        if not join.found:
+        joined = await self._join(asked, more, follow=True)
+        if not joined:
             raise Refusal(ResultCode.TOPIC_NOT_FOUND)
-        yield from self._change(session, key, more, None)
-        asked.answer(join.response(publisher=topics[request.topic]))
+        await self._change(session, key, more, None)
+        (response,) = _responses(joined, topics)
+        asked.answer(response)
 
-    def _unsubscribe(self, asked: Asked, request: TopicUnsub) -> Steps:
+    async def _unsubscribe(self, asked: Asked, request: TopicUnsub) -> None:
         session, key = asked.session, _repo(asked, request.repo_hash)
         kept = self._kept(session, key)
         if kept is None or request.topic not in kept.topics:
             raise Refusal(ResultCode.SUBSCRIPTION_NOT_FOUND)
-        yield from self._change(session, key, {}, request.topic)
+        await self._change(session, key, {}, request.topic)
         self._unfollow(asked, request.topic)
         asked.answer()
 
-    def _change(
+    async def _change(
         self, session: Session, key: RepoKey, more: Mapping[bytes, bool], less: bytes | None
-    ) -> Steps:
+    ) -> None:
         """Add topics to what is kept of a repo, or take one away, wherever it is kept."""
 
         def changed(pin: Pin) -> Pin:
@@ -325,12 +316,12 @@ class OverlayActor(LodgerActor[bytes]):
                 topics.pop(less, None)
             return Pin(expose_outer=pin.expose_outer, topics=topics)
 
-        opened = self._opened.get(session, {})
+        opened = self._opened(session)
         if key in opened:
             opened[key] = changed(opened[key])
         pinned = self._pins[session.user].get(key)
         if pinned is not None:
-            yield from self._put(self._overlay, session.user, key, changed(pinned))
+            await self._put(self._overlay, session.user, key, changed(pinned))
 
     def _unfollow(self, asked: Asked, topic: bytes) -> None:
         cell = self._context.topics.find((self._key, topic))
@@ -338,8 +329,7 @@ class OverlayActor(LodgerActor[bytes]):
             self.system.post(cell, Unfollow(asked.session, asked.overlay))
 
     def _to_topic(self, topic: bytes, message: Publish | Sync | SendCommit) -> None:
-        cell = self._context.topics.cell((self._key, topic))
-        self.system.post(cell, message, message.asked.session.connection)
+        self.system.post(self._context.topics.cell((self._key, topic)), message)
 
     def _sync(self, asked: Asked, request: TopicSyncReq) -> None:
         try:
@@ -350,24 +340,21 @@ class OverlayActor(LodgerActor[bytes]):
             raise Refusal(ResultCode.INVALID_REQUEST) from None
         self._to_topic(request.topic, Sync(asked, request, known))
 
-    def _look_at(self, asked: Asked, topic: bytes | None) -> Steps:
+    async def _look_at(self, asked: Asked, topic: bytes | None) -> None:
         """Know the topic that a request names as its log is now, with what others have written."""
-        if topic is not None:
-            (join,) = self._joins(asked, {topic: False}, follow=False)
-            yield (join,)
-            if not join.found:
-                raise Refusal(ResultCode.TOPIC_NOT_FOUND)
+        if topic is not None and not await self._join(asked, (topic,), follow=False):
+            raise Refusal(ResultCode.TOPIC_NOT_FOUND)
 
-    def _get_blocks(self, asked: Asked, request: BlocksGet) -> Steps:
-        yield from self._look_at(asked, request.topic)
+    async def _get_blocks(self, asked: Asked, request: BlocksGet) -> None:
+        await self._look_at(asked, request.topic)
         items = [OneBlock(one, request.include_children) for one in request.ids]
         spawn_reader(self._context, Plan(asked, self._key, items, empty=ResultCode.NOT_FOUND))
 
-    def _get_commit(self, asked: Asked, request: CommitGet) -> Steps:
+    async def _get_commit(self, asked: Asked, request: CommitGet) -> None:
         """Find out which topics' events may have brought the commit; its blocks are sent there."""
-        yield from self._look_at(asked, request.topic)
+        await self._look_at(asked, request.topic)
         get = GetRecords(keys=[name_of("published", self._key, request.id)])
-        yield (get,)
+        await self.read(get)
         (value,) = get.values
         last = None if value is None else value[:DIGEST_BYTES]
         topics = [one for one in dict.fromkeys((request.topic, last)) if one is not None]
@@ -382,6 +369,15 @@ class OverlayActor(LodgerActor[bytes]):
         topic = event.content.topic
         allowed = publishes(self._kept_on(asked.session, "inner"), topic)
         self._to_topic(topic, publication(asked, self._key, event, allowed=allowed))
+
+
+def _responses(
+    joined: Mapping[bytes, Joined], publishers: Mapping[bytes, bool]
+) -> list[TopicSubRes]:
+    return [
+        TopicSubRes(topic, one.heads, publishers[topic], one.commits)
+        for topic, one in joined.items()
+    ]
 
 
 def _repo(asked: Asked, repo: bytes) -> RepoKey:

@@ -6,14 +6,15 @@ It reads no faster than its client takes what it sends, and ends with the client
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, assert_never
+from typing import Final
 
-from rillnode.actors.engine.system import Cell
+from thespian.actors import ActorAddress
+
+from rillnode.actors.nextgraph.actor import BrokerActor, Question
 from rillnode.actors.nextgraph.context import BrokerContext
-from rillnode.actors.nextgraph.errands import Errand, ErrandActor, Steps
 from rillnode.actors.nextgraph.records import name_of, unpack_block
 from rillnode.actors.nextgraph.session import Asked
-from rillnode.actors.storage import GetRecords, Operation, Read
+from rillnode.actors.storage import GetRecords, Read
 from rillnode.codecs.entries import EntryKind, entries_of
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.nextgraph.blocks import Block
@@ -70,66 +71,48 @@ class Plan:
     synchronizes: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class _Pause(Errand):
-    """Time for the connection to write."""
-
-    due: bool = False
+class CatchUp(Question[None]):
+    """To a connection: reply when all that was sent to it before is with its link."""
 
 
-class ReaderActor(ErrandActor):
+class ReaderActor(BrokerActor):
     """One stream of answers."""
 
     on_failure = "stop"
 
-    def __init__(self, context: BrokerContext, plan: Plan) -> None:
-        super().__init__(context.streams.store)
-        self._plan = plan
-        # On an outer overlay commits are read without the keys of their headers.
-        self._strips = isinstance(plan.asked.overlay, OuterOverlay)
+    _plan: Plan
+    _strips: bool
+
+    def __init__(self, context: BrokerContext) -> None:
+        super().__init__(context)
         self._sent: set[bytes] = set()
         self._answers = 0
         self._unseen_bytes = 0
 
-    def started(self) -> None:
-        """Begin."""
-        self.at_once(self._send_all(), self._fail)
-
-    def handle(self, message: Operation, sender: Cell | None) -> None:
-        """Take back what it waits for."""
-        match message:
-            case _Pause(due=False):
-                message.due = True
-                if self._is_held():
-                    self.wake_after(PAUSE_SECONDS, message)
-                else:
-                    self.system.post(self.address, message)  # the connection has its turn first
-            case Operation():
-                self.complete(message)
-            case _:
-                assert_never(message)
-
-    def _fail(self, result: ResultCode) -> None:
-        self._plan.asked.refuse(result)
+    async def handle(self, message: Plan, sender: ActorAddress | None) -> None:
+        """Take the plan, carry it out, and end."""
+        self._plan = message
+        # On an outer overlay commits are read without the keys of their headers.
+        self._strips = isinstance(message.asked.overlay, OuterOverlay)
+        await self.carry_out(message.asked, self._send_all())
         self.system.exit(self.address)
 
-    def _send_all(self) -> Steps:
+    async def _send_all(self) -> None:
         for run in _runs(self._plan.items):
             if isinstance(run, OneBlock):
-                yield from self._send_blocks(run)
+                await self._send_blocks(run)
             else:
-                yield from self._send_events(run)
+                await self._send_events(run)
         self._plan.asked.refuse(ResultCode.END_OF_STREAM if self._answers else self._plan.empty)
-        self.system.exit(self.address)
 
     # Events ----------------------------------------------------------------------------------
 
-    def _send_events(self, run: Sequence[OneEvent]) -> Steps:
+    async def _send_events(self, run: Sequence[OneEvent]) -> None:
         at, end = 0, run[-1].index + 1
         while at < len(run):
             item = run[at]
             read = Read(log=item.log, index=item.index, until=end, bytes_max=UNSEEN_BYTES_MAX)
-            yield (read,)
+            await self.read(read)
             found = {
                 entry.index: entry.data
                 for block in read.blocks
@@ -137,13 +120,13 @@ class ReaderActor(ErrandActor):
                 if entry.kind is EntryKind.NEXTGRAPH
             }
             if item.index not in found:
-                yield from self._send_blocks(OneBlock(item.commit, children=True))
+                await self._send_blocks(OneBlock(item.commit, children=True))
                 at += 1
                 continue
             while at < len(run) and (data := found.get(run[at].index)) is not None:
                 self._send_event(EVENT.decode(data), len(data))
                 at += 1
-            yield from self._pace()
+            await self._pace()
 
     def _send_event(self, event: Event, size: int) -> None:
         if self._plan.synchronizes:
@@ -154,7 +137,7 @@ class ReaderActor(ErrandActor):
 
     # Blocks ----------------------------------------------------------------------------------
 
-    def _send_blocks(self, item: OneBlock) -> Steps:
+    async def _send_blocks(self, item: OneBlock) -> None:
         overlay = self._plan.overlay
         waiting = [item.id]
         while waiting:
@@ -164,7 +147,7 @@ class ReaderActor(ErrandActor):
             self._sent.add(block)
             keys = [name_of(family, overlay, block) for family in ("published", "block")]
             get = GetRecords(keys=keys)
-            yield (get,)
+            await self.read(get)
             value = next((value for value in get.values if value is not None), None)
             if value is None:
                 continue
@@ -173,7 +156,7 @@ class ReaderActor(ErrandActor):
             self._answer(TopicSyncRes(shown) if self._plan.synchronizes else shown, len(value))
             if item.children:
                 waiting += reversed(found.content.children)
-            yield from self._pace()
+            await self._pace()
 
     def _shown(self, block: Block) -> Block:
         return replace(block, commit_header_key=None) if self._strips else block
@@ -185,10 +168,12 @@ class ReaderActor(ErrandActor):
         self._answers += 1
         self._unseen_bytes += size
 
-    def _pace(self) -> Steps:
+    async def _pace(self) -> None:
         while self._unseen_bytes > UNSEEN_BYTES_MAX or self._is_held():
             self._unseen_bytes = 0
-            yield (_Pause(actor=self.address),)
+            await self.question(self._plan.asked.session.connection, CatchUp())
+            if self._is_held():
+                await self.sleep(PAUSE_SECONDS)
 
     def _is_held(self) -> bool:
         return self._plan.asked.session.link.buffered_bytes > LINK_BUFFER_HIGH_BYTES
@@ -196,8 +181,9 @@ class ReaderActor(ErrandActor):
 
 def spawn_reader(context: BrokerContext, plan: Plan) -> None:
     """Make the actor that carries a plan out; it ends with the asker's connection."""
-    connection = plan.asked.session.connection
-    context.streams.system.spawn(partial(ReaderActor, context, plan), parent=connection)
+    system, connection = context.streams.system, plan.asked.session.connection
+    if not connection.exited:
+        system.post(system.spawn(partial(ReaderActor, context), parent=connection), plan)
 
 
 def _runs(items: Sequence[Item]) -> list[list[OneEvent] | OneBlock]:

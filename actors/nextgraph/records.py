@@ -41,6 +41,10 @@ PREFIX: Final = RESERVED_PREFIX
 """Of every name here, and of the streams that topics are kept in."""
 
 Side = Literal["inner", "outer"]
+
+RepoKey = tuple[Side, bytes]
+"""A repo, and the side on which it is kept."""
+
 InvitationKind = Literal["unique", "multi", "admin", "setup"]
 
 _CODES: Final[dict[InvitationKind, type[InvitationCode]]] = {

@@ -6,7 +6,8 @@ at once, perhaps, and then has seen nothing of it.
 
 from typing import Final
 
-from rillnode.actors.engine.system import Cell
+from thespian.actors import ActorAddress
+
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.storage import StoreHealth
@@ -22,16 +23,21 @@ REPAIRED: Final = Repaired()
 class RepairsActor(Worker):
     """One per broker: is told of the store's health, and tells who keeps what the store has."""
 
-    on_failure = "resume"
     essential = True
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def handle(self, message: StoreHealth, sender: Cell | None) -> None:
+    def started(self) -> None:
+        """Tell all: an instance before this one may have failed at it."""
+        self._tell_all()
+
+    def handle(self, message: StoreHealth, sender: ActorAddress | None) -> None:
         """Take the store's health."""
-        if not message.writable:
-            return
+        if message.writable:
+            self._tell_all()
+
+    def _tell_all(self) -> None:
         context = self._context
         for table in (context.outers, context.overlays, context.blocks, context.topics):
             for cell in table.awake:

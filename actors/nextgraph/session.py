@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rillnode.actors.engine.system import Cell
+from rillnode.actors.nextgraph.records import Pin, RepoKey
 from rillnode.actors.ports import Link
 from rillnode.codecs.errors import ActorError, RillnodeError
 from rillnode.codecs.nextgraph.requests import RequestContent
@@ -30,6 +31,7 @@ class Session:
         connection: its actor, which takes the answers and what is forwarded.
         link: for who sends much and must not send more than the client takes.
         attached: actors that keep something for it until they are sent a `Gone`.
+        opened: what it has open until its end, by the id of the inner overlay.
         open: whether the connection has not ended; nothing is kept for one that has.
     """
 
@@ -37,6 +39,7 @@ class Session:
     connection: Cell
     link: Link
     attached: set[Cell] = field(default_factory=set[Cell])
+    opened: dict[bytes, dict[RepoKey, Pin]] = field(default_factory=dict[bytes, dict[RepoKey, Pin]])
     open: bool = True
 
     def attach(self, actor: Cell) -> bool:

@@ -12,23 +12,33 @@ get all events in the order of the log, each once.
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Final, assert_never, cast
+from functools import partial
+from typing import Final, assert_never
+
+from thespian.actors import ActorAddress
 
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.nextgraph.context import BrokerContext, LodgerActor, Unused
-from rillnode.actors.nextgraph.errands import FENCED, FENCED_MAX, Found, Steps
-from rillnode.actors.nextgraph.followers import Followers
+from rillnode.actors.engine.waiting import Then
+from rillnode.actors.nextgraph.actor import FENCED, FENCED_MAX, LodgerActor, Unused
+from rillnode.actors.nextgraph.context import BrokerContext, TopicKey
+from rillnode.actors.nextgraph.followers import Appended, Feed
 from rillnode.actors.nextgraph.history import History, commit_key, parse_commit_key
 from rillnode.actors.nextgraph.publication import Publish, stored_event
 from rillnode.actors.nextgraph.reader import OneBlock, OneEvent, Plan, spawn_reader
 from rillnode.actors.nextgraph.records import topic_stream
 from rillnode.actors.nextgraph.repairs import Repaired
 from rillnode.actors.nextgraph.session import Gone, Refusal, Session
-from rillnode.actors.nextgraph.topic_requests import Again, Join, SendCommit, Sync, Unfollow
+from rillnode.actors.nextgraph.topic_requests import (
+    Again,
+    Join,
+    Joined,
+    SendCommit,
+    Sync,
+    Unfollow,
+)
 from rillnode.actors.storage import (
     FindStream,
     ListKeys,
-    Operation,
     PutStream,
     Read,
     StreamRecord,
@@ -40,7 +50,7 @@ from rillnode.actors.streams.inside import AppendEntries, EntriesAppended, Follo
 from rillnode.actors.streams.resolving import stream_cell
 from rillnode.actors.streams.subscription import Grown, Removed, Unsubscribed
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
-from rillnode.codecs.errors import CodecError, StoreError
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
 from rillnode.codecs.nextgraph.client import STORED_BEFORE
 from rillnode.codecs.nextgraph.events import EVENT, Event
 from rillnode.codecs.nextgraph.results import ResultCode
@@ -50,14 +60,13 @@ logger = logging.getLogger("rillnode.actors.nextgraph.topic")
 
 PAGE_KEYS: Final = 1_000
 
-UNKNOWN: Final = -1
-"""Stands for the log until the stream is found."""
-
 READ_BYTES: Final = 65_536
 """Bytes of events that are looked into in one turn."""
 
 RETRY_SECONDS: Final = 1.0
 """Pause after the log could not be read."""
+
+_NO_STREAM: Final = "stream.unknown"
 
 
 Message = (
@@ -67,7 +76,7 @@ Message = (
     | SendCommit
     | Unfollow
     | Gone
-    | EntriesAppended
+    | Appended
     | Following
     | Grown
     | Removed
@@ -75,7 +84,6 @@ Message = (
     | Repaired
     | Again
     | Unused
-    | Operation
 )
 
 
@@ -87,57 +95,66 @@ class _Topic:
     history: History
 
 
-class TopicActor(LodgerActor[tuple[bytes, bytes]]):
-    """One topic of one overlay."""
+class TopicActor(LodgerActor[TopicKey]):
+    """One topic of one overlay.
 
-    def __init__(self, context: BrokerContext, key: tuple[bytes, bytes]) -> None:
+    A new instance reads again what the log holds. It takes over the feed of the one before it: who
+    follows does not say so again, and what was handed to the log is answered whatever fails here.
+    """
+
+    def __init__(self, context: BrokerContext, key: TopicKey) -> None:
         super().__init__(context, context.topics, key)
         self._name = topic_stream(*key)
         self._topic: _Topic | None = None
         self._looked = False
-        self._outdated = False
-        self._followers = Followers()
-        self._publishing: dict[bytes, list[Publish]] = {}
-        # Of the stream that was found last: the followers have all events below `told`, and
-        # those from there up to `end` were in the log when it was looked for.
-        self._log: int = UNKNOWN
-        self._told = self._end = 0
-        # What was published here and stands behind others' events, by index.
-        self._ahead: dict[int, Publish] = {}
-        self._advancing = False
+        self._feed = context.feeds.pop(key) if key in context.feeds else Feed()
+        # What was in the log when it was looked for.
+        self._end = 0
 
-    @property
-    def busy(self) -> bool:
-        """Whether anything is under way."""
-        return super().busy or bool(self._publishing)
+    def started(self) -> None:
+        """Go on with the feed of an instance before this one."""
+        for session in tuple(self._feed.followers):
+            if not session.attach(self.address):
+                self._feed.followers.remove(session)
+        if self._feed.in_use:
+            self.system.post(self.address, Again())
+
+    def stopped(self) -> None:
+        """Leave the feed to the instance that comes after this one."""
+        if self._feed.in_use:
+            self._context.feeds[self._key] = self._feed
 
     @property
     def unused(self) -> bool:
         """Whether there is no such topic."""
-        return self._looked and self._topic is None
+        return self._looked and self._topic is None and not self._feed.in_use
 
     def may_passivate(self) -> bool:
-        """Stay while somebody follows."""
-        return not self.busy and not self._followers
+        """Stay while somebody follows, or waits for an event to be stored."""
+        return not self._feed.in_use
 
-    def handle(self, message: Message, sender: Cell | None) -> None:
+    async def handle(self, message: Message, sender: ActorAddress | None) -> None:
         """Take requests, what the log has done, and the end of connections."""
         if self.passed_on(message, sender):
             return
         match message:
-            case EntriesAppended():
-                self._appended(message)
+            case Publish() | Sync() | SendCommit():
+                await self.carry_out(message.asked, self._with_topic(message))
+            case Appended():
+                await self._appended(message)
+            case Join():
+                await self.reply(sender, self._join(message))
             case Grown(next_index=end):
-                if end > self._told:
-                    self._advance()
+                if end > self._feed.told:
+                    await self._advance()
             case Following():
-                self._advance()
+                await self._advance()
             case Repaired():
                 self._forget()
-                self._advance()
+                await self._advance()
             case Again():
                 self._follow()
-                self._advance()
+                await self._advance()
             case Gone(session=session):
                 self._leave(session)
             case Unfollow(session=session, overlay=overlay):
@@ -147,47 +164,32 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
                     self._forget()
             case Removed():
                 self.wake_after(RETRY_SECONDS, Again())
-            case Join():
-                self.in_order(self._join(message), message.fail)
-            case Publish(asked=asked) | Sync(asked=asked) | SendCommit(asked=asked):
-                self.answer_in_order(asked, self._with_topic(message))
             case Unused():
                 self.leave()
-            case Operation():
-                self.complete(message)
             case _:
                 assert_never(message)
 
     # The topic -------------------------------------------------------------------------------
 
-    def _look(self) -> Steps:
+    async def _look(self) -> None:
         """Find the topic and its history, if that has not been done."""
-        if self._looked and not (self._context.shared and self._topic is None):
-            self._leave_if_none()
-            return
-        self._looked = False
-        while not self._looked:
-            self._outdated = False
+        if not self._looked or (self._context.shared and self._topic is None):
             find = FindStream(name=self._name)
-            yield (find,)
+            await self.read(find)
             if find.record is not None:
-                self._topic = _Topic(find.record, (yield from self._load(find.record)))
+                self._topic = _Topic(find.record, await self._load(find.record))
                 self._begin(find.record, find.extents[0].next_index)
                 if self._context.streams.quotas.enabled:
                     self._context.streams.quotas.found(find.record, find.extents)
-            # An event that became durable meanwhile may not be among what was found.
-            self._looked = not self._outdated
-        self._leave_if_none()
-
-    def _leave_if_none(self) -> None:
+            self._looked = True
         if self._topic is None:
             self.leave_later()
 
-    def _load(self, record: StreamRecord) -> Found[History]:
+    async def _load(self, record: StreamRecord) -> History:
         commits: list[tuple[int, bytes]] = []
         listing = ListKeys(log=log_id(record.id, 0), limit=PAGE_KEYS)
         while True:
-            yield (listing,)
+            await self.read(listing)
             commits += [(index, key) for key, index in listing.pairs]
             if len(listing.pairs) < PAGE_KEYS:
                 break
@@ -198,7 +200,7 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
             history.add(*parse_commit_key(key), index)
         return history
 
-    def _make(self, principal: str) -> Steps:
+    async def _make(self, principal: str) -> None:
         streams, name = self._context.streams, self._name
         if not streams.quotas.admit_stream(principal, name):
             self._context.counters["quota.streams"] += 1
@@ -212,12 +214,12 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         )
         put = PutStream(record=record)
         try:
-            yield (put,)
+            await self.write(put)
         except StoreError as error:
             streams.quotas.not_created(principal, name)
             if error.code != "store.exists":
                 raise
-            yield from self._look()  # another node was first
+            await self._look()  # another node was first
             return
         self._topic = _Topic(put.record, History())
         self._begin(put.record, 0)
@@ -225,44 +227,42 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
 
     def _begin(self, record: StreamRecord, end: int) -> None:
         """Go on where followers are in a log; of another one they have nothing."""
-        log = log_id(record.id, 0)
-        if log != self._log:
-            self._log, self._told = log, 0 if self._followers else end
-            self._ahead.clear()
+        self._feed.begin(log_id(record.id, 0), end)
         self._end = end
         self._follow()
 
     def _forget(self) -> None:
         """The stream may be no more, or another than is known: what comes looks again."""
-        self._topic, self._looked, self._outdated = None, False, True
+        self._topic, self._looked = None, False
 
     # Following -------------------------------------------------------------------------------
 
-    def _join(self, join: Join) -> Steps:
-        yield from self._know()
+    async def _join(self, join: Join) -> Joined | None:
+        await self._know()
         if self._topic is None and join.creator is not None:
-            yield from self._make(join.creator)
-        if self._topic is not None:
-            history = self._topic.history
-            join.found, join.heads, join.commits = True, history.heads, len(history)
-            follower, overlay = join.follower, join.overlay
-            if follower is not None and overlay is not None and follower.attach(self.address):
-                self._followers.add(follower, overlay)
-                self._follow()
-        join.done()
+            await self._make(join.creator)
+        if self._topic is None:
+            return None
+        follower = join.follower
+        if follower is not None and follower.attach(self.address):
+            self._feed.followers.add(follower, join.overlay)
+            self._follow()
+        history = self._topic.history
+        return Joined(history.heads, len(history))
 
     def _unfollow(self, session: Session, overlay: OverlayId) -> None:
-        if self._followers.leave(session, overlay):
+        if self._feed.followers.leave(session, overlay):
             self._leave(session)
             session.attached.discard(self.address)
 
     def _leave(self, session: Session) -> None:
-        if self._followers.remove(session) and not self._followers and self._context.shared:
+        followers = self._feed.followers
+        if followers.remove(session) and not followers and self._context.shared:
             self.system.post(self._stream(), Unsubscribed(self.address))
 
     def _follow(self) -> None:
         """Hear of what other nodes append, while somebody here follows."""
-        if self._topic is not None and self._followers and self._context.shared:
+        if self._topic is not None and self._feed.followers and self._context.shared:
             self.system.post(self._stream(), Follow(self.address))
 
     def _stream(self) -> Cell:
@@ -270,39 +270,33 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
 
     # What the log holds ----------------------------------------------------------------------
 
-    def _know(self, publish: Publish | None = None) -> Steps:
+    async def _know(self, publish: Publish | None = None) -> None:
         """Know the topic as its log is now, and forward what is new; `publish` is on its way."""
-        yield from self._look()
-        while (topic := self._topic) and (self._context.shared or self._told < self._end):
-            read = Read(log=self._log, index=self._told, bytes_max=READ_BYTES)
-            yield (read,)
-            if topic is not self._topic:
-                yield from self._look()  # forgotten meanwhile, but there perhaps
-                continue
-            self._told = max(self._told, read.extent.first_index)
+        await self._look()
+        feed = self._feed
+        while self._topic is not None and (self._context.shared or feed.told < self._end):
+            read = Read(log=feed.log, index=feed.told, bytes_max=READ_BYTES)
+            await self.read(read)
+            feed.told = max(feed.told, read.extent.first_index)
             for block in read.blocks:
-                for entry in entries_of(block, first=self._told):
+                for entry in entries_of(block, first=feed.told):
                     self._found_entry(entry, publish)
-            if self._told >= read.extent.next_index:
+            if feed.told >= read.extent.next_index:
                 break
 
-    def _advance(self) -> None:
+    async def _advance(self) -> None:
         """Forward what is in the log and did not come through here."""
-        if not self._advancing:
-            self._advancing = True
-            self.in_order(self._advanced(), self._retry)
-
-    def _advanced(self) -> Steps:
-        self._advancing = False
-        yield from self._know()
-
-    def _retry(self, _: ResultCode) -> None:
-        self.wake_after(RETRY_SECONDS, Again())
+        try:
+            await self._know()
+        except RillnodeError as error:
+            logger.warning("log_not_read", extra={"code": error.code, "stream": self._name})
+            self.wake_after(RETRY_SECONDS, Again())
 
     def _found_entry(self, entry: Entry, publish: Publish | None) -> None:
         """Take the next entry of the log; `publish` is on its way."""
-        self._told = entry.index + 1
-        own = self._ahead.pop(entry.index, None)
+        feed = self._feed
+        feed.told = entry.index + 1
+        own = feed.ahead.pop(entry.index, None)
         try:
             event, commit, parents = stored_event(entry)
         except CodecError as error:
@@ -313,18 +307,18 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         if history.index(commit) != entry.index:
             return  # it stands before, too
         # What is published here is read before the store has confirmed it, or after it was fenced.
-        for one in (publish, *self._publishing.get(commit, ())[:1]):
+        for one in (publish, *feed.publishing.get(commit, ())[:1]):
             if one is not None and one.commit == commit:
                 own = own or one
         self._forward(event, None if own is None else own.asked.session)
 
     def _forward(self, event: Event, publisher: Session | None) -> int:
-        return self._followers.forward(event, publisher)
+        return self._feed.followers.forward(event, publisher)
 
     # Requests --------------------------------------------------------------------------------
 
-    def _with_topic(self, message: Publish | Sync | SendCommit) -> Steps:
-        yield from self._know(message if isinstance(message, Publish) else None)
+    async def _with_topic(self, message: Publish | Sync | SendCommit) -> None:
+        await self._know(message if isinstance(message, Publish) else None)
         match message:
             case Publish():
                 self._publish(message)
@@ -347,60 +341,56 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         if publish.commit in topic.history:
             publish.asked.answer(padding=STORED_BEFORE)
             return
-        waiting = self._publishing.setdefault(publish.commit, [])
-        waiting.append(publish)
-        if len(waiting) > 1:
+        if not self._feed.wait(publish):
             return
+        # Whichever instance there is by then: events are not forgotten with this one.
+        tell = partial(_tell, self.address, self._feed, publish)
         append = AppendEntries(
             self.address,
             publish.asked.session.principal,
-            self._log,
+            self._feed.log,
             EntryKind.NEXTGRAPH,
             [EVENT.encode(publish.event)],
             keys=[(commit_key(publish.commit, publish.parents), 0)],
             records=publish.records,
-            seen=self._told,
-            token=publish,
+            seen=self._feed.told,
+            then=Then(self, tell, tell),
         )
         self.system.post(self._stream(), append)
 
-    def _appended(self, appended: EntriesAppended) -> None:
-        publish = cast(Publish, appended.request.token)
-        waiting = self._publishing.pop(publish.commit)
-        error = appended.error
-        if error is not None:
-            logger.info("event_not_stored", extra={"code": error.code, "stream": self._name})
-            fenced = error.code == FENCED
-            if not fenced and (isinstance(error, StoreError) or error.code == "stream.unknown"):
-                # It may have reached the disk all the same, or there is no stream any more.
-                self._forget()
-            for one in waiting:
-                if fenced and one.fenced < FENCED_MAX:
-                    self._publish_again(one)
-                else:
-                    one.asked.refuse(ResultCode.STORAGE_ERROR)
+    async def _appended(self, appended: Appended) -> None:
+        publish = appended.publish
+        if appended.error is not None:
+            self._not_stored(publish, appended.error)
             return
-        self._stored(publish, appended.first_index)
-        for one in waiting:
+        await self._stored(publish, appended.index)
+        for one in self._feed.settle(publish):
             one.asked.answer(padding=b"" if one is publish else STORED_BEFORE)
 
-    def _stored(self, publish: Publish, index: int) -> None:
+    def _not_stored(self, publish: Publish, error: RillnodeError) -> None:
+        logger.info("event_not_stored", extra={"code": error.code, "stream": self._name})
+        fenced = error.code == FENCED
+        if not fenced and (not isinstance(error, RequestError) or error.code == _NO_STREAM):
+            # It may have reached the disk all the same, or there is no stream any more.
+            self._forget()
+        for one in self._feed.settle(publish):
+            if fenced and one.fenced < FENCED_MAX:
+                # Another node was first: look at what it has written, and decide anew.
+                self.system.post(self.address, replace(one, fenced=one.fenced + 1))
+            else:
+                one.asked.fail(error)
+
+    async def _stored(self, publish: Publish, index: int) -> None:
         """Forward an event that is durable, be it behind those of others."""
-        if self._topic is None:
-            self._outdated = True
-        if index == self._told:
-            self._told += 1
+        feed = self._feed
+        if index == feed.told:
+            feed.told += 1
             if self._topic is not None and publish.parents is not None:
                 self._topic.history.add(publish.commit, publish.parents, index)
             self._forward(publish.event, publish.asked.session)
-        elif index > self._told:
-            self._ahead[index], self._end = publish, max(self._end, index + 1)
-            self._advance()
-
-    def _publish_again(self, publish: Publish) -> None:
-        """Another node was first: look at what it has written, and decide anew."""
-        again = replace(publish, fenced=publish.fenced + 1)
-        self.answer_in_order(publish.asked, self._with_topic(again))
+        elif index > feed.told:
+            feed.ahead[index], self._end = publish, max(self._end, index + 1)
+            await self._advance()
 
     def _sync(self, sync: Sync) -> None:
         topic = self._found()
@@ -424,9 +414,7 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         elif message.others:
             first, *others = message.others
             there = self._context.topics.cell((overlay, first))
-            self.system.post(
-                there, replace(message, others=others), message.asked.session.connection
-            )
+            self.system.post(there, replace(message, others=others))
             return
         plan = Plan(message.asked, overlay, items, empty=ResultCode.NOT_FOUND)
         spawn_reader(self._context, plan)
@@ -436,3 +424,7 @@ class TopicActor(LodgerActor[tuple[bytes, bytes]]):
         if index is None:
             return OneBlock(commit, children=True)
         return OneEvent(log, index, commit)
+
+
+def _tell(topic: Cell, feed: Feed, publish: Publish, answer: EntriesAppended) -> None:
+    topic.base.post(topic, Appended(feed, publish, answer.first_index, answer.error), topic)

@@ -21,7 +21,7 @@ class TracedTopic(TopicActor):
         self._tracer = tracer
 
     def _forward(self, event: Event, publisher: Session | None) -> int:
-        if not set(self._followers) - {publisher}:
+        if not set(self._feed.followers) - {publisher}:
             return 0
         span = self._tracer.begin("deliver", self._name, parents=())
         size = super()._forward(event, publisher)

@@ -5,10 +5,18 @@ from typing import Any
 import pytest
 
 from nextgraph_broker import INNER, REPO_HASH, TOPIC_A, Broker, Client, subscribe
-from nextgraph_nodes import STREAM, OtherNode, with_nodes
-from rillnode.actors.nextgraph.errands import FENCED_MAX
+from nextgraph_nodes import STREAM, OtherNode, complete, with_nodes
+from rillnode.actors.nextgraph.actor import FENCED_MAX
 from rillnode.actors.nextgraph.topic import RETRY_SECONDS
-from rillnode.actors.storage import Append, FindStream, PutStream, Read, StreamRecord, log_id
+from rillnode.actors.storage import (
+    Append,
+    FindStream,
+    Operation,
+    PutStream,
+    Read,
+    StreamRecord,
+    log_id,
+)
 from rillnode.codecs.entries import EntryKind, pack_body
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.nextgraph.events import EVENT, Event
@@ -34,6 +42,10 @@ async def followers(broker: Broker) -> tuple[Client, Client]:
     await writer.pin(TOPIC_A)
     await reader.pin(reads=[TOPIC_A])
     return writer, reader
+
+
+def of_topic(broker: Broker, operation: Operation) -> bool:
+    return operation.reply_to is broker.context.topics.find((INNER.id, TOPIC_A.public_key))
 
 
 def test_what_others_publish_is_forwarded_once_in_the_order_of_the_log() -> None:
@@ -127,7 +139,7 @@ def test_who_leaves_while_the_log_is_looked_for_does_not_follow_it(
 
         def later(operation: Any) -> bool:
             # Topics and streams look for the log; only streams have to wait.
-            if not isinstance(operation, FindStream) or operation.token is not None:
+            if not isinstance(operation, FindStream) or of_topic(broker, operation):
                 return read(operation)
             held.append(operation)
             return False
@@ -140,7 +152,7 @@ def test_who_leaves_while_the_log_is_looked_for_does_not_follow_it(
         monkeypatch.setattr(store, "read", read)
         for operation in held:
             if read(operation):
-                broker.core.system.post(operation.reply_to, operation)
+                complete(broker.core, operation)
         await broker.core.settle()
         assert other.watches == []
 
@@ -201,7 +213,7 @@ def test_a_log_that_is_forgotten_while_it_is_read_is_read_all_the_same(
 
         def fails(operation: Any) -> None:
             operation.error = StoreError("store.unreachable", "no answer")
-            broker.core.system.post(operation.reply_to, operation)
+            complete(broker.core, operation)
 
         event, theirs = writer.event(b"ours"), writer.event(b"theirs")
         kept: list[Append] = []
@@ -218,7 +230,7 @@ def test_a_log_that_is_forgotten_while_it_is_read_is_read_all_the_same(
         monkeypatch.setattr(store, "read", read)
         for operation in held:
             if read(operation):
-                broker.core.system.post(operation.reply_to, operation)
+                complete(broker.core, operation)
         assert await heard(reader) == [theirs[0]]
         await writer.settle()
         assert [result for result, _ in writer.answers(number)] == [ResultCode.STORAGE_ERROR]
@@ -234,7 +246,7 @@ def test_who_could_not_follow_a_log_does_later(monkeypatch: pytest.MonkeyPatch) 
 
         def fails(operation: Any) -> bool:
             # Topics and streams look for the log; only for topics it is there.
-            if not isinstance(operation, FindStream) or operation.token is not None:
+            if not isinstance(operation, FindStream) or of_topic(broker, operation):
                 return read(operation)
             operation.error = StoreError("store.unreachable", "no answer")
             return True
