@@ -38,6 +38,7 @@ T = TypeVar("T")
 
 OUTCOME_SECONDS: Final = 10.0
 NODE: Final = "a"
+BROKER_URL: Final = f"ws://{NODE}:1440"
 CONFIG: Final = Config(
     name=NODE,
     on_fatal="stay",
@@ -270,12 +271,15 @@ class Streamr(Round):
 
 
 class Nextgraph(Round):
-    """Publishes commits, follows them and syncs."""
+    """Publishes commits, follows them on two devices, syncs; leaves letters and wallets."""
+
+    @property
+    def _broker(self) -> bytes:
+        return bytes.fromhex(self.network.node(NODE).nextgraph_peer_id or "")
 
     async def _connect(self) -> nextgraph.Client:
-        broker = bytes.fromhex(self.network.node(NODE).nextgraph_peer_id or "")
-        url = f"ws://{NODE}:1440"
-        return await self.ask("connect", nextgraph.connect(url, user=ALICE, broker=broker))
+        connecting = nextgraph.connect(BROKER_URL, user=ALICE, broker=self._broker)
+        return await self.ask("connect", connecting)
 
     async def talk(self) -> None:
         client = await self._connect()
@@ -297,6 +301,36 @@ class Nextgraph(Round):
         await self.once("status", client.pin_status(INNER, REPO))
         if following is not None:
             following.close()
+        device = await self._connect()
+        try:
+            await self._share(client, device)
+        finally:
+            await self.ask("close", device.close())
+
+    async def _share(self, client: nextgraph.Client, device: nextgraph.Client) -> None:
+        topic, outer = TOPIC.public_key, ACCESS.outer
+        following = await self.once("subscribe", device.subscribe(INNER, REPO, topic))
+        made = commit(b"shared %d" % self.number)
+        if await self.once("publish", client.publish(INNER, TOPIC, BRANCH, made)):
+            self.confirmed.append(made.reference.id)
+        if self.strict:
+            assert following is not None
+            await self.ask("follow", anext(following))
+        one = made.reference.id
+        await self.once("commit", device.get_commit(INNER, one, topic=topic))
+        exposed = client.pin(REPO, ACCESS, publish=[TOPIC], expose_outer=True)
+        await self.once("expose", exposed)
+        await self.once("found outside", device.find_blocks(outer, [one]))
+        objects = nextgraph.fetch_objects(BROKER_URL, broker=self._broker, overlay=outer, ids=[one])
+        await self.once("objects", objects)
+        await self.once("register", client.inboxes.register(outer, TOPIC))
+        await self.once("letter", device.inboxes.post(outer, topic, b"letter"))
+        await self.once("fetch", client.inboxes.fetch())
+        place = b"%032d" % self.number
+        await self.once("leave", client.leave_wallet(b"wallet", place))
+        wallet = nextgraph.fetch_wallet(BROKER_URL, broker=self._broker, rendezvous=place)
+        await self.once("wallet", wallet)
+        await self.once("unsubscribe", device.unsubscribe(INNER, REPO, topic))
 
     async def _stored(self, client: nextgraph.Client) -> list[bytes]:
         events = client.sync(INNER, TOPIC.public_key)
