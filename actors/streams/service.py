@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from typing import Final
 
 import msgspec
 
@@ -54,10 +53,6 @@ logger = logging.getLogger("rillnode.actors.streams.service")
 ADDRESSES = (b"stream", b"stream_service", b"stream_kafka")
 """Of nodes since 2021-05, the specification's, and of nodes that kept their streams in Kafka: these
 are in guides and examples until 2024."""
-
-PAGE_STREAMS: Final = 64
-"""Streams that are looked through, and described, in one turn: each takes some 5 us, or three times
-that on a busy machine."""
 
 Changed = Callable[[StreamRecord | StreamRemoved], None]
 """Told of every stream that is served, as it is then, and of each that is removed."""
@@ -376,7 +371,6 @@ class StreamService(Worker):
             token=listing,
             after=after,
             prefix=listing.request.prefix,
-            limit=PAGE_STREAMS,
         )
         if self._context.store.read(operation):
             self._listed(operation)

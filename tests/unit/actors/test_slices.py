@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from core_support import Core, with_core
-from rillnode.actors.storage import FOR_EVER, PAGE_LOGS, ListStreams, Retention
+from rillnode.actors.storage import FOR_EVER, PAGE_LOGS, PAGE_STREAMS, Retention
 from rillnode.actors.streams import index_service, retention, service
 from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.listing import ANSWER_PARTS
@@ -45,7 +45,7 @@ def test_a_list_describes_a_page_of_streams_in_each_turn() -> None:
             found = await listed(core)
         assert [info.name for info in found] == names
         assert described.total == len(names)
-        assert described.most <= service.PAGE_STREAMS
+        assert described.most <= PAGE_STREAMS
 
     with_core(test)
 
@@ -107,7 +107,7 @@ def test_the_streams_that_are_there_at_the_start_are_counted_page_by_page() -> N
             core.system.post(core.retention, retention.Recount())
             await core.settle(200)
         assert noted.total == 1_020
-        assert noted.most <= ListStreams().limit
+        assert noted.most <= PAGE_STREAMS
         # Those of many partitions fill a page each few: it ends with so many logs.
         assert noted.turns[-1] <= PAGE_LOGS // 200 + 1
 
