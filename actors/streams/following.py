@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, assert_never
 
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
@@ -24,6 +24,9 @@ class _Again:
 
 class _Count:
     """Time to count the bytes of streams."""
+
+
+Message = WatchRecords | FindStream | _Again | _Count
 
 
 class RecordFollower(Worker):
@@ -49,20 +52,11 @@ class RecordFollower(Worker):
         if isinstance(self._context.store, SharedStore):
             self.wake_after(COUNT_SECONDS, _Count())
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Message, sender: Cell | None) -> None:
         """Take what has changed."""
         match message:
-            case WatchRecords(error=None):
-                for record in message.removed:
-                    self._remove(record)
-                for record in message.changed:
-                    if self._context.quotas.enabled:
-                        self._context.quotas.found(record, ())
-                    self._changed(record)
-                self._follow()
-            case WatchRecords(error=error) if error is not None and error.code != "store.closed":
-                logger.warning("records_not_followed", extra={"code": error.code})
-                self.wake_after(RETRY_SECONDS, _Again())
+            case WatchRecords():
+                self._heard(message)
             case _Again():
                 self._follow()
             case _Count():
@@ -71,7 +65,21 @@ class RecordFollower(Worker):
             case FindStream():
                 self._counted(message)
             case _:
-                pass
+                assert_never(message)
+
+    def _heard(self, news: WatchRecords) -> None:
+        if news.error is not None:
+            if news.error.code != "store.closed":
+                logger.warning("records_not_followed", extra={"code": news.error.code})
+                self.wake_after(RETRY_SECONDS, _Again())
+            return
+        for record in news.removed:
+            self._remove(record)
+        for record in news.changed:
+            if self._context.quotas.enabled:
+                self._context.quotas.found(record, ())
+            self._changed(record)
+        self._follow()
 
     def _follow(self) -> None:
         store = self._context.store

@@ -3,7 +3,7 @@
 import logging
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
@@ -51,6 +51,9 @@ class _List:
     after: str
 
 
+Message = StreamRecord | StreamRemoved | Recount | ListStreams | Trim | _List | _Sweep
+
+
 class RetentionActor(Worker):
     """One per node. Streams without limits cost it nothing.
 
@@ -71,7 +74,7 @@ class RetentionActor(Worker):
         """Find the streams that have limits; while there are any, it sweeps."""
         self._list(after="")
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Message, sender: Cell | None) -> None:
         """Take stream records, the time to sweep and completed operations."""
         match message:
             case StreamRecord():
@@ -91,7 +94,7 @@ class RetentionActor(Worker):
                 self._sweep()
                 self._sweep_later()
             case _:
-                pass
+                assert_never(message)
 
     def _list(self, after: str) -> None:
         operation = ListStreams(reply_to=self.address, after=after)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
 from msgspec.structs import replace
 
@@ -90,6 +90,20 @@ class _Leave:
     """Nothing follows: end."""
 
 
+Message = (
+    Request
+    | Unsubscribed
+    | StreamRecord
+    | StreamRemoved
+    | FindStream
+    | Append
+    | Read
+    | Watch
+    | _Expire
+    | _Leave
+)
+
+
 class StreamActor(Worker):
     """One partition of one stream."""
 
@@ -126,7 +140,7 @@ class StreamActor(Worker):
             return False
         return self._log == UNKNOWN or not self._appends.in_flight
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Message, sender: Cell | None) -> None:
         """Take requests from links and completed operations from the store."""
         match message:
             case Delivery() | AppendEntries() | Follow():
@@ -138,8 +152,9 @@ class StreamActor(Worker):
                 self._found(message)
             case _Expire(deliveries=seen):
                 self._expire(seen)
-            case _Leave() if self._log == UNKNOWN and not self._finding:
-                self.system.exit(self.address)
+            case _Leave():
+                if self._log == UNKNOWN and not self._finding:
+                    self.system.exit(self.address)
             case Append():
                 self._appended(message)
             case Read():
@@ -158,7 +173,7 @@ class StreamActor(Worker):
             case StreamRemoved(record=record):
                 self._removed(record)
             case _:
-                pass
+                assert_never(message)
 
     # Finding the stream ----------------------------------------------------------------------
 

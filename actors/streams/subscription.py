@@ -6,7 +6,7 @@ bounds what is on its way, and the room of its link what all its subscriptions h
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ from rillnode.actors.engine.worker import Worker
 from rillnode.actors.rights import RightsChanged
 from rillnode.actors.storage import Read
 from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.streams.inside import Following
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import SUBSCRIPTION_CREDIT_BYTES_MAX
@@ -57,6 +58,9 @@ class Unsubscribed:
 @dataclass(frozen=True, slots=True)
 class _Retry:
     """Time to read again after a failure."""
+
+
+Message = Grown | Delivery | Read | Room | Removed | RightsChanged | Following | _Retry
 
 
 class SubscriptionActor(Worker):
@@ -101,7 +105,7 @@ class SubscriptionActor(Worker):
         else:
             self._revoke()
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Message, sender: Cell | None) -> None:
         """Take credit, news of growth and read blocks, and what ends it."""
         if self._ended:
             return
@@ -121,10 +125,13 @@ class SubscriptionActor(Worker):
                 self._advance()
             case Removed():
                 self._end("stream.removed", "The stream was removed")
-            case RightsChanged() if not self._may_go_on():
-                self._revoke()
+            case RightsChanged():
+                if not self._may_go_on():
+                    self._revoke()
+            case Following():
+                pass  # an instance of the stream's actor that came after another follows it again
             case _:
-                pass
+                assert_never(message)
 
     def stopped(self) -> None:
         """Give the address back, and tell the stream."""
