@@ -26,7 +26,7 @@ from rillnode.actors.storage import (
 )
 from rillnode.actors.streams import index_service, service
 from rillnode.actors.streams.context import ADDRESS_PREFIX, StreamContext, StreamRemoved
-from rillnode.actors.streams.following import RecordFollower
+from rillnode.actors.streams.following import StoreFollower
 from rillnode.actors.streams.holds import Holds
 from rillnode.actors.streams.resolving import stream_guard, stream_resolver
 from rillnode.actors.streams.retention import RetentionActor
@@ -302,7 +302,7 @@ class Node:
 
         rules = StreamRules(table.rule for table in self.config.streams)
         streams = system.spawn(partial(service.StreamService, context, on_stream, rules))
-        system.spawn(partial(RecordFollower, context, on_stream))
+        system.spawn(partial(StoreFollower, context, on_stream))
         self._brokers.start(context, streams, rules, on_stream, self._telemetry)
         self._indexes = system.spawn(partial(index_service.IndexService, context))
         status = system.spawn(

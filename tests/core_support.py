@@ -26,6 +26,7 @@ from rillnode.actors.streams.context import (
     StreamRemoved,
     no_keys,
 )
+from rillnode.actors.streams.following import StoreFollower
 from rillnode.actors.streams.holds import Holds
 from rillnode.actors.streams.resolving import stream_guard, stream_resolver
 from rillnode.actors.streams.retention import RetentionActor
@@ -94,6 +95,7 @@ class Core:
             if isinstance(change, StreamRemoved):
                 system.post(self.indexes, change)
 
+        system.spawn(partial(StoreFollower, self.context, on_stream))
         streams = system.spawn(
             partial(service.StreamService, self.context, on_stream, StreamRules(rules))
         )

@@ -29,6 +29,7 @@ from rillnode.actors.streams import stream as stream_actor
 from rillnode.actors.streams.appending import Appends
 from rillnode.actors.streams.asked import Pushes
 from rillnode.actors.streams.context import StreamRemoved
+from rillnode.actors.streams.followers import Followers
 from rillnode.actors.streams.index import IndexActor
 from rillnode.actors.streams.index_service import IndexService
 from rillnode.actors.streams.pulling import collect
@@ -36,7 +37,7 @@ from rillnode.actors.streams.retention import RetentionActor
 from rillnode.actors.streams.service import StreamService
 from rillnode.actors.streams.stream import StreamActor
 from rillnode.actors.streams.subscribers import Subscribers
-from rillnode.actors.streams.subscription import SubscriptionActor, Unsubscribed
+from rillnode.actors.streams.subscription import SubscriptionActor
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body, split_items
 from rillnode.node.client.session import Session
@@ -262,7 +263,7 @@ def removed_limits_kept(patch: pytest.MonkeyPatch) -> None:
     """Streams that were removed are looked after for ever."""
     handle = RetentionActor.handle
 
-    def deaf(self: RetentionActor, message: object, sender: Any) -> None:
+    def deaf(self: RetentionActor, message: Any, sender: Any) -> None:
         if not isinstance(message, StreamRemoved):
             handle(self, message, sender)
 
@@ -356,15 +357,13 @@ def anybody_is_the_subscriber(patch: pytest.MonkeyPatch) -> None:
 
 
 def askers_remembered(patch: pytest.MonkeyPatch) -> None:
-    """A stream that is followed remembers who has asked for subscriptions that are over."""
-    handle = StreamActor.handle
+    """A node remembers who has asked for subscriptions that are over."""
+    remove = Followers.remove
 
-    def forgetful(self: StreamActor, message: object, sender: Any) -> None:
-        if isinstance(message, Unsubscribed):
-            message = Unsubscribed(message.subscription)
-        handle(self, message, sender)
+    def forgetful(self: Followers, log: int, cell: Any, _: object = None) -> None:
+        remove(self, log, cell)
 
-    patch.setattr(StreamActor, "handle", forgetful)
+    patch.setattr(Followers, "remove", forgetful)
 
 
 def followers_only_counted_up(patch: pytest.MonkeyPatch) -> None:

@@ -14,27 +14,22 @@ from rillnode.actors.delivery import Origin
 from rillnode.actors.router import Router
 from rillnode.actors.services.forwarder import Forwarder
 from rillnode.actors.storage import Read, commit
+from rillnode.actors.streams.followers import Followers
 from rillnode.actors.streams.service import StreamService
 from rillnode.actors.streams.stream import StreamActor
-from rillnode.actors.streams.subscription import SubscriptionActor, Unsubscribed
+from rillnode.actors.streams.subscription import SubscriptionActor
 
 
 def ended_subscriptions_kept(patch: pytest.MonkeyPatch) -> None:
-    """A stream remembers subscriptions that have ended."""
-    handle = StreamActor.handle
-
-    def deaf(self: StreamActor, message: object, sender: Any) -> None:
-        if not isinstance(message, Unsubscribed):
-            handle(self, message, sender)
-
-    patch.setattr(StreamActor, "handle", deaf)
+    """A node remembers subscriptions that have ended."""
+    patch.setattr(Followers, "remove", always(None))
 
 
 def reads_never_done(patch: pytest.MonkeyPatch) -> None:
     """A stream counts reads that were answered among those under way."""
     handle = StreamActor.handle
 
-    def counting(self: StreamActor, message: object, sender: Any) -> None:
+    def counting(self: StreamActor, message: Any, sender: Any) -> None:
         self._in_flight += isinstance(message, Read)
         handle(self, message, sender)
 
@@ -53,14 +48,7 @@ def subscriptions_outlive_links(patch: pytest.MonkeyPatch) -> None:
 
 def removal_not_told(patch: pytest.MonkeyPatch) -> None:
     """Who follows a stream is not told that it was removed."""
-    forget = StreamActor._forget
-
-    def silent(self: StreamActor) -> None:
-        cells, self._subscriptions = self._subscriptions, ()
-        forget(self)
-        self._subscriptions = cells
-
-    patch.setattr(StreamActor, "_forget", silent)
+    patch.setattr(Followers, "removed", always(None))
 
 
 def failed_reads_are_the_end(patch: pytest.MonkeyPatch) -> None:

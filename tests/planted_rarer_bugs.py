@@ -157,15 +157,14 @@ def early_ends_not_told(patch: pytest.MonkeyPatch) -> None:
 
 
 def followed_streams_sleep(patch: pytest.MonkeyPatch) -> None:
-    """A stream goes to sleep while it is followed, and forgets who follows it."""
+    """When a stream goes to sleep it is forgotten who follows it."""
     may_passivate = StreamActor.may_passivate
 
     def careless(self: StreamActor) -> bool:
-        followers, self._subscriptions = self._subscriptions, ()
-        try:
-            return may_passivate(self)
-        finally:
-            self._subscriptions = followers
+        goes = may_passivate(self)
+        if goes:
+            self._context.followers._of.pop(self._log, None)
+        return goes
 
     patch.setattr(StreamActor, "may_passivate", careless)
 

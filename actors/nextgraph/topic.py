@@ -46,9 +46,9 @@ from rillnode.actors.storage import (
     log_id,
 )
 from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.streams.inside import AppendEntries, EntriesAppended, Follow, Following
+from rillnode.actors.streams.followers import Grown, Removed
+from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
 from rillnode.actors.streams.resolving import stream_cell
-from rillnode.actors.streams.subscription import Grown, Removed, Unsubscribed
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
 from rillnode.codecs.nextgraph.client import STORED_BEFORE
@@ -77,7 +77,6 @@ Message = (
     | Unfollow
     | Gone
     | Appended
-    | Following
     | Grown
     | Removed
     | StreamRemoved
@@ -147,8 +146,6 @@ class TopicActor(LodgerActor[TopicKey]):
             case Grown(next_index=end):
                 if end > self._feed.told:
                     await self._advance()
-            case Following():
-                await self._advance()
             case Repaired():
                 self._forget()
                 await self._advance()
@@ -162,8 +159,10 @@ class TopicActor(LodgerActor[TopicKey]):
             case StreamRemoved(record=record):
                 if self._topic is not None and self._topic.record.id == record.id:
                     self._forget()
-            case Removed():
-                self.wake_after(RETRY_SECONDS, Again())
+            case Removed(log=log):
+                if log == self._feed.log:
+                    self._forget()
+                    self.wake_after(RETRY_SECONDS, Again())
             case Unused():
                 self.leave()
             case _:
@@ -227,7 +226,10 @@ class TopicActor(LodgerActor[TopicKey]):
 
     def _begin(self, record: StreamRecord, end: int) -> None:
         """Go on where followers are in a log; of another one they have nothing."""
-        self._feed.begin(log_id(record.id, 0), end)
+        log = log_id(record.id, 0)
+        if log != self._feed.log:
+            self._context.streams.followers.remove(self._feed.log, self.address)
+        self._feed.begin(log, end)
         self._end = end
         self._follow()
 
@@ -247,6 +249,7 @@ class TopicActor(LodgerActor[TopicKey]):
         if follower is not None and follower.attach(self.address):
             self._feed.followers.add(follower, join.overlay)
             self._follow()
+            await self._advance()  # what came before the log was followed
         history = self._topic.history
         return Joined(history.heads, len(history))
 
@@ -258,15 +261,12 @@ class TopicActor(LodgerActor[TopicKey]):
     def _leave(self, session: Session) -> None:
         followers = self._feed.followers
         if followers.remove(session) and not followers and self._context.shared:
-            self.system.post(self._stream(), Unsubscribed(self.address))
+            self._context.streams.followers.remove(self._feed.log, self.address)
 
     def _follow(self) -> None:
         """Hear of what other nodes append, while somebody here follows."""
         if self._topic is not None and self._feed.followers and self._context.shared:
-            self.system.post(self._stream(), Follow(self.address))
-
-    def _stream(self) -> Cell:
-        return stream_cell(self._context.streams, self._name, 0)
+            self._context.streams.followers.add(self._feed.log, self.address)
 
     # What the log holds ----------------------------------------------------------------------
 
@@ -356,7 +356,7 @@ class TopicActor(LodgerActor[TopicKey]):
             seen=self._feed.told,
             then=Then(self, tell, tell),
         )
-        self.system.post(self._stream(), append)
+        self.system.post(stream_cell(self._context.streams, self._name, 0), append)
 
     async def _appended(self, appended: Appended) -> None:
         publish = appended.publish

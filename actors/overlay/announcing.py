@@ -14,9 +14,6 @@ from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.keeping import Records, cursor_record
 from rillnode.actors.room import Room
 from rillnode.actors.storage import LogStore, PutRecords, Read, StreamRecord, log_id
-from rillnode.actors.streams.inside import Follow
-from rillnode.actors.streams.resolving import stream_cell
-from rillnode.actors.streams.subscription import Unsubscribed
 from rillnode.codecs.entries import Entry, entries_of
 
 logger = logging.getLogger("rillnode.actors.overlay.announcing")
@@ -37,7 +34,6 @@ class LogReader:
         self, context: OverlayContext, record: StreamRecord, partition: int, reader: Cell
     ) -> None:
         self._context = context
-        self._name = record.name
         self._partition = partition
         self._log = log_id(record.id, partition)
         self._reader = reader
@@ -49,14 +45,12 @@ class LogReader:
         self.previous: int | None = None
 
     def follow(self) -> None:
-        """Be told whenever the log has grown."""
-        stream = stream_cell(self._context.streams, self._name, self._partition)
-        self._context.streams.system.post(stream, Follow(self._reader))
+        """Be told whenever the log has grown from now on."""
+        self._context.streams.followers.add(self._log, self._reader)
 
     def unfollow(self) -> None:
         """Be told no more."""
-        stream = stream_cell(self._context.streams, self._name, self._partition)
-        self._context.streams.system.post(stream, Unsubscribed(self._reader))
+        self._context.streams.followers.remove(self._log, self._reader)
 
     def skip(self, first_index: int, count: int) -> None:
         """Leave out entries that came from other nodes."""

@@ -18,7 +18,6 @@ from rillnode.actors.storage import (
     StreamRecord,
     log_id,
 )
-from rillnode.actors.streams.inside import Following
 from rillnode.codecs.entries import decode_header
 
 PAGE_RECORDS: Final = 1_000
@@ -80,8 +79,7 @@ class Loading:
                     self._list(records[-1][0])
                 else:
                     self._reader.follow()
-            case Following():
-                self._submit(FindStream(name=self._record.name))
+                    self._submit(FindStream(name=self._record.name))
             case FindStream(record=record, extents=extents):
                 if record is not None and record.id == self._record.id:
                     self._next_index = extents[self._partition].next_index

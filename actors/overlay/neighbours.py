@@ -36,8 +36,8 @@ from rillnode.actors.overlay.sharing import Sharing
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.rights import RightsChanged
 from rillnode.actors.storage import FindStream, GetRecord, ListRecords, Read, StreamRecord
-from rillnode.actors.streams.inside import EntriesAppended, Following
-from rillnode.actors.streams.subscription import Grown
+from rillnode.actors.streams.followers import Grown
+from rillnode.actors.streams.inside import EntriesAppended
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam.routing import Route, WireMessage, local
@@ -218,7 +218,7 @@ class NeighboursActor(Worker):
     def _load(self, message: object) -> None:
         """Until it is known what was taken, messages wait."""
         match message:
-            case ListRecords() | FindStream() | Read() | Following():
+            case ListRecords() | FindStream() | Read():
                 loaded = self._loading.take(message)
                 if isinstance(loaded, Loaded):
                     self._loaded(loaded)

@@ -31,9 +31,8 @@ from rillnode.actors.streamr.requests import (
 from rillnode.actors.streamr.stored import FOREIGN_PREFIX, read_entry
 from rillnode.actors.streamr.subscribing import subscribed, unsubscribed
 from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.streams.inside import EntriesAppended, Follow, Following
-from rillnode.actors.streams.resolving import stream_cell
-from rillnode.actors.streams.subscription import Grown, Removed, Unsubscribed
+from rillnode.actors.streams.followers import Grown, Removed
+from rillnode.actors.streams.inside import EntriesAppended
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.streamr.stream_message import StreamMessage
@@ -128,8 +127,6 @@ class RelayActor(Worker):
                 self._advance()
             case Read():
                 self._read(message)
-            case Following():
-                self._read_on()
             case _GoOn():
                 self._busy = False
                 self._advance()
@@ -137,8 +134,11 @@ class RelayActor(Worker):
                 self._found(message)
             case StreamRecord():
                 self._changed(message)
-            case StreamRemoved() | Removed():
+            case StreamRemoved():
                 self._removed()
+            case Removed(log=log):
+                if log == self._log:
+                    self._removed()
             case _Expire(missed=missed):
                 self._expire(missed)
             case _Leave():
@@ -200,6 +200,8 @@ class RelayActor(Worker):
                 self._follow(operation.extents[self._partition].next_index)
             if request is not None:
                 self._do(request, sender)
+            if self._clients:
+                self._read_on()  # what came between the look and the following
             self._serve()
 
     def _follow(self, next_index: int) -> None:
@@ -208,8 +210,7 @@ class RelayActor(Worker):
             self._forget_entries()
             self._next = next_index
         self._grown_to = next_index
-        stream = stream_cell(self._context.streams, self._stream_id, self._partition)
-        self.system.post(stream, Follow(self.address))
+        self._context.streams.followers.add(self._log, self.address)
 
     def _changed(self, record: StreamRecord) -> None:
         if self._record is not None and self._record.id == record.id:
@@ -292,11 +293,9 @@ class RelayActor(Worker):
         self._clients.remove(outlet)
         self._context.streams.subscribers.set(self._log, "streamr", len(self._clients))
         if had_clients and not self._clients:
+            self._context.streams.followers.remove(self._log, self.address)
             if self._record is None:
                 self._leave_later()
-                return
-            stream = stream_cell(self._context.streams, self._stream_id, self._partition)
-            self.system.post(stream, Unsubscribed(self.address))
 
     # Broadcasts ------------------------------------------------------------------------------
 

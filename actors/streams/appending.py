@@ -146,11 +146,14 @@ class Appends:
 
 
 def settle(context: StreamContext, own_address: bytes, operation: Append) -> None:
-    """Charge and answer an append that the store has completed, whichever instance asked for it."""
+    """Charge, answer and tell of an append that is complete, whichever instance asked for it."""
     asked: Token = operation.token
     if operation.error is None:
         context.appended.entries += operation.count
         context.appended.block_bytes += len(operation.body)
+        context.followers.grown(operation.log, operation.first_index + operation.count)
+    elif operation.error.code == "stream.removed":
+        context.followers.removed(operation.log)
     if context.quotas.enabled:
         kept = operation.kept_bytes if operation.error is None else None
         size = data_bytes(operation.count, operation.body, operation.flags)

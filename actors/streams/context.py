@@ -11,7 +11,8 @@ from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Clock, Entropy
 from rillnode.actors.quotas import Quotas
 from rillnode.actors.router import Router
-from rillnode.actors.storage import LogStore, StreamRecord
+from rillnode.actors.storage import LogStore, StreamRecord, logs_of
+from rillnode.actors.streams.followers import Followers
 from rillnode.actors.streams.inside import AppendEntries
 from rillnode.actors.streams.subscribers import Subscribers
 from rillnode.codecs.errors import RillnodeError
@@ -46,6 +47,7 @@ class StreamContext:
         pushed_keys: the secondary keys of entries of kind BYTES, by which another protocol finds
             them, out of when they were received and their number.
         appended: what became durable since the start.
+        followers: who is told when a log has grown.
         subscribers: how many follow each log.
         stream_actor: makes the actor of a partition out of this, its address, name and number;
             None: StreamActor.
@@ -60,6 +62,7 @@ class StreamContext:
     quotas: Quotas
     pushed_keys: PushedKeys = no_keys
     appended: Appended = field(default_factory=Appended)
+    followers: Followers = field(default_factory=Followers)
     subscribers: Subscribers = field(default_factory=Subscribers)
     stream_actor: "Callable[[StreamContext, bytes, str, int], Worker] | None" = None
 
@@ -77,6 +80,20 @@ class StreamRemoved:
     """A stream is no more: whoever knows something of it forgets that."""
 
     record: StreamRecord
+
+
+def tell_removed(context: StreamContext, record: StreamRecord) -> StreamRemoved:
+    """Tell a stream's actors, and who follows it, that it is no more; return what others are told.
+
+    It is posted before anything that the caller posts of a later stream of the same name.
+    """
+    removed = StreamRemoved(record)
+    for partition, log in enumerate(logs_of(record.id, record.partitions)):
+        cell = context.router.lookup(stream_address(record.name, partition))
+        if cell is not None:
+            context.system.post(cell, removed)
+        context.followers.removed(log)
+    return removed
 
 
 @lru_cache(1_024)

@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, assert_never
 
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.storage import FindStream, StreamRecord
-from rillnode.actors.storage.watch import SharedStore, WatchRecords
-from rillnode.actors.streams.context import StreamContext, StreamRemoved, stream_address
+from rillnode.actors.storage.watch import SharedStore, Watch, WatchRecords
+from rillnode.actors.streams.context import StreamContext, StreamRemoved, tell_removed
 
 logger = logging.getLogger("rillnode.actors.streams.following")
 
@@ -26,14 +27,22 @@ class _Count:
     """Time to count the bytes of streams."""
 
 
-Message = WatchRecords | FindStream | _Again | _Count
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """A log has followers now."""
+
+    log: int
 
 
-class RecordFollower(Worker):
-    """One per node: what a client has changed at another node holds here, too.
+Message = WatchRecords | Watch | FindStream | _Followed | _Again | _Count
 
-    `changed` is told of every such record, and of each stream that is no more. Quotas count the
-    streams that were made elsewhere at once, and what was appended to them now and then.
+
+class StoreFollower(Worker):
+    """One per node: what is done at other nodes holds here, too.
+
+    `changed` is told of every record that was changed, and of each stream that is no more; who
+    follows a log is told of what is appended to it. Quotas count the streams that were made
+    elsewhere at once, and what was appended to them now and then.
     """
 
     on_failure = "restart"
@@ -45,18 +54,29 @@ class RecordFollower(Worker):
         self._context = context
         self._changed = changed
         self._to_count: list[str] = []
+        self._watched: set[int] = set()
 
     def started(self) -> None:
         """Follow from now on; nothing is to be followed in a store of this node alone."""
+        if not isinstance(self._context.store, SharedStore):
+            return
         self._follow()
-        if isinstance(self._context.store, SharedStore):
-            self.wake_after(COUNT_SECONDS, _Count())
+        self.wake_after(COUNT_SECONDS, _Count())
+        followers = self._context.followers
+        followers.begun = lambda log: self.system.post(self.address, _Followed(log))
+        for log in followers.logs:
+            followers.begun(log)
 
     def handle(self, message: Message, sender: Cell | None) -> None:
         """Take what has changed."""
         match message:
             case WatchRecords():
                 self._heard(message)
+            case Watch():
+                self._grown(message)
+            case _Followed(log=log):
+                if log not in self._watched:
+                    self._watch(log, 0)
             case _Again():
                 self._follow()
             case _Count():
@@ -86,6 +106,19 @@ class RecordFollower(Worker):
         if isinstance(store, SharedStore):
             store.watch(WatchRecords(reply_to=self.address))
 
+    def _watch(self, log: int, index: int) -> None:
+        store = self._context.store
+        if isinstance(store, SharedStore):
+            self._watched.add(log)
+            store.watch(Watch(reply_to=self.address, log=log, index=index))
+
+    def _grown(self, news: Watch) -> None:
+        followers = self._context.followers
+        self._watched.discard(news.log)
+        if news.error is None and news.log in followers.logs:
+            followers.grown(news.log, news.next_index)
+            self._watch(news.log, news.next_index)
+
     def _count_next(self) -> None:
         """Ask what one stream after the other keeps."""
         if not self._to_count:
@@ -103,9 +136,4 @@ class RecordFollower(Worker):
     def _remove(self, record: StreamRecord) -> None:
         logger.info("stream_removed_elsewhere", extra={"stream": record.name})
         self._context.quotas.removed(record)
-        removed = StreamRemoved(record)
-        for partition in range(record.partitions):
-            cell = self._context.router.lookup(stream_address(record.name, partition))
-            if cell is not None:
-                self.system.post(cell, removed)
-        self._changed(removed)
+        self._changed(tell_removed(self._context, record))

@@ -4,8 +4,6 @@ They serve protocols whose clients do not speak in wire messages, and so have no
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
 
 from msgspec import Struct
 
@@ -58,23 +56,3 @@ class EntriesAppended(Struct, frozen=True):
     request: AppendEntries
     first_index: int
     error: RillnodeError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Follow:
-    """Tell `follower` whenever the log has grown, until it sends `Unsubscribed`.
-
-    It is sent `Following` first: what is in the log then it must look for itself.
-    """
-
-    follower: Cell
-
-
-class Following:
-    """Answers Follow."""
-
-
-FOLLOWING: Final = Following()
-
-
-Inside = AppendEntries | Follow

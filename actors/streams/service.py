@@ -35,7 +35,12 @@ from rillnode.actors.streams.answers import (
     removal_done,
 )
 from rillnode.actors.streams.ask import OVER_QUOTA, UNKNOWN, Ask, EnsureStream
-from rillnode.actors.streams.context import StreamContext, StreamRemoved, stream_address
+from rillnode.actors.streams.context import (
+    StreamContext,
+    StreamRemoved,
+    stream_address,
+    tell_removed,
+)
 from rillnode.actors.streams.describe import retention_of, stream_info, told
 from rillnode.actors.streams.listing import Listing
 from rillnode.actors.streams.revising import Revised, ReviseStream, Revision, repeat_revision
@@ -351,12 +356,7 @@ class StreamService(Worker):
             return
         logger.info("stream_removed", extra={"stream": name, "by": work.origin.principal})
         self._context.quotas.removed(record)
-        removed = StreamRemoved(record)
-        for partition in range(record.partitions):
-            cell = self._context.router.lookup(stream_address(name, partition))
-            if cell is not None:
-                self.system.post(cell, removed)
-        self._changed(removed)
+        self._changed(tell_removed(self._context, record))
         if isinstance(work.request, Revision):
             self.system.post(work.request.asker, Revised())
         else:

@@ -27,18 +27,12 @@ from rillnode.actors.storage import (
     log_id,
     removed_error,
 )
-from rillnode.actors.storage.watch import SharedStore, Watch
 from rillnode.actors.streams.answers import failed, invalid_request, is_error
 from rillnode.actors.streams.appending import Appends, settle
 from rillnode.actors.streams.ask import UNKNOWN as UNKNOWN_STREAM
 from rillnode.actors.streams.asked import NEEDS, NativeRead, confirm
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
-from rillnode.actors.streams.inside import (
-    FOLLOWING,
-    AppendEntries,
-    Follow,
-    Inside,
-)
+from rillnode.actors.streams.inside import AppendEntries, Inside
 from rillnode.actors.streams.pulling import (
     Collected,
     Oversized,
@@ -47,13 +41,7 @@ from rillnode.actors.streams.pulling import (
     collect,
     encode_pulled,
 )
-from rillnode.actors.streams.subscription import (
-    REMOVED,
-    Asker,
-    Grown,
-    SubscriptionActor,
-    Unsubscribed,
-)
+from rillnode.actors.streams.subscription import SubscriptionActor
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, CodecError, RequestError, StoreError
 from rillnode.codecs.limits import ENTRY_BYTES_MAX, SUBSCRIPTIONS_PER_LINK_MAX
@@ -63,9 +51,7 @@ from rillnode.codecs.requests import decode_request
 
 logger = logging.getLogger("rillnode.actors.streams.stream")
 
-NOBODY: Final[dict[Asker | None, Cell]] = {}
-
-Request = Delivery | Inside
+Request = Delivery | AppendEntries
 """What waits while the stream is looked for."""
 
 UNKNOWN: Final = -1
@@ -90,18 +76,7 @@ class _Leave:
     """Nothing follows: end."""
 
 
-Message = (
-    Request
-    | Unsubscribed
-    | StreamRecord
-    | StreamRemoved
-    | FindStream
-    | Append
-    | Read
-    | Watch
-    | _Expire
-    | _Leave
-)
+Message = Request | StreamRecord | StreamRemoved | FindStream | Append | Read | _Expire | _Leave
 
 
 class StreamActor(Worker):
@@ -127,23 +102,19 @@ class StreamActor(Worker):
         self._finding = False
         self._outdated = False
         self._missed = 0
-        self._subscriptions: tuple[Cell, ...] = ()
-        # Those of them that peers have asked for, for who does not know their addresses yet.
-        self._asked = NOBODY
         self._in_flight = 0
-        self._watching = False
         self._oversized: Oversized | None = None
 
     def may_passivate(self) -> bool:
-        """Stay while a subscription or a submitted operation needs this instance."""
-        if self._finding or self._subscriptions or self._in_flight:
+        """Stay while a submitted operation needs this instance."""
+        if self._finding or self._in_flight:
             return False
         return self._log == UNKNOWN or not self._appends.in_flight
 
     def handle(self, message: Message, sender: Cell | None) -> None:
         """Take requests from links and completed operations from the store."""
         match message:
-            case Delivery() | AppendEntries() | Follow():
+            case Delivery() | AppendEntries():
                 if self._log == UNKNOWN:
                     self._find(message)
                 else:
@@ -160,13 +131,6 @@ class StreamActor(Worker):
             case Read():
                 self._in_flight = max(0, self._in_flight - 1)
                 self._read(message)
-            case Watch():
-                self._watched(message)
-            case Unsubscribed(subscription=cell, asker=asker):
-                self._subscriptions = tuple(one for one in self._subscriptions if one is not cell)
-                self._asked.pop(asker, None)
-                if self._waiting:  # it may have asked while the stream is being looked for
-                    self._waiting = [one for one in self._waiting if one != Follow(cell)]
             case StreamRecord():
                 if self._log == log_id(message.id, self._partition):
                     self._appends.update(message)
@@ -214,9 +178,8 @@ class StreamActor(Worker):
         self._leave_later(len(waiting))
 
     def stopped(self) -> None:
-        """Leave who follows, and what waits, to the instance that comes after this one."""
-        follows = [Follow(cell) for cell in self._subscriptions]
-        for message in (*follows, *self._found_out()):
+        """Leave what waits to the instance that comes after this one."""
+        for message in self._found_out():
             self.system.post(self.address, message)
 
     def _found_out(self) -> Sequence[Request]:
@@ -250,8 +213,6 @@ class StreamActor(Worker):
                 self._context.router.undeliverable("unknown_address", message)
             case AppendEntries():
                 message.answer(-1, error or UNKNOWN_STREAM)
-            case Follow(follower=follower):
-                self.system.post(follower, REMOVED)
 
     def _leave_later(self, missed: int) -> None:
         self._missed += missed
@@ -269,8 +230,6 @@ class StreamActor(Worker):
         self._log = UNKNOWN
         self._oversized = None
         self._in_flight += self._appends.in_flight
-        for cell in self._subscriptions:
-            self.system.post(cell, REMOVED)
         self._leave_later(1)
 
     def _expire(self, missed: int) -> None:
@@ -294,11 +253,6 @@ class StreamActor(Worker):
                 message.answer(-1, removed_error(log >> 32))
             case AppendEntries():
                 self._appends.inserted(message)
-            case Follow(follower=follower):
-                if follower not in self._subscriptions:
-                    self._subscriptions += (follower,)
-                    self._watch(0)
-                self.system.post(follower, FOLLOWING)
 
     def _requests(self, delivery: Delivery) -> None:
         origin = delivery.origin
@@ -364,7 +318,8 @@ class StreamActor(Worker):
             case native.SubscribeRequest():
                 self._subscribe(origin, return_route, request)
             case native.UnsubscribeRequest(request_id=request_id):
-                if (cell := self._asked.get((origin, request_id))) is not None:
+                cell = self._context.followers.asked(self._log, (origin, request_id))
+                if cell is not None:
                     self.system.exit(cell)
             case _:
                 answers.append((return_route, invalid_request(request)))
@@ -376,16 +331,8 @@ class StreamActor(Worker):
             self._in_flight = max(0, self._in_flight - 1)
             return
         self._appends.in_flight = max(0, self._appends.in_flight - 1)
-        if operation.error is None:
-            self._grown(operation.first_index + operation.count)
-        elif operation.error.code == "stream.removed":
+        if operation.error is not None and operation.error.code == "stream.removed":
             self._forget()
-
-    def _grown(self, next_index: int) -> None:
-        if self._subscriptions:
-            grown = Grown(next_index=next_index)
-            for cell in self._subscriptions:
-                self.system.post(cell, grown)
 
     # Reading ---------------------------------------------------------------------------------
 
@@ -484,30 +431,13 @@ class StreamActor(Worker):
             self._context,
             self._name,
             self._log,
-            self.address,
             origin,
             return_route,
             request,
         )
-        cell = self.system.spawn(actor, parent=self.address)
-        self._subscriptions += (cell,)
-        self._asked = self._asked or {}
-        self._asked[origin, request.request_id] = cell
+        cell = self.system.spawn(actor)
+        self._context.followers.add(self._log, cell, (origin, request.request_id))
         origin.attach(cell)
-        self._watch(0)
-
-    def _watch(self, index: int) -> None:
-        """Hear of what other nodes append, where the store is shared with them."""
-        store = self._context.store
-        if not self._watching and isinstance(store, SharedStore):
-            self._watching = True
-            store.watch(Watch(reply_to=self.address, log=self._log, index=index))
-
-    def _watched(self, operation: Watch) -> None:
-        self._watching = False
-        if operation.error is None and operation.log == self._log and self._subscriptions:
-            self._grown(operation.next_index)
-            self._watch(operation.next_index)
 
 
 def _reading(log: int, pull: Pull) -> Read:

@@ -8,15 +8,13 @@ bounds what is on its way, and the room of its link what all its subscriptions h
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from msgspec import Struct
-
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.rights import RightsChanged
 from rillnode.actors.storage import Read
 from rillnode.actors.streams.context import StreamContext
-from rillnode.actors.streams.inside import Following
+from rillnode.actors.streams.followers import Grown, Removed
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import SUBSCRIPTION_CREDIT_BYTES_MAX
@@ -30,37 +28,12 @@ CHUNK_BYTES: Final = 1_048_576
 """Bytes of blocks in one message: enough to be cheap, small enough for others to get between."""
 
 
-class Grown(Struct, frozen=True):
-    """The log holds committed entries up to `next_index`."""
-
-    next_index: int
-
-
-class Removed:
-    """Tells a subscription that its stream is no more."""
-
-
-REMOVED: Final = Removed()
-
-
-Asker = tuple[Origin, int]
-"""The connection that has asked for a subscription, and the id of its request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unsubscribed:
-    """A subscription is over; `asker` is who has asked for it, if a peer has."""
-
-    subscription: Cell
-    asker: Asker | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class _Retry:
     """Time to read again after a failure."""
 
 
-Message = Grown | Delivery | Read | Room | Removed | RightsChanged | Following | _Retry
+Message = Grown | Delivery | Read | Removed | RightsChanged | _Retry
 
 
 class SubscriptionActor(Worker):
@@ -74,7 +47,6 @@ class SubscriptionActor(Worker):
         context: StreamContext,
         name: str,
         log: int,
-        stream: Cell,
         origin: Origin,
         return_route: Route,
         request: native.SubscribeRequest,
@@ -82,7 +54,6 @@ class SubscriptionActor(Worker):
         self._context = context
         self._name = name
         self._log = log
-        self._stream = stream
         self._origin = origin
         self._return_route = return_route
         self._id = request.request_id
@@ -128,18 +99,16 @@ class SubscriptionActor(Worker):
             case RightsChanged():
                 if not self._may_go_on():
                     self._revoke()
-            case Following():
-                pass  # an instance of the stream's actor that came after another follows it again
             case _:
                 assert_never(message)
 
     def stopped(self) -> None:
-        """Give the address back, and tell the stream."""
+        """Give the address back, and follow no more."""
         self._context.router.unregister(self._own_address)
         self._context.access.rights.unwatch(self._name, self.address)
         self._context.subscribers.add(self._log, "rillnode", -1)
+        self._context.followers.remove(self._log, self.address, (self._origin, self._id))
         self._origin.detach(self.address)
-        self.system.post(self._stream, Unsubscribed(self.address, (self._origin, self._id)))
 
     def _may_go_on(self) -> bool:
         return self._context.access.allows(self._origin.principal, "subscribe", self._name)

@@ -8,15 +8,7 @@ from nextgraph_broker import INNER, REPO_HASH, TOPIC_A, Broker, Client, subscrib
 from nextgraph_nodes import STREAM, OtherNode, complete, with_nodes
 from rillnode.actors.nextgraph.actor import FENCED_MAX
 from rillnode.actors.nextgraph.topic import RETRY_SECONDS
-from rillnode.actors.storage import (
-    Append,
-    FindStream,
-    Operation,
-    PutStream,
-    Read,
-    StreamRecord,
-    log_id,
-)
+from rillnode.actors.storage import Append, PutStream, Read, StreamRecord, log_id
 from rillnode.codecs.entries import EntryKind, pack_body
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.nextgraph.events import EVENT, Event
@@ -128,37 +120,6 @@ def test_a_log_is_watched_only_while_somebody_follows() -> None:
     with_nodes(test)
 
 
-def test_who_leaves_while_the_log_is_looked_for_does_not_follow_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def test(broker: Broker, other: OtherNode) -> None:
-        writer = await broker.client()
-        store = broker.core.store
-        read = store.read
-        held: list[FindStream] = []
-
-        def later(operation: Any) -> bool:
-            # Topics and streams look for the log; only streams have to wait.
-            if not isinstance(operation, FindStream) or of_topic(broker, operation):
-                return read(operation)
-            held.append(operation)
-            return False
-
-        monkeypatch.setattr(store, "read", later)
-        await writer.pin(TOPIC_A)
-        assert held
-        writer.leave()
-        await broker.core.settle()
-        monkeypatch.setattr(store, "read", read)
-        for operation in held:
-            if read(operation):
-                complete(broker.core, operation)
-        await broker.core.settle()
-        assert other.watches == []
-
-    with_nodes(test)
-
-
 def test_what_is_no_event_is_passed_over() -> None:
     async def test(broker: Broker, other: OtherNode) -> None:
         writer, reader = await followers(broker)
@@ -234,32 +195,6 @@ def test_a_log_that_is_forgotten_while_it_is_read_is_read_all_the_same(
         assert await heard(reader) == [theirs[0]]
         await writer.settle()
         assert [result for result, _ in writer.answers(number)] == [ResultCode.STORAGE_ERROR]
-
-    with_nodes(test)
-
-
-def test_who_could_not_follow_a_log_does_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(broker: Broker, other: OtherNode) -> None:
-        writer = await broker.client()
-        store = broker.core.store
-        read = store.read
-
-        def fails(operation: Any) -> bool:
-            # Topics and streams look for the log; only for topics it is there.
-            if not isinstance(operation, FindStream) or of_topic(broker, operation):
-                return read(operation)
-            operation.error = StoreError("store.unreachable", "no answer")
-            return True
-
-        monkeypatch.setattr(store, "read", fails)
-        await writer.pin(TOPIC_A)
-        assert other.watches == []
-        monkeypatch.setattr(store, "read", read)
-        broker.core.clock.advance(RETRY_SECONDS)
-        await broker.core.settle()
-        event = writer.event()
-        await other.publish(event)
-        assert await heard(writer) == [event[0]]
 
     with_nodes(test)
 
