@@ -91,6 +91,11 @@ class Origin:
             self._watchers.discard(cell)
             self._watchers = self._watchers or None
 
+    @property
+    def ended(self) -> bool:
+        """Whether the connection is gone."""
+        return self._ended
+
     def end(self) -> None:
         """The connection is gone: end what is attached to it, and tell who watches it."""
         self._ended = True

@@ -283,6 +283,8 @@ class StreamActor(Worker):
                     pushes.append((wire.return_route, request))
             elif NEEDS.get(type(request), "admin") not in verbs:
                 refused.append(wire)
+            elif isinstance(request, native.UnsubscribeRequest):
+                self._unsubscribe(origin, wire, request)
             else:
                 self._request(origin, wire.return_route, request, answers)
         if pushes:
@@ -317,10 +319,6 @@ class StreamActor(Worker):
                 )
             case native.SubscribeRequest():
                 self._subscribe(origin, return_route, request)
-            case native.UnsubscribeRequest(request_id=request_id):
-                cell = self._context.followers.asked(self._log, (origin, request_id))
-                if cell is not None:
-                    self.system.exit(cell)
             case _:
                 answers.append((return_route, invalid_request(request)))
 
@@ -438,6 +436,14 @@ class StreamActor(Worker):
         cell = self.system.spawn(actor)
         self._context.followers.add(self._log, cell, (origin, request.request_id))
         origin.attach(cell)
+
+    def _unsubscribe(
+        self, origin: Origin, wire: WireMessage, request: native.UnsubscribeRequest
+    ) -> None:
+        """Pass it on: who has got no answer yet knows no other address."""
+        cell = self._context.followers.asked(self._log, (origin, request.request_id))
+        if cell is not None:
+            self.system.post(cell, Delivery(origin, (wire,)))
 
 
 def _reading(log: int, pull: Pull) -> Read:

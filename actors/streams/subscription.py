@@ -37,7 +37,11 @@ Message = Grown | Delivery | Read | Removed | RightsChanged | _Retry
 
 
 class SubscriptionActor(Worker):
-    """One subscription; it ends with its link, with its stream, or on request."""
+    """One subscription; it ends with its link, with its stream, or on request.
+
+    It ends at its first failure, too, as where it stood is not known then; its subscriber is told
+    of any end that it has not asked for, and follows anew from where it is.
+    """
 
     mailbox_messages_max = 1_024
     on_failure = "stop"
@@ -103,7 +107,9 @@ class SubscriptionActor(Worker):
                 assert_never(message)
 
     def stopped(self) -> None:
-        """Give the address back, and follow no more."""
+        """Give the address back, and follow no more; tell the subscriber if nobody has."""
+        if not (self._ended or self._origin.ended):
+            self._tell("actor.stopped", "The node has ended this subscription: follow anew")
         self._context.router.unregister(self._own_address)
         self._context.access.rights.unwatch(self._name, self.address)
         self._context.subscribers.add(self._log, "rillnode", -1)
@@ -119,9 +125,15 @@ class SubscriptionActor(Worker):
 
     def _end(self, code: str, text: str) -> None:
         """Tell the subscriber why nothing follows, and exit; what still comes is passed over."""
-        self._ended = True
+        self._tell(code, text)
+        self._leave()
+
+    def _tell(self, code: str, text: str) -> None:
         answer = (self._return_route, native.encode(native.Failure(self._id, code, text)))
         self._context.router.reply(self._origin, self._own_address, [answer])
+
+    def _leave(self) -> None:
+        self._ended = True
         self.system.exit(self.address)
 
     def _requests(self, delivery: Delivery) -> None:
@@ -137,7 +149,7 @@ class SubscriptionActor(Worker):
                 case native.CreditRequest(credit_bytes=credit):
                     self._grant(credit)
                 case native.UnsubscribeRequest():
-                    self.system.exit(self.address)
+                    self._leave()
                     return
                 case _:
                     pass

@@ -200,7 +200,13 @@ class Session:
             self.unanswered += self._forget(request.request_id) is not None
 
     def subscribe(self, subscription_id: int, subscriber: Subscriber) -> None:
-        """Start a subscription; it goes on over lost links until `unsubscribe`."""
+        """Start a subscription; it goes on over lost links until `unsubscribe`.
+
+        In a session that has ended it has failed already.
+        """
+        if self._error is not None:
+            subscriber.failed(self._error)
+            return
         self._subscribers[subscription_id] = subscriber
         self._resume(subscriber)
 

@@ -20,6 +20,13 @@ GRANT_BYTES: Final = CREDIT_BYTES // 8
 """What was taken is granted again once it is so much, and not with each small batch."""
 
 
+PASSING: Final = frozenset(("actor.busy", "actor.failed", "actor.stopped"))
+"""Failures of the node's own that end a subscription, and that another one does not meet."""
+
+AGAIN_SECONDS: Final = 1.0
+"""Pause after such a failure."""
+
+
 class Follower:
     """What several partitions of a stream bring, in the order of each partition.
 
@@ -94,8 +101,12 @@ class _Partition:
         self._route: Route | None = None
         self._held_bytes = 0
         self._owed_bytes = 0  # taken, and not granted to the node again
-        self._id = session.next_id()
-        session.subscribe(self._id, self)
+        self._again: asyncio.TimerHandle | None = None
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        self._id = self._session.next_id()
+        self._session.subscribe(self._id, self)
 
     def resume(self) -> tuple[bytes, native.SubscribeRequest]:
         """Ask for what follows the last entry that came."""
@@ -124,8 +135,14 @@ class _Partition:
                 self.grant(len(item.value))
 
     def failed(self, error: RillnodeError) -> None:
-        """Tell the follower."""
-        self._follower.fail(error)
+        """Follow anew where the node failed, after a pause; tell the follower of all else."""
+        if error.code not in PASSING:
+            self._follower.fail(error)
+            return
+        # What was on its way to the subscription that is over may be answered, too.
+        self._session.unanswered += 2
+        self._route = None
+        self._again = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._subscribe)
 
     def grant(self, size: int) -> None:
         """Let the node send as much again as was taken, once that is worth a message."""
@@ -137,4 +154,6 @@ class _Partition:
 
     def close(self) -> None:
         """End the subscription."""
+        if self._again is not None:
+            self._again.cancel()
         self._session.unsubscribe(self._id, self._route or (local(self._address),))

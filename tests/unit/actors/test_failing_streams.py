@@ -7,11 +7,12 @@ import pytest
 
 from core_support import Core, Peer, with_core
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.storage import StreamRecord
+from rillnode.actors.storage import StreamRecord, log_id
 from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
 from rillnode.actors.streams.resolving import stream_cell
 from rillnode.actors.streams.service import StreamService
 from rillnode.actors.streams.stream import StreamActor
+from rillnode.actors.streams.subscription import SubscriptionActor
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, items_of, pack_body
 from rillnode.codecs.ockam.stream import CreateRequest, PushConfirm, PushRequest
@@ -187,5 +188,31 @@ def test_who_asks_an_actor_that_is_ending_is_told_as_of_any_unknown_address() ->
         (failure,) = [native.decode_response(one.payload) for one in peer.answers]
         assert isinstance(failure, native.Failure)
         assert (failure.request_id, failure.code) == (7, "address.unknown")
+
+    with_core(test)
+
+
+def test_a_subscription_that_fails_ends_and_its_subscriber_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing = Failing(monkeypatch, SubscriptionActor, "_advance")
+
+    async def test(core: Core) -> None:
+        reader, writer = core.peer(), core.peer()
+        await writer.ask("stream", CreateRequest("s"))
+        await reader.ask(ADDRESS, native.SubscribeRequest(1, 0, 1_000_000))
+        failing.wants = always
+        reader.answers.clear()
+        assert isinstance(
+            (await writer.ask(ADDRESS, append(2, b"kept")))[0], native.PositionResponse
+        )
+        (told,) = [native.decode_response(one.payload) for one in reader.answers]
+        assert isinstance(told, native.Failure)
+        assert (told.request_id, told.code) == (1, "actor.stopped")
+        assert not reader.origin.attached
+        assert core.context.subscribers.of(log_id(1, 0)) == 0
+        failing.wants = never
+        (news,) = await reader.ask(ADDRESS, native.SubscribeRequest(3, 0, 1_000_000))
+        assert isinstance(news, native.BlocksResponse)
 
     with_core(test)

@@ -1,4 +1,4 @@
-"""A subscriber's credit: what it takes is granted again in large lots, and all of it."""
+"""A subscriber: its credit, granted again in large lots, and how it goes on after failures."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -8,9 +8,12 @@ import pytest
 
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, encode_block, pack_body
+from rillnode.codecs.errors import RequestError, TransportError
 from rillnode.codecs.ockam.routing import Route, local
+from rillnode.node.client import subscription
 from rillnode.node.client.session import Session
-from rillnode.node.client.subscription import CREDIT_BYTES, GRANT_BYTES, Follower
+from rillnode.node.client.subscription import CREDIT_BYTES, GRANT_BYTES, PASSING, Follower
+from rillnode.transports.links import LinkEvents
 
 ROUTE: Route = (local(b"SUB_1"),)
 
@@ -20,12 +23,17 @@ class Node:
     """Stands for a session: notes what the node is told."""
 
     granted: list[int] = field(default_factory=list[int])
+    subscribed: list[int] = field(default_factory=list[int])
+    unanswered: int = 0
 
     def next_id(self) -> int:
-        return 1
+        return len(self.subscribed) + 1
 
     def subscribe(self, subscription_id: int, subscriber: object) -> None:
-        self.subscriber = subscriber
+        self.subscribed.append(subscription_id)
+
+    def unsubscribe(self, subscription_id: int, route: Route) -> None:
+        pass
 
     def tell(self, route: Route, request: native.CreditRequest) -> None:
         assert route == ROUTE
@@ -73,3 +81,58 @@ async def _ask_again() -> None:
     assert node.granted == []
     _, request = partition.resume()
     assert (request.index, request.credit_bytes) == (2, CREDIT_BYTES - held)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("code", sorted(PASSING))
+def test_a_subscription_that_the_node_fails_at_goes_on_where_it_was(
+    code: str, closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription, "AGAIN_SECONDS", 0.001)
+    asyncio.run(_fail(code, closed))
+
+
+async def _fail(code: str, closed: bool) -> None:
+    node, follower = Node(), Follower()
+    follower.follow(cast(Session, node), b"stream", 0, 0)
+    partition = follower._partitions[0]  # pyright: ignore[reportPrivateUsage]
+    partition.blocks_received(blocks(0, 1_000), ROUTE)
+    partition.failed(RequestError(code, "the node failed"))
+    assert node.subscribed == [1]
+    if closed:
+        follower.close()
+    await asyncio.sleep(0.05)
+    assert node.subscribed == ([1] if closed else [1, 2])
+    _, request = partition.resume()
+    assert (request.request_id, request.index) == (node.subscribed[-1], 1)
+
+
+def test_what_does_not_pass_ends_the_iteration_behind_what_has_come() -> None:
+    asyncio.run(_refuse())
+
+
+async def _refuse() -> None:
+    node, follower = Node(), Follower()
+    follower.follow(cast(Session, node), b"stream", 0, 0)
+    partition = follower._partitions[0]  # pyright: ignore[reportPrivateUsage]
+    partition.blocks_received(blocks(0, 1_000), ROUTE)
+    partition.failed(RequestError("stream.removed", "The stream was removed"))
+    assert [entry.index for entry in await follower.batch()] == [0]
+    with pytest.raises(RequestError, match="removed"):
+        await follower.batch()
+    assert node.subscribed == [1]
+
+
+def test_who_follows_in_a_session_that_has_ended_is_told_at_once() -> None:
+    asyncio.run(_too_late())
+
+
+async def _too_late() -> None:
+    async def connect(_: LinkEvents) -> None:
+        pytest.fail("nothing is opened")
+
+    session, follower = Session(connect), Follower()
+    await session.close()
+    follower.follow(session, b"stream", 0, 0)
+    with pytest.raises(TransportError):
+        await follower.batch()
