@@ -185,9 +185,9 @@ def limits_kept_once(patch: pytest.MonkeyPatch) -> None:
     """After the first sweep nothing is over any limit."""
     sweep = RetentionActor._sweep
 
-    def once(self: RetentionActor) -> None:
-        sweep(self)
-        self._waiting = True
+    async def once(self: RetentionActor) -> None:
+        await sweep(self)
+        patch.setattr(RetentionActor, "_tasks", always(iter(())))
 
     patch.setattr(RetentionActor, "_sweep", once)
 

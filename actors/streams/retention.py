@@ -1,19 +1,24 @@
 """The retention actor: trims what streams need no longer keep, never what a sink holds."""
 
 import logging
-from collections import deque
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, assert_never
 
-from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.cell import Cell
+from rillnode.actors.engine.waiting import Orders
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.storage import ListStreams, StreamRecord, Trim, log_id
+from rillnode.actors.storage.waiting import read, write
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.holds import Holds
+from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.streams.retention")
 
 SWEEP_SECONDS: Final = 5.0
+"""Pause between two sweeps, and after the streams could not be listed."""
 
 SLICE_TRIMS: Final = 100
 """Trims submitted in one turn: all would keep everybody waiting."""
@@ -24,156 +29,143 @@ class _Sweep:
     """Time to trim."""
 
 
-@dataclass(slots=True, eq=False)
-class _Round:
-    """A sweep under way; what an earlier instance of the actor has submitted is of no round.
-
-    Attributes:
-        streams: ids of those that are still to be looked at.
-        partition: the first of that stream that is to be.
-        in_flight: trims that the store has not completed.
-    """
-
-    streams: deque[int]
-    partition: int = 0
-    in_flight: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Recount:
     """Look at every stream again: other quotas hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class _List:
-    """Time to ask again for the streams after a name."""
+Message = StreamRecord | StreamRemoved | Recount | _Sweep
 
-    after: str
-
-
-Message = StreamRecord | StreamRemoved | Recount | ListStreams | Trim | _List | _Sweep
+Task = tuple[StreamRecord, int]
+"""A stream and the number of one of its partitions."""
 
 
 class RetentionActor(Worker):
     """One per node. Streams without limits cost it nothing.
 
-    At its start it looks at every stream once, and counts for the quotas what it finds.
+    At its start it looks at every stream once, and counts for the quotas what it finds. While there
+    are streams that have limits it sweeps: it trims them, slice after slice.
     """
 
     on_failure = "restart"
     essential = True
+    interleaves = True
 
     def __init__(self, context: StreamContext, holds: Holds) -> None:
         self._context = context
         self._holds = holds
         self._limited: dict[int, StreamRecord] = {}
-        self._round: _Round | None = None
-        self._waiting = False  # for the time to sweep
+        self._orders = Orders()
+        # While streams are listed: those that something newer was heard of.
+        self._heard: set[int] | None = None
+        self._sweeping = False
 
     def started(self) -> None:
-        """Find the streams that have limits; while there are any, it sweeps."""
-        self._list(after="")
+        """Find the streams that have limits."""
+        self.system.post(self.address, Recount())
 
-    def handle(self, message: Message, sender: Cell | None) -> None:
-        """Take stream records, the time to sweep and completed operations."""
+    async def handle(self, message: Message, sender: Cell | None) -> None:
+        """Take what becomes of streams, and the times to look and to trim."""
         match message:
             case StreamRecord():
+                self._hear(message.id)
                 self._note(message)
             case StreamRemoved(record=record):
+                self._hear(record.id)
                 self._limited.pop(record.id, None)
-            case ListStreams():
-                self._listed(message)
-            case Trim():
-                self._trimmed(message)
             case Recount():
-                self._list(after="")
-            case _List(after=after):
-                self._list(after)
+                async with self._orders.of(Recount):
+                    await self._list()
             case _Sweep():
-                self._waiting = False
-                self._sweep()
-                self._sweep_later()
+                await self._sweep()
             case _:
                 assert_never(message)
 
-    def _list(self, after: str) -> None:
-        operation = ListStreams(reply_to=self.address, after=after)
-        if self._context.store.read(operation):
-            self._listed(operation)
+    # What there is ---------------------------------------------------------------------------
 
-    def _listed(self, operation: ListStreams) -> None:
-        if operation.error is not None:
-            logger.warning("streams_not_listed", extra={"code": operation.error.code})
-            self.wake_after(SWEEP_SECONDS, _List(operation.after))
-            return
+    async def _list(self) -> None:
+        after: str | None = ""
+        while after is not None:
+            page = ListStreams(after=after)
+            self._heard = set()
+            try:
+                await read(self._context.store, page)
+            except StoreError as error:
+                logger.warning("streams_not_listed", extra={"code": error.code})
+                await self.sleep(SWEEP_SECONDS)
+            else:
+                self._listed(page, self._heard)
+                after = page.records[-1].name if page.more else None
+        self._heard = None
+
+    def _listed(self, page: ListStreams, heard: Set[int]) -> None:
         quotas = self._context.quotas
-        for record, extents in zip(operation.records, operation.extents, strict=True):
-            self._note(record)
-            if quotas.enabled:
-                quotas.found(record, extents)
-        if operation.more:
-            self._list(operation.records[-1].name)
+        for record, extents in zip(page.records, page.extents, strict=True):
+            if record.id not in heard:
+                self._note(record)
+                if quotas.enabled:
+                    quotas.found(record, extents)
+
+    def _hear(self, stream: int) -> None:
+        """What is heard of while the store reads is newer than what it finds."""
+        if self._heard is not None:
+            self._heard.add(stream)
 
     def _note(self, record: StreamRecord) -> None:
         limits = record.retention
         if limits.seconds is None and limits.entries_max is None and limits.bytes_max is None:
             self._limited.pop(record.id, None)
-        else:
-            self._limited[record.id] = record
-            self._sweep_later()
-
-    def _sweep_later(self) -> None:
-        if self._limited and not self._waiting:
-            self._waiting = True
+            return
+        self._limited[record.id] = record
+        if not self._sweeping:
+            self._sweeping = True
             self.wake_after(SWEEP_SECONDS, _Sweep())
 
-    def _sweep(self) -> None:
-        # A sweep that the store has not finished is not overtaken by the next.
-        if self._round is None:
-            self._round = _Round(deque(self._limited))
-            self._go_on(self._round)
+    # Trimming --------------------------------------------------------------------------------
 
-    def _go_on(self, sweep: _Round) -> None:
-        """Trim the next streams, now that those before them are done."""
-        now_ms = self._context.clock.now_ms()
-        while sweep.streams and sweep.in_flight < SLICE_TRIMS:
-            record = self._limited.get(sweep.streams[0])
-            # It may be removed, or without limits, by now.
-            if record is None or sweep.partition >= record.partitions:
-                sweep.streams.popleft()
-                sweep.partition = 0
-                continue
-            log = log_id(record.id, sweep.partition)
-            self._context.store.submit(
-                Trim(
-                    reply_to=self.address,
-                    token=(sweep, record, sweep.partition),
-                    log=log,
-                    retention=record.retention,
-                    now_ms=now_ms,
-                    hold=self._holds.lowest(log),
-                )
-            )
-            sweep.partition += 1
-            sweep.in_flight += 1
-        if not sweep.in_flight:
-            self._round = None
+    async def _sweep(self) -> None:
+        tasks = self._tasks()
+        while part := list(islice(tasks, SLICE_TRIMS)):
+            await self._trim(part)
+        self._sweeping = bool(self._limited)
+        if self._sweeping:
+            self.wake_after(SWEEP_SECONDS, _Sweep())
 
-    def _trimmed(self, operation: Trim) -> None:
-        sweep: _Round
-        sweep, record, partition = operation.token
-        sweep.in_flight -= 1
-        if not sweep.in_flight and sweep is self._round:
-            self._go_on(sweep)
-        if operation.error is None and operation.trimmed:
-            if self._context.quotas.enabled:
-                self._context.quotas.keeps(record.owner, operation.log, operation.extent)
-            logger.info(
-                "trimmed",
-                extra={
-                    "stream": record.name,
-                    "partition": partition,
-                    "entries": operation.trimmed,
-                    "first_index": operation.extent.first_index,
-                },
-            )
+    def _tasks(self) -> Iterator[Task]:
+        """All partitions with limits, each as it is when its turn comes."""
+        for stream in tuple(self._limited):
+            record = self._limited.get(stream)
+            if record is not None:
+                for partition in range(record.partitions):
+                    yield record, partition
+
+    async def _trim(self, tasks: Sequence[Task]) -> None:
+        now_ms, holds = self._context.clock.now_ms(), self._holds
+        trims: list[Trim] = []
+        for record, partition in tasks:
+            log = log_id(record.id, partition)
+            hold = holds.lowest(log)
+            trims.append(Trim(log=log, retention=record.retention, now_ms=now_ms, hold=hold))
+        try:
+            await write(self._context.store, *trims)
+        except StoreError as error:
+            logger.debug("not_trimmed", extra={"code": error.code})  # until the next sweep
+        for (record, partition), trim in zip(tasks, trims, strict=True):
+            if trim.error is not None:
+                if trim.error.code == "stream.removed":
+                    self._limited.pop(record.id, None)
+            elif trim.trimmed:
+                self._trimmed(record, partition, trim)
+
+    def _trimmed(self, record: StreamRecord, partition: int, trim: Trim) -> None:
+        if self._context.quotas.enabled:
+            self._context.quotas.keeps(record.owner, trim.log, trim.extent)
+        logger.info(
+            "trimmed",
+            extra={
+                "stream": record.name,
+                "partition": partition,
+                "entries": trim.trimmed,
+                "first_index": trim.extent.first_index,
+            },
+        )

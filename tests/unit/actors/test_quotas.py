@@ -10,7 +10,14 @@ from core_support import Core, Peer, with_core
 from link_support import ManualClock
 from rillnode.actors.access import NODE_PRINCIPAL, VERBS, Grant
 from rillnode.actors.quotas import PRINCIPALS_MAX, Quota, Quotas
-from rillnode.actors.storage import LogExtent, Retention, StreamRecord, Trim
+from rillnode.actors.storage import (
+    NO_ENTRIES,
+    LogExtent,
+    Retention,
+    StreamRecord,
+    Trim,
+    WriteOperation,
+)
 from rillnode.actors.streams import retention
 from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.retention import SWEEP_SECONDS, RetentionActor
@@ -254,10 +261,10 @@ def test_retention_goes_on_after_a_failure_in_the_middle_of_a_sweep(
 ) -> None:
     trimmed, failures = RetentionActor._trimmed, [RuntimeError("once")]  # pyright: ignore[reportPrivateUsage]
 
-    def failing(self: RetentionActor, operation: Trim) -> None:
+    def failing(self: RetentionActor, *trim: Any) -> None:
         if failures:
             raise failures.pop()
-        trimmed(self, operation)
+        trimmed(self, *trim)
 
     monkeypatch.setattr(RetentionActor, "_trimmed", failing)
 
@@ -286,24 +293,17 @@ def test_a_sweep_over_many_streams_has_a_slice_under_way_at_one_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(retention, "SLICE_TRIMS", 3)
-    trimmed = RetentionActor._trimmed  # pyright: ignore[reportPrivateUsage]
-    under_way, most = 0, 0
-
-    def ended(self: RetentionActor, operation: Trim) -> None:
-        nonlocal under_way
-        under_way -= 1
-        trimmed(self, operation)
-
-    monkeypatch.setattr(RetentionActor, "_trimmed", ended)
+    trims, most = list[Trim](), 0
 
     async def test(core: Core) -> None:
         submit = core.store.submit
 
-        def begun(operation: object) -> None:
-            nonlocal under_way, most
-            under_way += isinstance(operation, Trim)
-            most = max(most, under_way)
-            submit(operation)  # type: ignore[arg-type]
+        def begun(operation: WriteOperation) -> None:
+            nonlocal most
+            if isinstance(operation, Trim):
+                trims.append(operation)
+                most = max(most, sum(trim.extent is NO_ENTRIES for trim in trims))
+            submit(operation)
 
         monkeypatch.setattr(core.store, "submit", begun)
         owner = core.peer()
