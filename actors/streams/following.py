@@ -5,11 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.storage import FindStream, StreamRecord
+from rillnode.actors.storage.waiting import read
 from rillnode.actors.storage.watch import SharedStore, Watch, WatchRecords
 from rillnode.actors.streams.context import StreamContext, StreamRemoved, tell_removed
+from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.streams.following")
 
@@ -34,7 +36,21 @@ class _Followed:
     log: int
 
 
-Message = WatchRecords | Watch | FindStream | _Followed | _Again | _Count
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """Another node has changed a stream's record, or made the stream."""
+
+    record: StreamRecord
+
+
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """Another node has removed a stream."""
+
+    record: StreamRecord
+
+
+Message = _Changed | _Removed | _Followed | _Again | _Count
 
 
 class StoreFollower(Worker):
@@ -47,70 +63,88 @@ class StoreFollower(Worker):
 
     on_failure = "restart"
     essential = True
+    interleaves = True
 
     def __init__(
         self, context: StreamContext, changed: Callable[[StreamRecord | StreamRemoved], None]
     ) -> None:
         self._context = context
         self._changed = changed
-        self._to_count: list[str] = []
         self._watched: set[int] = set()
 
     def started(self) -> None:
         """Follow from now on; nothing is to be followed in a store of this node alone."""
         if not isinstance(self._context.store, SharedStore):
             return
-        self._follow()
+        self._watch_records()
         self.wake_after(COUNT_SECONDS, _Count())
-        followers = self._context.followers
-        followers.begun = lambda log: self.system.post(self.address, _Followed(log))
+        followers, me = self._context.followers, self.address
+        followers.begun = lambda log: me.base.post(me, _Followed(log))
         for log in followers.logs:
-            followers.begun(log)
+            self._watch(log, 0)
 
-    def handle(self, message: Message, sender: Cell | None) -> None:
-        """Take what has changed."""
+    def stopped(self) -> None:
+        """Nobody hears of logs that get followers, until there is another instance."""
+        self._context.followers.begun = None
+
+    async def handle(self, message: Message, sender: Cell | None) -> None:
+        """Take what has changed, and the times to look."""
         match message:
-            case WatchRecords():
-                self._heard(message)
-            case Watch():
-                self._grown(message)
+            case _Changed(record=record):
+                if self._context.quotas.enabled:
+                    self._context.quotas.found(record, ())
+                self._changed(record)
+            case _Removed(record=record):
+                logger.info("stream_removed_elsewhere", extra={"stream": record.name})
+                self._context.quotas.removed(record)
+                self._changed(tell_removed(self._context, record))
             case _Followed(log=log):
                 if log not in self._watched:
                     self._watch(log, 0)
             case _Again():
-                self._follow()
+                self._watch_records()
             case _Count():
-                self._to_count = self._context.quotas.measured()
-                self._count_next()
-            case FindStream():
-                self._counted(message)
+                await self._count()
             case _:
                 assert_never(message)
 
-    def _heard(self, news: WatchRecords) -> None:
-        if news.error is not None:
-            if news.error.code != "store.closed":
-                logger.warning("records_not_followed", extra={"code": news.error.code})
-                self.wake_after(RETRY_SECONDS, _Again())
-            return
-        for record in news.removed:
-            self._remove(record)
-        for record in news.changed:
-            if self._context.quotas.enabled:
-                self._context.quotas.found(record, ())
-            self._changed(record)
-        self._follow()
+    # Records ---------------------------------------------------------------------------------
 
-    def _follow(self) -> None:
+    def _watch_records(self) -> None:
         store = self._context.store
         if isinstance(store, SharedStore):
-            store.watch(WatchRecords(reply_to=self.address))
+            store.watch(self.then(WatchRecords(), self._heard, _tell))
+
+    def _heard(self, news: WatchRecords) -> None:
+        error = news.error
+        if error is None:
+            _tell(news)
+            self._watch_records()
+        elif error.code != "store.closed":
+            logger.warning("records_not_followed", extra={"code": error.code})
+            self.wake_after(RETRY_SECONDS, _Again())
+
+    async def _count(self) -> None:
+        """Ask what one stream after the other keeps."""
+        context = self._context
+        for name in context.quotas.measured():
+            find = FindStream(name=name)
+            with context.removals as removed:
+                try:
+                    await read(context.store, find)
+                except StoreError:
+                    continue  # until the next time
+                if find.record is not None and find.record.id not in removed:
+                    context.quotas.counted(find.record, find.extents)
+        self.wake_after(COUNT_SECONDS, _Count())
+
+    # Logs ------------------------------------------------------------------------------------
 
     def _watch(self, log: int, index: int) -> None:
         store = self._context.store
         if isinstance(store, SharedStore):
             self._watched.add(log)
-            store.watch(Watch(reply_to=self.address, log=log, index=index))
+            store.watch(self.then(Watch(log=log, index=index), self._grown))
 
     def _grown(self, news: Watch) -> None:
         followers = self._context.followers
@@ -119,21 +153,13 @@ class StoreFollower(Worker):
             followers.grown(news.log, news.next_index)
             self._watch(news.log, news.next_index)
 
-    def _count_next(self) -> None:
-        """Ask what one stream after the other keeps."""
-        if not self._to_count:
-            self.wake_after(COUNT_SECONDS, _Count())
-            return
-        find = FindStream(reply_to=self.address, name=self._to_count.pop())
-        if self._context.store.read(find):
-            self._counted(find)
 
-    def _counted(self, find: FindStream) -> None:
-        if find.record is not None:
-            self._context.quotas.counted(find.record, find.extents)
-        self._count_next()
-
-    def _remove(self, record: StreamRecord) -> None:
-        logger.info("stream_removed_elsewhere", extra={"stream": record.name})
-        self._context.quotas.removed(record)
-        self._changed(tell_removed(self._context, record))
+def _tell(news: WatchRecords) -> None:
+    """Tell the follower what has changed, one by one, whichever of its instances asked for it."""
+    follower: Cell = news.reply_to
+    removed, news.removed = news.removed, []
+    changed, news.changed = news.changed, []
+    for record in removed:
+        follower.base.post(follower, _Removed(record))
+    for record in changed:
+        follower.base.post(follower, _Changed(record))
