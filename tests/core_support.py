@@ -109,6 +109,10 @@ class Core:
     def _complete(self, operations: Any) -> None:
         self.system.enter([(done.reply_to, done, done.then) for done in operations])
 
+    def complete(self, operation: Operation) -> None:
+        """Hand on an operation that a test has kept from the store."""
+        self._complete([operation])
+
     async def settle(self, rounds: int = 20) -> None:
         """Let everything happen that needs no time to pass, and no more turns of the loop."""
         for _ in range(rounds):

@@ -59,7 +59,7 @@ class OtherNode:
                 operation.error = StoreError("store.fenced", "another node was first")
                 self.refused += 1
                 # A store that refuses has read what is new, and shows it.
-                asyncio.get_running_loop().call_soon(complete, self._core, operation)
+                asyncio.get_running_loop().call_soon(self._core.complete, operation)
                 return
             self._count += 1
         self._submit(operation)
@@ -93,7 +93,7 @@ class OtherNode:
         for operation in waiting:
             if tells and operation.log == log and operation.index < end:
                 operation.next_index = end
-                complete(self._core, operation)
+                self._core.complete(operation)
             else:
                 self.watches.append(operation)
         await self._core.settle()
@@ -108,7 +108,7 @@ class OtherNode:
         for operation in waiting:
             operation.changed = [one for one in records if one[0].startswith(operation.prefix)]
             if operation.changed:
-                complete(self._core, operation)
+                self._core.complete(operation)
             else:
                 self.values.append(operation)
         await self._core.settle()
@@ -118,11 +118,6 @@ class OtherNode:
         find = FindStream(reply_to=self._core.streams, name=STREAM)
         self._core.store.look(find)
         return find
-
-
-def complete(core: Core, operation: Any) -> None:
-    """Hand an operation back as the store does."""
-    core.system.enter([(operation.reply_to, operation, operation.then)])
 
 
 def _keys(event: Event, commit: bytes) -> list[tuple[bytes, int]]:

@@ -6,6 +6,7 @@ Each is a patch of the right code.
 # Mistakes are made inside of classes.
 # pyright: reportPrivateUsage=false
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +21,24 @@ from rillnode.actors.delivery import Delivery
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.peers import dialling
 from rillnode.actors.peers.dialling import PeerActor
-from rillnode.actors.storage import LogExtent, StoreHealth, commit, log_id, logs, retention
+from rillnode.actors.storage import (
+    Append,
+    LogExtent,
+    StoreHealth,
+    commit,
+    log_id,
+    logs,
+    retention,
+)
 from rillnode.actors.storage.commit import GroupCommit
 from rillnode.actors.storage.readers import ReaderPool
+from rillnode.actors.storage.waiting import read
 from rillnode.actors.storage.writer import Writer
+from rillnode.actors.streams import reading
 from rillnode.actors.streams import retention as retention_actor
 from rillnode.actors.streams import stream as stream_actor
 from rillnode.actors.streams.appending import Appends
+from rillnode.actors.streams.ask import UNKNOWN
 from rillnode.actors.streams.asked import Pushes
 from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.followers import Followers
@@ -199,7 +211,7 @@ def unread_streams_are_unknown(patch: pytest.MonkeyPatch) -> None:
     lose = StreamActor._lose
 
     def sure(self: StreamActor, message: Any, _: Any) -> None:
-        lose(self, message, None)
+        lose(self, message, UNKNOWN)
 
     patch.setattr(StreamActor, "_lose", sure)
 
@@ -263,23 +275,22 @@ def removed_limits_kept(patch: pytest.MonkeyPatch) -> None:
     """Streams that were removed are looked after for ever."""
     handle = RetentionActor.handle
 
-    def deaf(self: RetentionActor, message: Any, sender: Any) -> None:
+    async def deaf(self: RetentionActor, message: Any, sender: Any) -> None:
         if not isinstance(message, StreamRemoved):
-            handle(self, message, sender)
+            await handle(self, message, sender)
 
     patch.setattr(RetentionActor, "handle", deaf)
 
 
 def partitions_without_end(patch: pytest.MonkeyPatch) -> None:
     """A stream takes entries for partitions that it does not have."""
-    found = StreamActor._found
 
-    def generous(self: StreamActor, operation: Any) -> None:
+    async def generous(store: Any, operation: Any) -> None:
+        await read(store, operation)
         if operation.record is not None:
             operation.record = msgspec.structs.replace(operation.record, partitions=100)
-        found(self, operation)
 
-    patch.setattr(StreamActor, "_found", generous)
+    patch.setattr(stream_actor, "read", generous)
 
 
 def trims_beyond_the_end(patch: pytest.MonkeyPatch) -> None:
@@ -317,7 +328,7 @@ def pulls_from_blocks_on(patch: pytest.MonkeyPatch) -> None:
     def early(pull: Any, operation: Any, own_address: bytes) -> Any:
         return collect(msgspec.structs.replace(pull, first_index=0), operation, own_address)
 
-    patch.setattr(stream_actor, "collect", early)
+    patch.setattr(reading, "collect", early)
 
 
 # Clients ------------------------------------------------------------------------------------------
@@ -326,10 +337,10 @@ def pulls_from_blocks_on(patch: pytest.MonkeyPatch) -> None:
 def confirms_of_the_first_block(patch: pytest.MonkeyPatch) -> None:
     """Of pushes that make several blocks the first are confirmed for each of these."""
 
-    def wrong(self: Appends, origin: Any, pushes: Any) -> None:
+    def wrong(self: Appends, origin: Any, pushes: Any) -> Iterator[Append | None]:
         for items in split_items([request.data for _, request in pushes]):
             token = Pushes(origin, pushes[: len(items)], self._owner)
-            self._submit(len(items), pack_body(items), token, origin.principal)
+            yield self._append(len(items), pack_body(items), token, origin.principal)
 
     patch.setattr(Appends, "pushes", wrong)
 

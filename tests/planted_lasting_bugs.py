@@ -27,13 +27,13 @@ def ended_subscriptions_kept(patch: pytest.MonkeyPatch) -> None:
 
 def reads_never_done(patch: pytest.MonkeyPatch) -> None:
     """A stream counts reads that were answered among those under way."""
-    handle = StreamActor.handle
+    read = StreamActor._read
 
-    def counting(self: StreamActor, message: Any, sender: Any) -> None:
-        self._in_flight += isinstance(message, Read)
-        handle(self, message, sender)
+    def counting(self: StreamActor, operation: Read) -> None:
+        self.operations_due += 1
+        read(self, operation)
 
-    patch.setattr(StreamActor, "handle", counting)
+    patch.setattr(StreamActor, "_read", counting)
 
 
 def addresses_kept(patch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,10 @@ from rillnode.actors.peers import dialling
 from rillnode.actors.storage import Append, Read, RemoveStream, SavedIndexKey, Trim, log_id
 from rillnode.actors.storage.memory import MemoryLogStore
 from rillnode.actors.storage.memory_tables import MemoryTables
-from rillnode.actors.streams import appending, index_service, stream
+from rillnode.actors.streams import index_service, stream
+from rillnode.actors.streams.appending import Appends
 from rillnode.actors.streams.index import IndexActor
+from rillnode.actors.streams.reading import Reads
 from rillnode.actors.streams.stream import StreamActor
 from rillnode.actors.streams.subscription import SubscriptionActor
 from rillnode.codecs import noise, noise_xx
@@ -185,24 +187,24 @@ def subscription_behind_the_end(patch: pytest.MonkeyPatch) -> None:
 
 def confirms_twice(patch: pytest.MonkeyPatch) -> None:
     """A push is confirmed when it is durable, and once more."""
-    answer = appending._answer
+    answer = Appends._answer
 
     def eager(*args: Any) -> None:
         answer(*args)
         answer(*args)
 
-    patch.setattr(appending, "_answer", eager)
+    patch.setattr(Appends, "_answer", eager)
 
 
 def refusals_unanswered(patch: pytest.MonkeyPatch) -> None:
     """An append that the store refuses is not answered."""
-    answer = appending._answer
+    answer = Appends._answer
 
     def silent(*args: Any) -> None:
         if args[-1] is None:
             answer(*args)
 
-    patch.setattr(appending, "_answer", silent)
+    patch.setattr(Appends, "_answer", silent)
 
 
 def pulls_over_the_limit(patch: pytest.MonkeyPatch) -> None:
@@ -237,16 +239,16 @@ def arrival_in_seconds(patch: pytest.MonkeyPatch) -> None:
 
 def idle_streams_end(patch: pytest.MonkeyPatch) -> None:
     """A stream that comes back after it was idle does not look where its log is."""
-    started = getattr(StreamActor, "started")  # noqa: B009
+    look = StreamActor._look
     lives: dict[Any, int] = {}
 
-    def lazy(self: StreamActor) -> None:
-        started(self)
+    async def lazy(self: StreamActor) -> Any:
         lives[self.address] = lives.get(self.address, 0) + 1
         if lives[self.address] > 1:
-            self._finding = True
+            await self.sleep(1e9)
+        return await look(self)
 
-    patch.setattr(StreamActor, "started", lazy)
+    patch.setattr(StreamActor, "_look", lazy)
 
 
 def peers_left_out(patch: pytest.MonkeyPatch) -> None:
@@ -288,13 +290,13 @@ def proofs_not_verified(patch: pytest.MonkeyPatch) -> None:
 
 def failures_read_as_empty(patch: pytest.MonkeyPatch) -> None:
     """A pull that could not be read is answered as if nothing were there."""
-    read = StreamActor._read
+    done = Reads.done
 
-    def silent(self: StreamActor, operation: Read) -> None:
+    def silent(self: Reads, operation: Read) -> Read | None:
         operation.error = None
-        read(self, operation)
+        return done(self, operation)
 
-    patch.setattr(StreamActor, "_read", silent)
+    patch.setattr(Reads, "done", silent)
 
 
 def links_end_the_taking(patch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,15 @@
-"""What a stream's actor has appended: checked, charged, submitted, and answered when durable."""
+"""What is appended to a stream's log: checked, charged, and answered when it is durable.
+
+It makes operations and settles them when complete; the stream's actor gives them to the store. To
+settle one needs no instance of that actor: who has asked is told the truth when it is gone, too.
+"""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from rillnode.actors.delivery import Origin
-from rillnode.actors.engine.system import Cell
 from rillnode.actors.storage import Append, StreamRecord
 from rillnode.actors.streams.answers import failed
 from rillnode.actors.streams.asked import Answers, NativeAppend, Pushes
@@ -39,71 +42,79 @@ Token = Pushes | NativeAppend | Inserted
 
 
 class Appends:
-    """The appends of one partition of one stream.
+    """The appends of one partition of one stream."""
 
-    Attributes:
-        in_flight: submitted and not completed yet.
-    """
+    __slots__ = ("_context", "_log", "_own_address", "_owner", "_received_at", "_signed_only")
 
-    __slots__ = (
-        "_context",
-        "_log",
-        "_own_address",
-        "_owner",
-        "_received_at",
-        "_signed_only",
-        "_stream",
-        "in_flight",
-    )
-
-    def __init__(
-        self, context: StreamContext, stream: Cell, own_address: bytes, log: int, owner: str
-    ) -> None:
+    def __init__(self, context: StreamContext, own_address: bytes, log: int, owner: str) -> None:
         self._context = context
-        self._stream = stream
         self._own_address = own_address
         self._log = log
         self._owner = owner
         self._signed_only = False
         self._received_at = 0
-        self.in_flight = 0
 
     def update(self, record: StreamRecord) -> None:
         """Take over what the stream's record says now."""
         self._signed_only = record.require_signed
 
-    def pushes(self, origin: Origin, pushes: Sequence[tuple[Route, PushRequest]]) -> None:
-        """Append what was pushed, in blocks within the limits."""
+    def pushes(
+        self, origin: Origin, pushes: Sequence[tuple[Route, PushRequest]]
+    ) -> Iterator[Append]:
+        """What appends that which was pushed, in blocks within the limits; refusals are told."""
         start = 0
         for items in split_items([request.data for _, request in pushes]):
             waiting = pushes[start : start + len(items)]
             token = Pushes(origin, waiting, self._owner)
-            self._submit(len(items), pack_body(items), token, origin.principal)
+            append = self._append(len(items), pack_body(items), token, origin.principal)
+            if append is not None:
+                yield append
             start += len(items)
 
     def block(
         self, origin: Origin, return_route: Route, request: native.AppendRequest, answers: Answers
-    ) -> None:
-        """Append a native client's block, or add to `answers` why not."""
+    ) -> Append | None:
+        """What appends a native client's block; None where that is refused, and told why."""
         try:
             check_body(request.count, request.body)
         except CodecError as error:
             answers.append((return_route, failed(request.request_id, error)))
-            return
+            return None
         token = NativeAppend(origin, return_route, request.request_id, self._owner)
-        self._submit(request.count, request.body, token, origin.principal)
+        return self._append(request.count, request.body, token, origin.principal)
 
-    def inserted(self, request: AppendEntries) -> None:
-        """Append what another actor has sent."""
+    def inserted(self, request: AppendEntries) -> Append | None:
+        """What appends that which another actor has sent; None where that is refused, and told."""
         body = pack_body(request.items, request.metas or None)
         token = Inserted(request, self._owner)
-        self._submit(len(request.items), body, token, request.principal)
+        return self._append(len(request.items), body, token, request.principal)
 
-    def _submit(self, count: int, body: bytes | memoryview, token: Token, principal: str) -> None:
+    def settle(self, operation: Append) -> None:
+        """Answer, charge and tell of an append that is complete; harmless when repeated."""
+        asked: Token | None
+        asked, operation.token = operation.token, None
+        if asked is None:
+            return
+        context, error = self._context, operation.error
+        self._answer(asked, operation.first_index, error)
+        if error is None:
+            context.followers.grown(operation.log, operation.first_index + operation.count)
+            context.appended.entries += operation.count
+            context.appended.block_bytes += len(operation.body)
+        elif error.code == "stream.removed":
+            context.followers.removed(operation.log)
+        if context.quotas.enabled:
+            kept = operation.kept_bytes if error is None else None
+            size = data_bytes(operation.count, operation.body, operation.flags)
+            context.quotas.appended(asked.owner, operation.log, size, kept)
+
+    def _append(
+        self, count: int, body: bytes | memoryview, token: Token, principal: str
+    ) -> Append | None:
         refusal = self._refusal(count, body, token, principal)
         if refusal is not None:
-            _answer(self._context, self._own_address, token, -1, refusal)
-            return
+            self._answer(token, -1, refusal)
+            return None
         # A clock that was set back must not make an order that the indexes do not have.
         self._received_at = max(self._received_at, self._context.clock.now_ms())
         if isinstance(token, Inserted):
@@ -113,21 +124,17 @@ class Appends:
             kind, keys, records, seen = EntryKind.BYTES, (), (), None
         if kind is EntryKind.BYTES:
             keys = (*keys, *self._context.pushed_keys(self._received_at, count))
-        self.in_flight += 1
-        self._context.store.submit(
-            Append(
-                reply_to=self._stream,
-                token=token,
-                log=self._log,
-                kind=kind,
-                flags=_flags(token),
-                received_at=self._received_at,
-                count=count,
-                body=body,
-                keys=keys,
-                records=records,
-                seen=seen,
-            )
+        return Append(
+            token=token,
+            log=self._log,
+            kind=kind,
+            flags=_flags(token),
+            received_at=self._received_at,
+            count=count,
+            body=body,
+            keys=keys,
+            records=records,
+            seen=seen,
         )
 
     def _refusal(
@@ -144,34 +151,12 @@ class Appends:
             logger.info("over_quota", extra={"log": self._log, "code": refusal.code})
         return refusal
 
-
-def settle(context: StreamContext, own_address: bytes, operation: Append) -> None:
-    """Charge, answer and tell of an append that is complete, whichever instance asked for it."""
-    asked: Token = operation.token
-    if operation.error is None:
-        context.appended.entries += operation.count
-        context.appended.block_bytes += len(operation.body)
-        context.followers.grown(operation.log, operation.first_index + operation.count)
-    elif operation.error.code == "stream.removed":
-        context.followers.removed(operation.log)
-    if context.quotas.enabled:
-        kept = operation.kept_bytes if operation.error is None else None
-        size = data_bytes(operation.count, operation.body, operation.flags)
-        context.quotas.appended(asked.owner, operation.log, size, kept)
-    _answer(context, own_address, asked, operation.first_index, operation.error)
-
-
-def _answer(
-    context: StreamContext,
-    own_address: bytes,
-    token: Token,
-    first_index: int,
-    error: RillnodeError | None,
-) -> None:
-    if isinstance(token, Inserted):
-        token.request.answer(first_index, error)
-    else:
-        context.router.reply(token.origin, own_address, token.answers(first_index, error))
+    def _answer(self, token: Token, first_index: int, error: RillnodeError | None) -> None:
+        if isinstance(token, Inserted):
+            token.request.answer(first_index, error)
+        else:
+            answers = token.answers(first_index, error)
+            self._context.router.reply(token.origin, self._own_address, answers)
 
 
 def _flags(token: Token) -> int:

@@ -1,6 +1,6 @@
 """What the actors of the stream core share, and how a stream's address is made of its name."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import quote, unquote
@@ -39,6 +39,32 @@ class Appended:
     block_bytes: int = 0
 
 
+class Removals:
+    """The streams that are told of as removed while somebody looks for one.
+
+    What the store finds may be older than what was told meanwhile: it must be looked for again.
+    """
+
+    def __init__(self) -> None:
+        self._looking = 0
+        self._ids: set[int] = set()
+
+    def __enter__(self) -> Set[int]:
+        """Somebody looks: the ids of what is removed from now on, until nobody does."""
+        self._looking += 1
+        return self._ids
+
+    def __exit__(self, *_: object) -> None:
+        self._looking -= 1
+        if not self._looking:
+            self._ids.clear()
+
+    def tell(self, stream_id: int) -> None:
+        """A stream is no more."""
+        if self._looking:
+            self._ids.add(stream_id)
+
+
 @dataclass(frozen=True, slots=True)
 class StreamContext:
     """The node's parts that stream actors work with.
@@ -47,6 +73,7 @@ class StreamContext:
         pushed_keys: the secondary keys of entries of kind BYTES, by which another protocol finds
             them, out of when they were received and their number.
         appended: what became durable since the start.
+        removals: streams that are told of as removed while somebody looks for one.
         followers: who is told when a log has grown.
         subscribers: how many follow each log.
         stream_actor: makes the actor of a partition out of this, its address, name and number;
@@ -62,16 +89,17 @@ class StreamContext:
     quotas: Quotas
     pushed_keys: PushedKeys = no_keys
     appended: Appended = field(default_factory=Appended)
+    removals: Removals = field(default_factory=Removals)
     followers: Followers = field(default_factory=Followers)
     subscribers: Subscribers = field(default_factory=Subscribers)
     stream_actor: "Callable[[StreamContext, bytes, str, int], Worker] | None" = None
 
     def __post_init__(self) -> None:
         """Have appends that their stream fails at answered."""
-        self.system.outcomes[AppendEntries] = _append_failed
+        self.system.outcomes[AppendEntries] = _not_appended
 
 
-def _append_failed(request: AppendEntries, error: RillnodeError) -> None:
+def _not_appended(request: AppendEntries, error: RillnodeError) -> None:
     request.answer(-1, error)
 
 
@@ -87,6 +115,7 @@ def tell_removed(context: StreamContext, record: StreamRecord) -> StreamRemoved:
 
     It is posted before anything that the caller posts of a later stream of the same name.
     """
+    context.removals.tell(record.id)
     removed = StreamRemoved(record)
     for partition, log in enumerate(logs_of(record.id, record.partitions)):
         cell = context.router.lookup(stream_address(record.name, partition))

@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection
 from msgspec import Struct
 
 from rillnode.actors.delivery import Origin
-from rillnode.actors.engine.cell import GONE, Cell
-from rillnode.actors.engine.cells import Cells
+from rillnode.actors.engine.cell import GONE, Cell, Cells
 
 
 class Grown(Struct, frozen=True):

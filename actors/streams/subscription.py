@@ -33,7 +33,7 @@ class _Retry:
     """Time to read again after a failure."""
 
 
-Message = Grown | Delivery | Read | Removed | RightsChanged | _Retry
+Message = Grown | Delivery | Removed | RightsChanged | _Retry
 
 
 class SubscriptionActor(Worker):
@@ -81,7 +81,7 @@ class SubscriptionActor(Worker):
             self._revoke()
 
     def handle(self, message: Message, sender: Cell | None) -> None:
-        """Take credit, news of growth and read blocks, and what ends it."""
+        """Take credit and news of growth, and what ends it."""
         if self._ended:
             return
         match message:
@@ -91,10 +91,6 @@ class SubscriptionActor(Worker):
                 self._advance()
             case Delivery():
                 self._requests(message)
-            case Read():
-                self._reading = False
-                self._send(message)
-                self._advance()
             case _Retry():
                 self._reading = False
                 self._advance()
@@ -165,17 +161,22 @@ class SubscriptionActor(Worker):
         while self._credit > 0 and not self._reading and self._next < self._grown_to:
             self._news = False
             operation = Read(
-                reply_to=self.address,
                 log=self._log,
                 index=self._next,
                 bytes_max=native.block_budget(
                     self._origin.message_bytes_max, min(self._credit, CHUNK_BYTES)
                 ),
             )
-            if not reader.read(operation):
+            if not reader.read(self.then(operation, self._read)):
                 self._reading = True
                 return
             self._send(operation)
+
+    def _read(self, operation: Read) -> None:
+        self._reading = False
+        if not self._ended:
+            self._send(operation)
+            self._advance()
 
     def _send(self, operation: Read) -> None:
         if operation.error is not None:

@@ -21,7 +21,7 @@ from rillnode.actors.streams.pulling import (
     encode_pulled,
     entry_bytes_max,
 )
-from rillnode.actors.streams.stream import LOOK_READ_BYTES
+from rillnode.actors.streams.reading import LOOK_READ_BYTES
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body
 from rillnode.codecs.limits import (

@@ -28,7 +28,7 @@ class Fencing:
         index = self.theirs.pop(0)
         self._submit(SaveIndex(reply_to=self._core.streams, key=operation.key, index=index))
         operation.error = StoreError("store.fenced", "another node was first")
-        self._core.system.post(operation.reply_to, operation)
+        self._core.complete(operation)
         self.refused += 1
 
 

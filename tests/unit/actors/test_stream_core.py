@@ -405,7 +405,7 @@ def test_what_a_log_grows_by_during_a_slow_read_is_sent(monkeypatch: pytest.Monk
         assert await peer.ask(address, native.SubscribeRequest(9, 0, 10_000)) == []
         await peer.ask(address, native.AppendRequest(1, 1, pack_body([b"x"])))
         peer.answers.clear()
-        core.system.post(slow[0].reply_to, slow[0])
+        core.complete(slow[0])
         await core.settle()
         (blocks,) = [decode(answer.payload) for answer in peer.answers]
         assert [block.first_index for block in blocks.blocks] == [0]

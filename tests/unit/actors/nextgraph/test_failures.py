@@ -27,7 +27,7 @@ from nextgraph_broker import (
     subscribe,
     with_broker,
 )
-from nextgraph_nodes import OtherNode, complete, with_nodes
+from nextgraph_nodes import OtherNode, with_nodes
 from rillnode.actors.engine.faults import When
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.nextgraph.blocks import BlocksActor
@@ -605,7 +605,7 @@ def held_reads(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Generator[lis
         yield held
     for operation in held:
         if store.read(operation):
-            complete(broker.core, operation)
+            broker.core.complete(operation)
 
 
 def test_what_is_asked_of_an_actor_that_ends_may_be_asked_again(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nextgraph_broker import INNER, Broker, Client, identity
-from nextgraph_nodes import OtherNode, complete, with_nodes
+from nextgraph_nodes import OtherNode, with_nodes
 from rillnode.actors.nextgraph.news import RETRY_SECONDS
 from rillnode.actors.nextgraph.records import Letters, Wallet, name_of, pack
 from rillnode.actors.storage import GetRecord, PutRecord
@@ -97,7 +97,7 @@ def test_a_letter_with_the_number_of_one_that_was_taken_in_elsewhere_is_handed_o
             name = name_of("letter", *PLACE, f"{0:016x}")
             submit(PutRecord(reply_to=broker.core.streams, key=name, value=new))
             operation.error = StoreError("store.fenced", "another node was first")
-            complete(broker.core, operation)
+            broker.core.complete(operation)
 
         monkeypatch.setattr(broker.core.store, "submit", first)
         await post(other, 0, 1)
@@ -141,7 +141,7 @@ def test_nothing_is_given_to_who_was_told_that_it_cannot_wait(
 
         def fails(operation: Any) -> None:
             operation.error = StoreError("store.unreachable", "no answer")
-            complete(broker.core, operation)
+            broker.core.complete(operation)
 
         with monkeypatch.context() as patch:
             patch.setattr(broker.core.store, "submit", fails)
@@ -183,7 +183,7 @@ def test_news_are_asked_for_again_unless_the_store_is_closed(code: str) -> None:
         watching = len(other.values)
         operation = other.values.pop()
         operation.error = StoreError(code, "no news")
-        complete(broker.core, operation)
+        broker.core.complete(operation)
         await broker.core.settle()
         broker.core.clock.advance(RETRY_SECONDS)
         await broker.core.settle()

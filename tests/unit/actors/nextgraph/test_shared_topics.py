@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nextgraph_broker import INNER, REPO_HASH, TOPIC_A, Broker, Client, subscribe
-from nextgraph_nodes import STREAM, OtherNode, complete, with_nodes
+from nextgraph_nodes import STREAM, OtherNode, with_nodes
 from rillnode.actors.nextgraph.actor import FENCED_MAX
 from rillnode.actors.nextgraph.topic import RETRY_SECONDS
 from rillnode.actors.storage import Append, PutStream, Read, StreamRecord, log_id
@@ -174,7 +174,7 @@ def test_a_log_that_is_forgotten_while_it_is_read_is_read_all_the_same(
 
         def fails(operation: Any) -> None:
             operation.error = StoreError("store.unreachable", "no answer")
-            complete(broker.core, operation)
+            broker.core.complete(operation)
 
         event, theirs = writer.event(b"ours"), writer.event(b"theirs")
         kept: list[Append] = []
@@ -191,7 +191,7 @@ def test_a_log_that_is_forgotten_while_it_is_read_is_read_all_the_same(
         monkeypatch.setattr(store, "read", read)
         for operation in held:
             if read(operation):
-                complete(broker.core, operation)
+                broker.core.complete(operation)
         assert await heard(reader) == [theirs[0]]
         await writer.settle()
         assert [result for result, _ in writer.answers(number)] == [ResultCode.STORAGE_ERROR]
