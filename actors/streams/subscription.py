@@ -75,10 +75,14 @@ class SubscriptionActor(Worker):
         self._context.router.register(self._own_address, self.address)
         self._context.subscribers.add(self._log, "rillnode", 1)
         self._context.access.rights.watch(self._name, self.address)
-        if self._may_go_on():
-            self._advance()
-        else:
-            self._revoke()
+        try:
+            if self._may_go_on():
+                self._advance()
+            else:
+                self._revoke()
+        except BaseException:
+            self.stopped()  # which is not called for what has not started
+            raise
 
     def handle(self, message: Message, sender: Cell | None) -> None:
         """Take credit and news of growth, and what ends it."""
