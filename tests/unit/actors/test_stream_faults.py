@@ -18,6 +18,7 @@ from rillnode.actors.delivery import ROOM, Delivery, Room
 from rillnode.actors.engine.cell import GONE, Cell
 from rillnode.actors.engine.faults import FAULTS, Fault, When
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.quotas import Quota
 from rillnode.actors.rights import RightsChanged
 from rillnode.actors.storage import (
     Append,
@@ -30,8 +31,9 @@ from rillnode.actors.storage import (
     WriteOperation,
     log_id,
 )
-from rillnode.actors.streams import retention
+from rillnode.actors.streams import reading, retention
 from rillnode.actors.streams.ask import EnsureStream
+from rillnode.actors.streams.asked import NativeRead
 from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.followers import Grown
 from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
@@ -42,7 +44,13 @@ from rillnode.actors.streams.subscription import SubscriptionActor
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, items_of, pack_body
 from rillnode.codecs.ockam.routing import Route
-from rillnode.codecs.ockam.stream import PullRequest, PullResponse, PushRequest, Status
+from rillnode.codecs.ockam.stream import (
+    ErrorResponse,
+    PullRequest,
+    PullResponse,
+    PushRequest,
+    Status,
+)
 
 ADDRESS = b"ST_S_0_s"
 LOG = log_id(1, 0)
@@ -93,7 +101,7 @@ class Client:
     def answers(self, number: int) -> list[Any]:
         """All that has come for a request."""
         found = [decode(answer.payload) for answer in self.peer.answers]
-        return [answer for answer in found if answer.request_id == number]
+        return [answer for answer in found if getattr(answer, "request_id", number) == number]
 
     async def ask(self, request: Any) -> Any:
         """Ask, and get the one answer."""
@@ -600,5 +608,72 @@ def test_a_stream_that_is_not_there_leaves_no_actor_however_it_fails() -> None:
         core.clock.advance(MISSING_SECONDS + 0.1)
         await core.settle()
         assert core.router.lookup(ADDRESS) is None
+
+    with_core(test)
+
+
+def test_what_fails_after_an_answer_gives_none_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(core: Core) -> None:
+        await opened(core)
+        client, failures = Client(core), [RuntimeError("planted")]
+        charge = core.context.quotas.appended
+
+        def failing(*charged: Any) -> None:
+            if failures:
+                raise failures.pop()
+            charge(*charged)
+
+        monkeypatch.setattr(core.context.quotas, "appended", failing)
+        assert isinstance(await client.ask(append(b"0")), native.PositionResponse)
+        assert failures == []
+        assert (await client.ask(append(b"1"))).index == 1
+
+    with_core(test, quotas=[Quota(who="*", bytes_max=1_000)])
+
+
+@pytest.mark.parametrize("request_", [READ, PullRequest(0, 0, 9)], ids=["native", "pull"])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_read_that_cannot_be_answered_gives_back_what_it_reserved(
+    request_: Any, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    async def test(core: Core) -> None:
+        await opened(core)
+        client = Client(core)
+        await client.ask(append(b"0"))
+        if not at_once:
+            read_later(core, monkeypatch)
+        with monkeypatch.context() as patch:
+            patch.setattr(NativeRead, "answer", failing)
+            patch.setattr(reading, "collect", failing)
+            (number,) = client.send(request_)
+            await core.settle()
+        told = client.answers(number)
+        if isinstance(request_, PullRequest):
+            # Ockam's protocol tells no reason, and only of what the node got to know.
+            assert all(isinstance(answer, ErrorResponse) for answer in told)
+        else:
+            assert [answer.code for answer in told] == ["actor.failed"]
+        client.peer.answers.clear()
+        assert client.peer.origin.reserved_bytes == 0
+        assert items(await client.ask(READ)) == [(0, b"0")]
+
+    with_core(test)
+
+
+def test_a_stream_that_was_read_from_sleeps_when_it_is_idle() -> None:
+    async def test(core: Core) -> None:
+        await opened(core)
+        client = Client(core)
+        for request in (append(b"0"), READ, PullRequest(0, 0, 9)):
+            await client.ask(request)
+        cell = core.router.lookup(ADDRESS)
+        assert cell is not None
+        for _ in range(3):
+            core.clock.advance(StreamActor.idle_seconds or 0.0)
+            await core.settle()
+        assert cell.instance is None
 
     with_core(test)
