@@ -3,20 +3,19 @@
 Who asked is told once, what is confirmed stays, and who follows gets each entry once.
 """
 
-from collections.abc import Collection, Generator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from thespian.actors import Actor
 
 from core_support import Core, Peer, decode, encode, with_core
+from fault_support import WHEN, fault
 from rillnode.actors.delivery import ROOM, Delivery, Room
 from rillnode.actors.engine.cell import GONE, Cell
-from rillnode.actors.engine.faults import FAULTS, Fault, When
+from rillnode.actors.engine.faults import When
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.quotas import Quota
 from rillnode.actors.rights import RightsChanged
@@ -54,21 +53,6 @@ from rillnode.codecs.ockam.stream import (
 
 ADDRESS = b"ST_S_0_s"
 LOG = log_id(1, 0)
-
-WHEN: tuple[When, ...] = ("before", "after")
-
-
-@contextmanager
-def fault(
-    actor_class: type[Actor], message: type | None, when: When = "before", times: int = 1
-) -> Generator[Fault]:
-    """Have a class of actors fail at a kind of message."""
-    planted = Fault(actor_class, message, times, when, lambda: RuntimeError("planted"))
-    FAULTS.append(planted)
-    try:
-        yield planted
-    finally:
-        FAULTS.remove(planted)
 
 
 class Asker(Worker):

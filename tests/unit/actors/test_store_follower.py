@@ -1,0 +1,191 @@
+"""What other nodes do with a shared store holds here, whatever fails meanwhile."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from core_support import Core, with_core
+from fault_support import WHEN, fault
+from rillnode.actors.engine.cell import Cell
+from rillnode.actors.engine.faults import When
+from rillnode.actors.engine.worker import Worker
+from rillnode.actors.quotas import Quota
+from rillnode.actors.storage import Append, PutStream, StreamRecord, log_id
+from rillnode.actors.storage.watch import AnyWatch, Watch, WatchRecords
+from rillnode.actors.streams import following
+from rillnode.actors.streams.context import StreamRemoved
+from rillnode.actors.streams.followers import Grown, Removed
+from rillnode.actors.streams.following import COUNT_SECONDS, RETRY_SECONDS, StoreFollower
+from rillnode.codecs import native
+from rillnode.codecs.entries import pack_body
+from rillnode.codecs.errors import StoreError
+
+LOG = log_id(1, 0)
+
+
+class Elsewhere:
+    """Another node of the same store, and what makes the memory store of the tests a shared one.
+
+    Attributes:
+        records: who waits for records to change; one at a time.
+        watches: who waits for logs to grow.
+        told: what this node was told of streams.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.records: WatchRecords | None = None
+        self.watches: list[Watch] = []
+        self.told: list[StreamRecord | StreamRemoved] = []
+        core.changes.append(self.told.append)
+        for name in ("watch", "sharing"):
+            setattr(core.store, name, getattr(self, name))
+
+    def watch(self, operation: AnyWatch) -> None:
+        if isinstance(operation, WatchRecords):
+            self.records = operation
+        elif isinstance(operation, Watch):
+            self.watches.append(operation)
+
+    def sharing(self) -> None:
+        return None
+
+    async def change(
+        self, changed: list[StreamRecord], removed: list[StreamRecord], error: Any = None
+    ) -> None:
+        """Tell who waits for records."""
+        news, self.records = self.records, None
+        assert news is not None
+        news.changed, news.removed, news.error = changed, removed, error
+        self._core.complete(news)
+        await self._core.settle()
+
+    async def append(self, index: int) -> None:
+        """Append an entry, and tell who waits for that."""
+        self._core.store.submit(
+            Append(log=LOG, count=1, body=pack_body([b"theirs"]), reply_to=self._core.streams)
+        )
+        await self._core.settle()
+        waiting, self.watches = self.watches, []
+        for watch in waiting:
+            if watch.log == LOG and watch.index <= index:
+                watch.next_index = index + 1
+                self._core.complete(watch)
+            else:
+                self.watches.append(watch)
+        await self._core.settle()
+
+
+class Listener(Worker):
+    """Notes what it is told of a log."""
+
+    def __init__(self, told: list[Grown | Removed]) -> None:
+        self._told = told
+
+    def handle(self, message: Grown | Removed, sender: Cell | None) -> None:
+        self._told.append(message)
+
+
+def with_elsewhere(test: Callable[[Core, Elsewhere], Awaitable[None]], **options: Any) -> None:
+    async def main(core: Core) -> None:
+        await test(core, Elsewhere(core))
+
+    with_core(main, **options)
+
+
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("name", ["Watch", "_Followed"])
+def test_who_follows_hears_of_what_others_append(name: str, when: When) -> None:
+    async def test(core: Core, elsewhere: Elsewhere) -> None:
+        await core.peer().ask("stream", native.OpenRequest(1, "s", 1))
+        told = list[Grown | Removed]()
+        listener = core.system.spawn(partial(Listener, told))
+        with fault(StoreFollower, getattr(following, name), when) as planted:
+            core.context.followers.add(LOG, listener)
+            await core.settle()
+            await elsewhere.append(0)
+        assert planted.hits == 1
+        await elsewhere.append(1)
+        assert told[-1] == Grown(2)
+        core.context.followers.remove(LOG, listener)
+        told.clear()
+        await elsewhere.append(2)
+        assert not [watch for watch in elsewhere.watches if watch.log != LOG]
+        core.context.followers.add(LOG, listener)
+        await core.settle()
+        await elsewhere.append(3)
+        assert told[-1] == Grown(4)
+
+    with_elsewhere(test)
+
+
+@pytest.mark.parametrize("when", WHEN)
+def test_what_others_change_is_told_though_its_hearing_fails(when: When) -> None:
+    async def test(core: Core, elsewhere: Elsewhere) -> None:
+        await core.peer().ask("stream", native.OpenRequest(1, "s", 1))
+        told = list[Grown | Removed]()
+        core.context.followers.add(LOG, core.system.spawn(partial(Listener, told)))
+        elsewhere.told.clear()
+        one, two = StreamRecord(name="t", id=2), StreamRecord(name="u", id=3)
+        with fault(StoreFollower, WatchRecords, when) as planted:
+            await elsewhere.change([one, two], [StreamRecord(name="s", id=1)])
+        assert planted.hits == 1
+        assert elsewhere.told == [StreamRemoved(StreamRecord(name="s", id=1)), one, two]
+        assert told == [Removed(LOG)]
+        # What one record fails at costs no other.
+        elsewhere.told.clear()
+        with fault(StoreFollower, following._Changed):  # pyright: ignore[reportPrivateUsage]
+            await elsewhere.change([one, two], [])
+        assert elsewhere.told == [two]
+        await elsewhere.change([], [], StoreError("store.unreachable", "no answer"))
+        assert elsewhere.records is None
+        core.clock.advance(RETRY_SECONDS)
+        await core.settle()
+        await elsewhere.change([one], [])
+        assert elsewhere.told == [two, one]
+
+    with_elsewhere(test)
+
+
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("message", ["_Count", "FindStream"])
+def test_bytes_that_others_append_are_counted_though_that_fails_once(
+    message: str, when: When
+) -> None:
+    async def test(core: Core, elsewhere: Elsewhere) -> None:
+        peer = core.peer("noise:aa")
+        for name in ("s", "t"):
+            core.store.submit(
+                PutStream(record=StreamRecord(name=name, owner="noise:aa"), reply_to=core.streams)
+            )
+        await core.settle()
+        await elsewhere.change(
+            [
+                StreamRecord(name=name, id=number, owner="noise:aa")
+                for number, name in ((1, "s"), (2, "t"))
+            ],
+            [],
+        )
+        usage = core.context.quotas.usage("noise:aa")
+        assert usage is not None
+        assert usage.kept_bytes == 0
+        await elsewhere.append(0)
+        with fault(StoreFollower, getattr(following, message), when) as planted:
+            for _ in range(2):
+                core.clock.advance(COUNT_SECONDS)
+                await core.settle()
+        assert planted.hits == 1
+        assert usage.kept_bytes == len(b"theirs")
+        assert peer.origin.reserved_bytes == 0
+
+    with_elsewhere(test, quotas=[Quota(who="noise:aa", bytes_max=1_000)])
+
+
+def test_where_the_store_is_no_others_nothing_is_watched() -> None:
+    async def test(core: Core) -> None:
+        await core.settle()
+        assert core.context.followers.begun is None
+
+    with_core(test)
