@@ -275,9 +275,8 @@ def removed_limits_kept(patch: pytest.MonkeyPatch) -> None:
     """Streams that were removed are looked after for ever."""
     handle = RetentionActor.handle
 
-    async def deaf(self: RetentionActor, message: Any, sender: Any) -> None:
-        if not isinstance(message, StreamRemoved):
-            await handle(self, message, sender)
+    def deaf(self: RetentionActor, message: Any, sender: Any) -> Any:
+        return None if isinstance(message, StreamRemoved) else handle(self, message, sender)
 
     patch.setattr(RetentionActor, "handle", deaf)
 

@@ -1,9 +1,9 @@
 """Follows what other nodes do with streams, where the store is shared with them."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.worker import Worker
@@ -87,7 +87,7 @@ class StoreFollower(Worker):
         """Nobody hears of logs that get followers, until there is another instance."""
         self._context.followers.begun = None
 
-    async def handle(self, message: Message, sender: Cell | None) -> None:
+    def handle(self, message: Message, sender: Cell | None) -> Coroutine[Any, Any, None] | None:
         """Take what has changed, and the times to look."""
         match message:
             case _Changed(record=record):
@@ -104,9 +104,10 @@ class StoreFollower(Worker):
             case _Again():
                 self._watch_records()
             case _Count():
-                await self._count()
+                return self._count()
             case _:
                 assert_never(message)
+        return None
 
     # Records ---------------------------------------------------------------------------------
 

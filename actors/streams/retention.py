@@ -1,10 +1,10 @@
 """The retention actor: trims what streams need no longer keep, never what a sink holds."""
 
 import logging
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Coroutine, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.waiting import Orders
@@ -64,7 +64,7 @@ class RetentionActor(Worker):
         """Find the streams that have limits."""
         self.system.post(self.address, Recount())
 
-    async def handle(self, message: Message, sender: Cell | None) -> None:
+    def handle(self, message: Message, sender: Cell | None) -> Coroutine[Any, Any, None] | None:
         """Take what becomes of streams, and the times to look and to trim."""
         match message:
             case StreamRecord():
@@ -74,29 +74,30 @@ class RetentionActor(Worker):
                 self._hear(record.id)
                 self._limited.pop(record.id, None)
             case Recount():
-                async with self._orders.of(Recount):
-                    await self._list()
+                return self._list()
             case _Sweep():
-                await self._sweep()
+                return self._sweep()
             case _:
                 assert_never(message)
+        return None
 
     # What there is ---------------------------------------------------------------------------
 
     async def _list(self) -> None:
         after: str | None = ""
-        while after is not None:
-            page = ListStreams(after=after)
-            self._heard = set()
-            try:
-                await read(self._context.store, page)
-            except StoreError as error:
-                logger.warning("streams_not_listed", extra={"code": error.code})
-                await self.sleep(SWEEP_SECONDS)
-            else:
-                self._listed(page, self._heard)
-                after = page.records[-1].name if page.more else None
-        self._heard = None
+        async with self._orders.of(Recount):
+            while after is not None:
+                page = ListStreams(after=after)
+                self._heard = set()
+                try:
+                    await read(self._context.store, page)
+                except StoreError as error:
+                    logger.warning("streams_not_listed", extra={"code": error.code})
+                    await self.sleep(SWEEP_SECONDS)
+                else:
+                    self._listed(page, self._heard)
+                    after = page.records[-1].name if page.more else None
+            self._heard = None
 
     def _listed(self, page: ListStreams, heard: Set[int]) -> None:
         quotas = self._context.quotas

@@ -52,6 +52,9 @@ Request = Delivery | AppendEntries
 UNKNOWN: Final = -1
 """Stands for the log until the stream is found."""
 
+NOT_YET: Final[Any] = None
+"""Likewise, for what appends to it."""
+
 MISSING_SECONDS: Final = 1.0
 """How long an actor stays for whose address there is no stream."""
 
@@ -79,9 +82,6 @@ class StreamActor(Worker):
     idle_seconds = 60.0
 
     subscription_actor: Callable[..., SubscriptionActor] = SubscriptionActor
-    _appends: Appends
-    _reads: Reads
-    _missed = 0
 
     def __init__(
         self, context: StreamContext, own_address: bytes, name: str, partition: int
@@ -91,6 +91,11 @@ class StreamActor(Worker):
         self._name = name
         self._partition = partition
         self._log = UNKNOWN
+        # All that an instance ever has is named here: what came later would take a dictionary.
+        self._appends: Appends = NOT_YET
+        self._reads: Reads | None = None  # until somebody reads
+        self._missed = 0
+        self.operations_due = 0
 
     def handle(self, message: Message, sender: Cell | None) -> Coroutine[Any, Any, None] | None:
         """Take requests, and what becomes of the stream; while it is looked for all else waits."""
@@ -153,7 +158,7 @@ class StreamActor(Worker):
         self._log = log_id(record.id, self._partition)
         self._appends = Appends(context, self._own_address, self._log, record.owner)
         self._appends.update(record)
-        self._reads = Reads(context, self._own_address, self._name, self._log)
+        self._reads = None
         if context.quotas.enabled:
             context.quotas.found(record, find.extents)
         return None
@@ -253,9 +258,9 @@ class StreamActor(Worker):
             case native.AppendRequest():
                 self._append(self._appends.block(origin, return_route, request, answers))
             case PullRequest():
-                self._issue(self._reads.pull(origin, return_route, request, answers))
+                self._issue(self._reading().pull(origin, return_route, request, answers))
             case native.ReadRequest():
-                self._issue(self._reads.blocks(origin, return_route, request))
+                self._issue(self._reading().blocks(origin, return_route, request))
             case native.SubscribeRequest():
                 self._subscribe(origin, return_route, request)
             case native.UnsubscribeRequest():
@@ -275,7 +280,7 @@ class StreamActor(Worker):
 
     def _issue(self, operation: Read | None) -> None:
         """Read for a peer, and what follows from it; some reads are complete at once."""
-        store, reads = self._context.store, self._reads
+        store, reads = self._context.store, self._reading()
         while operation is not None:
             reader = operation.token.origin.room(store) or store
             if not reader.read(self.then(operation, self._read, reads.late)):
@@ -284,7 +289,12 @@ class StreamActor(Worker):
             operation = reads.done(operation)
 
     def _read(self, operation: Read) -> None:
-        self._issue(self._reads.done(operation))
+        self._issue(self._reading().done(operation))
+
+    def _reading(self) -> Reads:
+        if self._reads is None:
+            self._reads = Reads(self._context, self._own_address, self._name, self._log)
+        return self._reads
 
     def _subscribe(
         self, origin: Origin, return_route: Route, request: native.SubscribeRequest
