@@ -2,12 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from core_support import Core, with_core
-from fault_support import WHEN, fault
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.faults import When
 from rillnode.actors.engine.worker import Worker
@@ -21,6 +20,7 @@ from rillnode.actors.streams.following import COUNT_SECONDS, RETRY_SECONDS, Stor
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import StoreError
+from rillnode.testing import fail
 
 LOG = log_id(1, 0)
 
@@ -95,14 +95,14 @@ def with_elsewhere(test: Callable[[Core, Elsewhere], Awaitable[None]], **options
     with_core(main, **options)
 
 
-@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("when", get_args(When))
 @pytest.mark.parametrize("name", ["Watch", "_Followed"])
 def test_who_follows_hears_of_what_others_append(name: str, when: When) -> None:
     async def test(core: Core, elsewhere: Elsewhere) -> None:
         await core.peer().ask("stream", native.OpenRequest(1, "s", 1))
         told = list[Grown | Removed]()
         listener = core.system.spawn(partial(Listener, told))
-        with fault(StoreFollower, getattr(following, name), when) as planted:
+        with fail(StoreFollower, getattr(following, name), when=when) as planted:
             core.context.followers.add(LOG, listener)
             await core.settle()
             await elsewhere.append(0)
@@ -121,7 +121,7 @@ def test_who_follows_hears_of_what_others_append(name: str, when: When) -> None:
     with_elsewhere(test)
 
 
-@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("when", get_args(When))
 def test_what_others_change_is_told_though_its_hearing_fails(when: When) -> None:
     async def test(core: Core, elsewhere: Elsewhere) -> None:
         await core.peer().ask("stream", native.OpenRequest(1, "s", 1))
@@ -129,14 +129,14 @@ def test_what_others_change_is_told_though_its_hearing_fails(when: When) -> None
         core.context.followers.add(LOG, core.system.spawn(partial(Listener, told)))
         elsewhere.told.clear()
         one, two = StreamRecord(name="t", id=2), StreamRecord(name="u", id=3)
-        with fault(StoreFollower, WatchRecords, when) as planted:
+        with fail(StoreFollower, WatchRecords, when=when) as planted:
             await elsewhere.change([one, two], [StreamRecord(name="s", id=1)])
         assert planted.hits == 1
         assert elsewhere.told == [StreamRemoved(StreamRecord(name="s", id=1)), one, two]
         assert told == [Removed(LOG)]
         # What one record fails at costs no other.
         elsewhere.told.clear()
-        with fault(StoreFollower, following._Changed):  # pyright: ignore[reportPrivateUsage]
+        with fail(StoreFollower, following._Changed):  # pyright: ignore[reportPrivateUsage]
             await elsewhere.change([one, two], [])
         assert elsewhere.told == [two]
         await elsewhere.change([], [], StoreError("store.unreachable", "no answer"))
@@ -149,7 +149,7 @@ def test_what_others_change_is_told_though_its_hearing_fails(when: When) -> None
     with_elsewhere(test)
 
 
-@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("when", get_args(When))
 @pytest.mark.parametrize("message", ["_Count", "FindStream"])
 def test_bytes_that_others_append_are_counted_though_that_fails_once(
     message: str, when: When
@@ -172,7 +172,7 @@ def test_bytes_that_others_append_are_counted_though_that_fails_once(
         assert usage is not None
         assert usage.kept_bytes == 0
         await elsewhere.append(0)
-        with fault(StoreFollower, getattr(following, message), when) as planted:
+        with fail(StoreFollower, getattr(following, message), when=when) as planted:
             for _ in range(2):
                 core.clock.advance(COUNT_SECONDS)
                 await core.settle()

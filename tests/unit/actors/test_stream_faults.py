@@ -7,13 +7,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from core_support import Core, Peer, decode, encode, with_core
-from fault_support import WHEN, fault
-from rillnode.actors.delivery import ROOM, Delivery, Room
+from rillnode.actors.delivery import Delivery
 from rillnode.actors.engine.cell import GONE, Cell
 from rillnode.actors.engine.faults import When
 from rillnode.actors.engine.worker import Worker
@@ -50,6 +49,7 @@ from rillnode.codecs.ockam.stream import (
     PushRequest,
     Status,
 )
+from rillnode.testing import fail
 
 ADDRESS = b"ST_S_0_s"
 LOG = log_id(1, 0)
@@ -193,7 +193,7 @@ def entry(sender: Cell, item: bytes) -> AppendEntries:
 MESSAGES = (Delivery, AppendEntries, StreamRecord, StreamRemoved, Append, Read, FindStream)
 
 
-@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("when", get_args(When))
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda one: one.__name__)
 def test_a_stream_fails_once_and_every_ask_has_its_outcome(
     message: type, when: When, monkeypatch: pytest.MonkeyPatch
@@ -215,7 +215,7 @@ def test_a_stream_fails_once_and_every_ask_has_its_outcome(
                 core.clock.advance(StreamActor.idle_seconds or 0.0)
                 await core.settle()
             assert cell.instance is None
-        with fault(StreamActor, message, when) as planted:
+        with fail(StreamActor, message, when=when) as planted:
             numbers = client.send(append(b"a"), PushRequest(0, b"b"), READ, PullRequest(0, 0, 9))
             core.system.post(stream_cell(core.context, "s", 0), entry(asker, b"c"))
             (last,) = client.send(append(b"d"))
@@ -253,9 +253,9 @@ def test_a_stream_fails_once_and_every_ask_has_its_outcome(
     with_core(test)
 
 
-@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("when", get_args(When))
 @pytest.mark.parametrize(
-    "message", [Grown, Delivery, Read, Room, RightsChanged], ids=lambda one: one.__name__
+    "message", [Grown, Delivery, Read, RightsChanged], ids=lambda one: one.__name__
 )
 def test_who_follows_gets_each_entry_once_when_its_subscription_fails(
     message: type, when: When, monkeypatch: pytest.MonkeyPatch
@@ -267,12 +267,10 @@ def test_who_follows_gets_each_entry_once_when_its_subscription_fails(
         await follower.follow()
         await client.ask(append(b"1"))
         await follower.settle()
-        with fault(SubscriptionActor, message, when) as planted:
+        with fail(SubscriptionActor, message, when=when) as planted:
             for item in (b"2", b"3"):
                 assert isinstance(await client.ask(append(item)), native.PositionResponse)
                 await follower.grant()
-                for cell in follower.attached:
-                    core.system.post(cell, ROOM)
                 core.access.rights.changed("s")
                 await follower.settle()
         assert planted.hits == 1
@@ -302,7 +300,7 @@ def test_what_is_under_way_when_an_instance_is_replaced_has_the_true_outcome(
             cell = core.router.lookup(ADDRESS)
             assert cell is not None
             instance = cell.instance
-            with fault(StreamActor, Delivery):
+            with fail(StreamActor, Delivery):
                 (failed,) = client.send(append(b"lost"))
                 await core.settle()
             assert cell.instance is not instance
@@ -384,7 +382,7 @@ def test_who_waits_for_a_stream_that_is_looked_for_is_told_when_the_look_ends(
         if exits:
             core.system.exit(cell)
             await core.settle()
-        with fault(StreamActor, Append) as planted:
+        with fail(StreamActor, Append) as planted:
             core.clock.advance(1.1)
             await core.settle()
         core.store.faults.sync_seconds = 0.0
@@ -450,7 +448,7 @@ def test_who_follows_a_stream_that_is_given_up_misses_nothing_of_its_next_actor(
         await follower.follow()
         assert (await client.ask(append(b"0"))).index == 0
         first = core.router.lookup(ADDRESS)
-        with fault(StreamActor, Delivery, times=6) as planted:
+        with fail(StreamActor, Delivery, times=6) as planted:
             for _ in range(6):
                 assert (await client.ask(append(b"lost"))).code == "actor.failed"
         assert planted.hits == 6
@@ -496,7 +494,7 @@ def test_an_append_that_is_late_is_told_to_who_follows_through_another_actor() -
 # Retention ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("when", get_args(When))
 @pytest.mark.parametrize("name", ["StreamRecord", "StreamRemoved", "Recount", "_Sweep", "Trim"])
 def test_retention_fails_once_and_trims_all_the_same(name: str, when: When) -> None:
     message: type = getattr(retention, name)
@@ -504,7 +502,7 @@ def test_retention_fails_once_and_trims_all_the_same(name: str, when: When) -> N
     async def test(core: Core) -> None:
         client = Client(core)
         await core.settle()
-        with fault(RetentionActor, message, when) as planted:
+        with fail(RetentionActor, message, when=when) as planted:
             core.system.post(core.streams, EnsureStream("s", 1, Retention(entries_max=1)))
             core.system.post(core.streams, EnsureStream("t", 1, Retention(entries_max=1)))
             await core.settle()
@@ -585,7 +583,7 @@ def test_a_stream_that_is_not_there_leaves_no_actor_however_it_fails() -> None:
     async def test(core: Core) -> None:
         client = Client(core)
         for message in (Delivery, FindStream):
-            with fault(StreamActor, message):
+            with fail(StreamActor, message):
                 answer = await client.ask(append(b"x"))
             assert answer.code == "actor.failed"
         assert (await client.ask(append(b"x"))).code == "address.unknown"
