@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit
 from rillnode import nextgraph, streamr
 from rillnode.actors.access import VERBS
+from rillnode.actors.streams.retention import SWEEP_SECONDS
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.ockam.hub import TEXT
 from rillnode.codecs.ockam.routing import Route
@@ -30,8 +31,14 @@ from rillnode.codecs.ockam.stream import (
     decode_response,
     encode_request,
 )
-from rillnode.node.client import Client
-from rillnode.node.config import Config, GrantTable, NextgraphListener, StreamrListener
+from rillnode.node.client import Client, Stream
+from rillnode.node.config import (
+    Config,
+    GrantTable,
+    NextgraphListener,
+    StreamrListener,
+    StreamTable,
+)
 from rillnode.testing import MemoryNetwork
 
 T = TypeVar("T")
@@ -46,11 +53,15 @@ CONFIG: Final = Config(
         GrantTable(who="eth:*", streams="*", may=("create", "push", "pull", "subscribe")),
         GrantTable(who="noise:*", streams="*", may=VERBS),
     ),
+    streams=(StreamTable(name="limited", retain_entries_max=1),),
     streamr=StreamrListener(),
     nextgraph=NextgraphListener(registration="open"),
 )
 SUBSCRIBED_SECONDS: Final = 0.01
 """Virtual time in which a subscription has been made, on links of a millisecond."""
+LEFT_SECONDS: Final = 3.0
+"""Virtual time after which the actor of a stream that is no more has left; retention has swept by
+the end of two rounds."""
 SERVICES: Final = (
     ("echo", b"hello"),
     ("uppercase", b"\x05hello"),
@@ -160,11 +171,24 @@ class Native(Round):
         await self.once("status", client.status())
         for service, payload in SERVICES:
             await self.once(service, client.ask(service, payload, timeout_seconds=5.0))
+        limited = await self.once("open", client.stream("limited"))
+        if limited is not None:
+            await self.once("push there", limited.push(data))
         own = await self.once("create another", client.stream(f"own-{self.number}"))
         if own is not None:
+            await self._use(client, own)
+
+    async def _use(self, client: Client, own: Stream) -> None:
+        """Push to a stream, follow it, and remove it; its actor leaves."""
+        async with own.batches(start="end") as batches:
+            following = asyncio.ensure_future(anext(batches))
+            await asyncio.sleep(SUBSCRIBED_SECONDS)
             await self.once("push there", own.push(b"x"))
             await self.once("trim", client.trim(own.name, before=1))
             await self.once("remove", client.remove(own.name))
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        await asyncio.sleep(LEFT_SECONDS)
 
     async def check(self) -> None:
         async with await self.network.connect(NODE) as client:
@@ -172,6 +196,9 @@ class Native(Round):
             found = [bytes(entry.data) for entry in await stream.pull(0, 1_000)]
             assert set(self.confirmed) <= set(found), "what was confirmed is lost"
             self.saved(await client.get_index("n", "events") or 0)
+            await asyncio.sleep(2 * SWEEP_SECONDS)
+            kept = (await client.describe("limited")).partitions[0]
+            assert kept.next_index - kept.first_index == 1, "nothing is trimmed any more"
 
 
 class Ockam(Round):
