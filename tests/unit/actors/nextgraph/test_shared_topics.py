@@ -36,10 +36,6 @@ async def followers(broker: Broker) -> tuple[Client, Client]:
     return writer, reader
 
 
-def of_topic(broker: Broker, operation: Operation) -> bool:
-    return operation.reply_to is broker.context.topics.find((INNER.id, TOPIC_A.public_key))
-
-
 def test_what_others_publish_is_forwarded_once_in_the_order_of_the_log() -> None:
     async def test(broker: Broker, other: OtherNode) -> None:
         writer, reader = await followers(broker)
