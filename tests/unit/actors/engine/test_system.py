@@ -272,3 +272,16 @@ def test_without_a_running_loop_the_system_has_one_in_a_named_thread() -> None:
     assert set(threading.enumerate()) <= before
     base.tell(cell, "after")
     assert base.dead_letters.count == 2
+
+
+def test_what_ends_a_thread_elsewhere_does_not_end_that_loop() -> None:
+    base = AsyncioSystemBase()
+    blocking: Any = base
+
+    def leave() -> None:
+        raise SystemExit(3)
+
+    base._loop.call_soon_threadsafe(leave)
+    echo = base.newPrimaryActor(Echo)
+    assert blocking.ask(echo, "hello", 60.0) == "hello"
+    base.shutdown()
