@@ -58,6 +58,10 @@ class System(Protocol):
         """Put a message into an actor's mailbox."""
         ...
 
+    def forward(self, target: ActorAddress, message: Any, sender: ActorAddress | None) -> None:
+        """Post a message that came to another actor."""
+        ...
+
     def enter(self, deliveries: Iterable[tuple[Any, ...]]) -> None:
         """Post many, from any thread."""
         ...

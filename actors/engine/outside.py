@@ -56,6 +56,10 @@ class Reply(Outside):
         self._holder = cell
         cell.own(self)
 
+    def handed_on(self) -> None:
+        """The question is on its way to another actor: in its mailbox, which answers for it."""
+        self._let_go()
+
     def deliver(self, message: Any) -> bool:
         """Settle the future; a PoisonMessage is the failure of the one who was asked."""
         if self._future.done():

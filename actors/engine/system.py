@@ -256,6 +256,16 @@ class AsyncioSystemBase:
                 raise ActorError(STOPPED, f"{target} has exited")
         self.post(target, message, sender)
 
+    def forward(self, target: ActorAddress, message: Any, sender: ActorAddress | None) -> None:
+        """Post a message that came to another actor, which has no more to do with its answer.
+
+        Raises:
+            ActorError: `actor.busy`, as `post`.
+        """
+        if isinstance(sender, Reply):
+            sender.handed_on()
+        self.post(target, message, sender)
+
     def ask(
         self, target: ActorAddress, message: Any, timeout_seconds: Period = None
     ) -> Awaitable[Any]:

@@ -198,5 +198,5 @@ class LodgerActor(BrokerActor, ABC, Generic[Key]):
     def passed_on(self, message: object, sender: ActorAddress | None) -> bool:
         """Whether this ends, and a message that was on its way is for who has the place now."""
         if self._leaving:
-            self.system.post(self._table.cell(self._key), message, sender)
+            self.system.forward(self._table.cell(self._key), message, sender)
         return self._leaving

@@ -306,19 +306,21 @@ def test_a_question_that_was_handed_on_is_the_others() -> None:
         def handle(self, message: Any, sender: Any) -> None:
             if message is boom:
                 boom()
-            self.system.post(self.other, message, sender)
+            self.system.forward(self.other, message, sender)
 
     async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        future = asyncio.get_running_loop().create_future()
+        first, second = (asyncio.get_running_loop().create_future() for _ in range(2))
         other = base.spawn(partial(Waiter, []))
         cell = base.spawn(partial(Forwarding, other))
-        asked = asyncio.ensure_future(base.ask(cell, waiting_for(future)))
+        # One is handled by the other actor, one waits in its mailbox.
+        asked = [asyncio.ensure_future(base.ask(cell, waiting_for(one))) for one in (first, second)]
         await soon(base)
         base.post(cell, boom)
         await soon(base)
-        assert not asked.done()
-        future.set_result("hello")
-        assert await asked == "hello"
+        assert not any(one.done() for one in asked)
+        first.set_result("hello")
+        second.set_result("again")
+        assert await asyncio.gather(*asked) == ["hello", "again"]
 
     run(test)
 
