@@ -171,7 +171,7 @@ def other_connections_taken(patch: pytest.MonkeyPatch) -> None:
     """A channel takes sealed messages from whatever connection they come over."""
     handle = ChannelActor.handle
 
-    def trusting(self: ChannelActor, message: object, sender: Cell | None) -> None:
+    def trusting(self: ChannelActor, message: Any, sender: Cell | None) -> None:
         if isinstance(message, Delivery) and message.messages[0].onward_route[0] == self._sealed:
             message = Delivery(self._origin, message.messages, message.tracked)
         handle(self, message, sender)
@@ -194,7 +194,7 @@ def one_handshake_at_once(patch: pytest.MonkeyPatch) -> None:
     """Of handshakes that begin together only the first is answered."""
     handle = ChannelListener.handle
 
-    def hasty(self: ChannelListener, message: object, sender: Cell | None) -> None:
+    def hasty(self: ChannelListener, message: Any, sender: Cell | None) -> None:
         if isinstance(message, Delivery):
             message = Delivery(message.origin, message.messages[:1], message.tracked)
         handle(self, message, sender)

@@ -80,7 +80,7 @@ def held_back_for_ever(patch: pytest.MonkeyPatch) -> None:
     """What was held back for a peer that had much to take stays where it is."""
     handle = PeerActor.handle
 
-    def deaf(self: PeerActor, message: object, sender: Any) -> None:
+    def deaf(self: PeerActor, message: Any, sender: Any) -> None:
         if not isinstance(message, dialling._Drained):
             handle(self, message, sender)
 

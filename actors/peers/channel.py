@@ -13,6 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from rillnode.actors.access import Access
 from rillnode.actors.delivery import Delivery, Origin, Slice
@@ -122,7 +123,9 @@ class ChannelActor(Worker):
         """Wait for message 3, within a bound."""
         self.wake_after(self._context.handshake_seconds, _Late())
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(
+        self, message: Delivery | Begin | _Late | _Look | RightsChanged, sender: Cell | None
+    ) -> None:
         """Take the peer's messages, and the node's for the peer."""
         if self._reason:
             return
@@ -136,14 +139,16 @@ class ChannelActor(Worker):
                     self._receive(messages, tracked)
             case Begin(responder=responder):
                 self._responder = responder
-            case _Late() if self._session is None:
-                self._close("channel.handshake_time", "message 3 did not come in time")
+            case _Late():
+                if self._session is None:
+                    self._close("channel.handshake_time", "message 3 did not come in time")
             case _Look():
                 self._look()
-            case RightsChanged() if self._granted and not self._is_granted():
-                self._close("channel.revoked", "no grant names its principal any more")
+            case RightsChanged():
+                if self._granted and not self._is_granted():
+                    self._close("channel.revoked", "no grant names its principal any more")
             case _:
-                pass
+                assert_never(message)
 
     def stopped(self) -> None:
         """Give the addresses back; end what lives no longer than the channel."""

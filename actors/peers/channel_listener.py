@@ -6,7 +6,7 @@ What it refuses gets no answer, as from released nodes: it is logged and counted
 import logging
 from collections import Counter
 from functools import partial
-from typing import Final
+from typing import Final, assert_never, cast
 
 from thespian.actors import ChildActorExited
 
@@ -34,7 +34,7 @@ class ChannelListener(Worker):
         self._context = context
         self._per_connection: Counter[Origin] = Counter()
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Delivery | ChildActorExited, sender: Cell | None) -> None:
         """Take messages 1, and the ends of channels."""
         match message:
             case Delivery(origin=origin, messages=messages, tracked=tracked):
@@ -47,10 +47,10 @@ class ChannelListener(Worker):
                     self._context.counters[error.code] += 1
                     extra = {"code": error.code, "reason": error.text}
                     logger.info("channel_refused", extra=extra)
-            case ChildActorExited(childAddress=Cell() as cell):
-                self._forget(cell)
+            case ChildActorExited(childAddress=cell):
+                self._forget(cast(Cell, cell))
             case _:
-                pass
+                assert_never(message)
 
     def _accept(self, origin: Origin, wire: WireMessage) -> None:
         """Answer message 1 from a new channel's address.

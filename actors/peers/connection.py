@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
 from rillnode.actors.access import Access
 from rillnode.actors.delivery import HANDLED, Delivery, Handled, Origin, Slice
@@ -104,6 +104,12 @@ class _Continue:
     """Time to look again whether something can be handed on."""
 
 
+ConnectionMessage = (
+    Delivery | Received | Handled | _Continue | _Drained | Drain | RightsChanged | Closed
+)
+"""What a connection's actor takes."""
+
+
 class ConnectionEvents(LinkActorEvents[Link]):
     """What a transport tells of one link that carries Ockam wire messages."""
 
@@ -165,7 +171,7 @@ class ConnectionActor(Worker):
             extra={"transport": info.transport, "remote": info.remote, "peer": info.principal[:22]},
         )
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: ConnectionMessage, sender: Cell | None) -> None:
         """Take frames from the link, routed messages for it, and its end."""
         match message:
             case Delivery():
@@ -179,8 +185,9 @@ class ConnectionActor(Worker):
                     self._dispatch()
                 elif self._timer is None:
                     self._wait(UNHANDLED_SECONDS)
-            case Handled() if not self._slice.unhandled:
-                self._go_on()
+            case Handled():
+                if not self._slice.unhandled:
+                    self._go_on()
             case _Continue():
                 if self._slice.unhandled:
                     self._overdue = [*self._overdue, self._slice]
@@ -192,13 +199,14 @@ class ConnectionActor(Worker):
             case Drain():
                 self._draining = True
                 self._link.pause_reading()
-            case RightsChanged() if self._granted and not self._is_granted():
-                self._link.close("no grant names its principal any more")
+            case RightsChanged():
+                if self._granted and not self._is_granted():
+                    self._link.close("no grant names its principal any more")
             case Closed(reason=reason):
                 logger.info("link_closed", extra={"reason": reason})
                 self.system.exit(self.address)
             case _:
-                pass
+                assert_never(message)
 
     def stopped(self) -> None:
         """Give the address back; end what lives no longer than the link."""

@@ -8,7 +8,7 @@ peers may have one link only, the dialer may give one that was accepted instead.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, assert_never
 
 from rillnode.actors.delivery import Delivery
 from rillnode.actors.engine.system import Cell
@@ -143,6 +143,10 @@ class _Forget:
     """Nobody has used the peer for a while."""
 
 
+PeerMessage = Delivery | Opened | _Drained | _Lost | _Failed | _PauseOver | StopPeer | _Forget
+"""What a peer's actor takes."""
+
+
 class DialledEvents(ConnectionEvents):
     """What a transport tells of a dialled link, told to the peer's actor too."""
 
@@ -248,7 +252,7 @@ class PeerActor(Worker):
         """A peer to be kept is dialled at once."""
         self._rest()
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: PeerMessage, sender: Cell | None) -> None:
         """Take messages for the peer, and what becomes of its links."""
         match message:
             case Delivery():
@@ -272,7 +276,7 @@ class PeerActor(Worker):
             case _Forget():
                 self._forget()
             case _:
-                pass
+                assert_never(message)
 
     def stopped(self) -> None:
         """Give up what is being dialled; end the link with the actor."""
