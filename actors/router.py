@@ -16,19 +16,30 @@ from rillnode.actors.delivery import Delivery, Origin, Slice
 from rillnode.actors.engine.cell import GONE
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.codecs import native
-from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
 from rillnode.codecs.ockam.routing import LOCAL, Address, Route, WireMessage, local
 
 logger = logging.getLogger("rillnode.actors.router")
 
-UNKNOWN_TEXT: Final = "No such address, or it is not yours to use"
+UNKNOWN: Final = RequestError("address.unknown", "No such address, or it is not yours to use")
+"""Says of an address that nobody has, and of one that somebody may not use, the same."""
 
+_TEXTS: Final = {
+    "actor.failed": "The node failed at this request: its log says why",
+    "actor.busy": "Too much waits here: try again",
+    "actor.stopped": "What was to do this has ended: try again",
+}
+"""What peers are told, who need not know what the actors of a node are called."""
 
 Resolve = Callable[[bytes, Origin], Cell | None]
 """Makes the actor of an address that none has yet, or None where nobody may have it."""
 
 Admits = Callable[[bytes, Origin], bool]
 """Tells whether an origin may know what is at an address, or whether anything is."""
+
+Refuse = Callable[[bytes, bool, RillnodeError], bytes | None]
+"""Says why a payload was not handled, in its own protocol, to an origin that speaks rillnode's own
+protocols (True) or does not; None: that protocol has no words for it."""
 
 
 class Router:
@@ -41,6 +52,7 @@ class Router:
         self._guards: list[tuple[bytes, Admits]] = []
         self._guarded: tuple[bytes, ...] = ()
         self._transports: dict[int, Resolve] = {}
+        self._refusals: list[tuple[bytes, Refuse]] = []
         self.undelivered: Counter[str] = Counter()
         system.outcomes[Delivery] = self._not_handled
         system.handled[Delivery] = Delivery.handled
@@ -78,6 +90,13 @@ class Router:
         It is asked for every batch, and what it finds for one origin is not kept for another.
         """
         self._transports[kind] = resolve
+
+    def register_refusal(self, prefix: bytes, refuse: Refuse) -> None:
+        """Let `refuse` say what the workers could not do whose local addresses begin with `prefix`.
+
+        Requests to all others get a Failure, where the origin understands that.
+        """
+        self._refusals.append((prefix, refuse))
 
     @property
     def table(self) -> Mapping[bytes, Cell]:
@@ -127,37 +146,49 @@ class Router:
         self.route(origin, [WireMessage(onward, own, payload) for onward, payload in answers])
 
     def undeliverable(
-        self,
-        reason: str,
-        delivery: Delivery,
-        code: str = "address.unknown",
-        text: str = UNKNOWN_TEXT,
+        self, reason: str, delivery: Delivery, error: RillnodeError = UNKNOWN
     ) -> None:
         """Count messages that reach nobody, and tell an origin that understands it.
 
-        To the peer an unknown address and one that it may not use look the same; another `code`
+        To the peer an unknown address and one that it may not use look the same; another `error`
         is for what it may use and cannot now.
         """
         self._note_undelivered(reason, delivery)
-        if not delivery.origin.native:
-            return
-        for message in delivery.messages:
-            if not message.onward_route or not message.return_route:
-                continue  # an answer to nobody, or one that nobody waits for: no answer to it
-            failure = native.failure_for(message.payload, code, text)
-            if failure is not None:
-                answer = WireMessage(message.return_route, (), failure)
-                self.route(delivery.origin, [answer])
+        if delivery.origin.native:
+            self._answer(delivery, lambda message: native.failure_for(message.payload, error))
 
-    def _not_handled(self, delivery: Delivery, error: RillnodeError) -> None:
+    def refuse(self, reason: str, delivery: Delivery, error: RillnodeError) -> None:
+        """Count messages that their worker has not handled, and tell who asked.
+
+        Requests of Ockam's protocols are answered in their own words too, so that their askers do
+        not wait for nothing: they are known to have come to whom they may ask.
+        """
+        self._note_undelivered(reason, delivery)
+        self._answer(delivery, lambda message: self._refusal(delivery.origin, message, error))
+
+    def _refusal(self, origin: Origin, message: WireMessage, error: RillnodeError) -> bytes | None:
+        kind, value = message.onward_route[0]
+        if kind == LOCAL:
+            for prefix, refuse in self._refusals:
+                if value.startswith(prefix):
+                    return refuse(message.payload, origin.native, error)
+        return native.failure_for(message.payload, error) if origin.native else None
+
+    def _answer(self, delivery: Delivery, answer: Callable[[WireMessage], bytes | None]) -> None:
+        """Answer messages, other than those that are answers themselves or await none."""
+        answers = [
+            WireMessage(message.return_route, (), payload)
+            for message in delivery.messages
+            if message.onward_route
+            and message.return_route
+            and (payload := answer(message)) is not None
+        ]
+        if answers:
+            self.route(delivery.origin, answers)
+
+    def _not_handled(self, delivery: Delivery, error: ActorError) -> None:
         """Nothing comes of messages: tell who waits."""
-        if error.code == "actor.failed":
-            text = "The node failed at this request: its log says why"
-            self.undeliverable("failed", delivery, error.code, text)
-        elif error.code == "actor.busy":
-            self.undeliverable("busy", delivery, error.code, "Too much waits here: try again")
-        else:
-            self.undeliverable("unknown_address", delivery)  # as if they had come a little later
+        self.refuse(error.code.removeprefix("actor."), delivery, _told(error))
         delivery.handled()
 
     def _note_undelivered(self, reason: str, delivery: Delivery) -> None:
@@ -203,3 +234,9 @@ class Router:
                     self._table[address] = cell
                 return cell
         return None
+
+
+def _told(error: ActorError) -> ActorError:
+    """An error of the engine as it is told to peers."""
+    text = _TEXTS.get(error.code, error.text)
+    return ActorError(error.code, text, retry_seconds=error.retry_seconds)

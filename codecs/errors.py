@@ -14,6 +14,10 @@
 Codes are stable and dotted (`codec.truncated`); texts may change.
 """
 
+from typing import Final
+
+_UNHANDLED: Final = frozenset(("actor.busy", "actor.stopped"))
+
 
 class RillnodeError(Exception):
     """Base of all errors.
@@ -22,9 +26,11 @@ class RillnodeError(Exception):
         code: stable, dotted, lower case.
         context: what the text is about, for logs; never payloads or keys.
         retryable: whether the same call may succeed later.
+        retry_seconds: how long to wait before that; 0.0 where nothing tells.
     """
 
     retryable = False
+    retry_seconds = 0.0
 
     def __init__(self, code: str, text: str, **context: object) -> None:
         super().__init__(text)
@@ -72,15 +78,34 @@ class StoreError(RillnodeError):
 
 
 class ActorError(RillnodeError):
-    """An actor is gone, its mailbox is full, or it did not answer in time."""
+    """An actor has failed, is busy or gone, or did not answer in time.
+
+    What was `actor.busy` or `actor.stopped` has not been handled, and may be sent again.
+    """
+
+    def __init__(
+        self, code: str, text: str, *, retry_seconds: float = 0.0, **context: object
+    ) -> None:
+        super().__init__(code, text, **context)
+        self.retryable = code in _UNHANDLED
+        self.retry_seconds = retry_seconds
 
 
 class RequestError(RillnodeError):
     """A node's refusal of a request, as a client sees it; `code` is the node's."""
 
-    def __init__(self, code: str, text: str, *, retryable: bool = False, **context: object) -> None:
+    def __init__(
+        self,
+        code: str,
+        text: str,
+        *,
+        retryable: bool = False,
+        retry_seconds: float = 0.0,
+        **context: object,
+    ) -> None:
         super().__init__(code, text, **context)
         self.retryable = retryable
+        self.retry_seconds = retry_seconds
 
 
 class NodeFailed(RillnodeError):

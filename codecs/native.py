@@ -35,7 +35,7 @@ from typing import Any, Final
 
 from rillnode.codecs.bare import Codec
 from rillnode.codecs.entries import Block
-from rillnode.codecs.errors import CodecError
+from rillnode.codecs.errors import CodecError, RillnodeError
 from rillnode.codecs.native_messages import (
     AppendRequest as AppendRequest,
 )
@@ -276,19 +276,19 @@ def block_budget(message_bytes_max: int, wanted: int) -> int:
     return max(1, min(wanted, message_bytes_max - _BLOCKS_OVERHEAD_BYTES))
 
 
-def failure_for(payload: bytes, code: str, text: str) -> bytes | None:
+def failure_for(payload: bytes, error: RillnodeError) -> bytes | None:
     """The failure that answers a payload which reached nobody; None where it is an answer itself.
 
     It repeats the request's id, and has 0 for payloads of other protocols.
     """
     if not is_native(payload):
-        return encode(Failure(0, code, text))
+        return encode(Failure.of(0, error))
     try:
         _, start = _open(payload, _REQUEST_CODECS)
         request_id, _ = read_uint(payload, start)
     except CodecError:
         return None
-    return encode(Failure(request_id, code, text))
+    return encode(Failure.of(request_id, error))
 
 
 def _decode(payload: bytes, codecs: dict[bytes, Codec[Any]]) -> Any:

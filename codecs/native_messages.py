@@ -1,8 +1,11 @@
 """The messages of rillnode's own payload protocols; `codecs/native.py` says where they go."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import ceil
+from typing import Self
 
 from rillnode.codecs.bare import UInt
+from rillnode.codecs.errors import RillnodeError
 
 
 @dataclass(slots=True)
@@ -333,12 +336,23 @@ class DoneResponse:
 
 @dataclass(slots=True)
 class Failure:
-    """Answers any request that was not done: why, and whether it may be asked again."""
+    """Answers any request that was not done: why, and whether and when it may be asked again.
+
+    Attributes:
+        retry_milliseconds: how long to wait before that; 0 where nothing tells.
+    """
 
     request_id: UInt
     code: str
     text: str
-    retryable: bool = field(default=False)
+    retryable: bool = False
+    retry_milliseconds: UInt = 0
+
+    @classmethod
+    def of(cls, request_id: int, error: RillnodeError) -> Self:
+        """The failure that tells of an error."""
+        wait = ceil(1_000 * error.retry_seconds)
+        return cls(request_id, error.code, error.text, error.retryable, wait)
 
 
 Request = (

@@ -25,6 +25,7 @@ from rillnode.actors.storage import (
     StreamRecord,
 )
 from rillnode.actors.streams import index_service, service
+from rillnode.actors.streams.answers import not_done
 from rillnode.actors.streams.context import ADDRESS_PREFIX, StreamContext, StreamRemoved
 from rillnode.actors.streams.following import StoreFollower
 from rillnode.actors.streams.holds import Holds
@@ -319,6 +320,8 @@ class Node:
         router.register(BACKUP_ADDRESS, system.spawn(backup))
         router.register_resolver(ADDRESS_PREFIX, stream_resolver(context))
         router.register_guard(ADDRESS_PREFIX, stream_guard(self._access))
+        for prefix in (ADDRESS_PREFIX, service.ADDRESSES[0]):  # all services' begin with that
+            router.register_refusal(prefix, not_done)
         spawn_services(context, self._indexes, self.config.services.enabled)
         ensure_streams(system, streams, self.config)
         self._reloading = Reloading(

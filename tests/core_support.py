@@ -19,6 +19,7 @@ from rillnode.actors.router import Router
 from rillnode.actors.storage import Operation, StreamRecord
 from rillnode.actors.storage.memory import MemoryLogStore
 from rillnode.actors.streams import index_service, service
+from rillnode.actors.streams.answers import not_done
 from rillnode.actors.streams.context import (
     ADDRESS_PREFIX,
     PushedKeys,
@@ -105,6 +106,8 @@ class Core:
         self.router.register(b"stream_index", self.indexes)
         self.router.register_resolver(ADDRESS_PREFIX, stream_resolver(self.context))
         self.router.register_guard(ADDRESS_PREFIX, stream_guard(self.access))
+        for prefix in (ADDRESS_PREFIX, service.ADDRESSES[0]):  # all services' begin with that
+            self.router.register_refusal(prefix, not_done)
 
     def _complete(self, operations: Any) -> None:
         self.system.enter([(done.reply_to, done, done.then) for done in operations])
@@ -141,9 +144,10 @@ class Peer:
         self.core = core
         self.answers: list[WireMessage] = []
         self.origin = Origin(principal, 4_194_304 if native_too else 65_000, native_too)
-        self._address = b"peer %d" % id(self)
+        address = b"peer %d" % id(self)
         self._cell = core.system.spawn(partial(_Peer, self.answers))
-        core.router.register(self._address, self._cell)
+        core.router.register(address, self._cell)
+        self.back = (local(address), local("me"))
 
     def links_up(self) -> "Link":
         """Give the connection a link, whose buffer is the test's."""
@@ -152,8 +156,7 @@ class Peer:
         return link
 
     def send(self, onward: str | bytes, *payloads: bytes) -> None:
-        back = (local(self._address), local("me"))
-        messages = [WireMessage((local(onward),), back, payload) for payload in payloads]
+        messages = [WireMessage((local(onward),), self.back, payload) for payload in payloads]
         self.core.router.route(self.origin, messages)
 
     async def ask(self, onward: str | bytes, *requests: Request) -> Any:

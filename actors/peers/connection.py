@@ -21,7 +21,7 @@ from rillnode.actors.ports import Entropy, Link, TimerHandle
 from rillnode.actors.rights import RightsChanged
 from rillnode.actors.router import Router
 from rillnode.actors.storage import LogStore
-from rillnode.codecs.errors import CodecError
+from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.limits import (
     LINK_BUFFER_HIGH_BYTES,
     STORE_PENDING_HIGH_BYTES,
@@ -357,7 +357,8 @@ class ConnectionActor(Worker):
             router.undelivered["too_large"] += 1
             return
         text = f"The message has {size:,} bytes with its routes, the next link takes {limit:,}"
-        router.undeliverable("too_large", Delivery(origin, [message]), "message.size", text)
+        error = RequestError("message.size", text)
+        router.undeliverable("too_large", Delivery(origin, [message]), error)
 
     def finish(self) -> None:
         """Send all that has come for the link as one write."""

@@ -15,7 +15,7 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.peers.connection import ConnectionEvents, PeerContext
 from rillnode.actors.ports import Dialling, Link, TimerHandle
-from rillnode.codecs.errors import RillnodeError, TransportError
+from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
 from rillnode.codecs.limits import (
     LINK_BUFFER_HIGH_BYTES,
     PEER_WAITING_BYTES_MAX,
@@ -314,7 +314,8 @@ class PeerActor(Worker):
             or self._waiting_bytes + size > PEER_WAITING_BYTES_MAX
         ):
             text = f"Too much is waiting for {self._settings.name}"
-            self._context.router.undeliverable("peer_busy", delivery, "peer.busy", text)
+            error = RequestError("peer.busy", text)
+            self._context.router.undeliverable("peer_busy", delivery, error)
             return
         self._waiting.append((delivery, size))
         self._waiting_bytes += size
@@ -325,7 +326,8 @@ class PeerActor(Worker):
 
     def _refuse(self, delivery: Delivery) -> None:
         text = f"No link to {self._settings.name}: {self._reason}"
-        self._context.router.undeliverable("peer_unreachable", delivery, "peer.unreachable", text)
+        error = RequestError("peer.unreachable", text)
+        self._context.router.undeliverable("peer_unreachable", delivery, error)
 
     def _take_waiting(self) -> list[Delivery]:
         """Take what waits; all of it has been handled once, so that nobody waits for it twice."""

@@ -6,16 +6,27 @@ from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RillnodeError
 from rillnode.codecs.ockam import stream_admin
 from rillnode.codecs.ockam.stream import (
+    BidirectionalPublisherRequest,
+    BidirectionalRequest,
+    BinaryRequest,
     CreatePartitionedRequest,
     CreatePartitionedResponse,
     CreateRequest,
     CreateResponse,
     ErrorResponse,
+    GetIndexRequest,
+    GetPartitionIndexRequest,
+    PullRequest,
+    PushConfirm,
+    PushRequest,
+    SaveIndexRequest,
+    SavePartitionIndexRequest,
     Status,
     encode_response,
     error_tag,
     response_tag,
 )
+from rillnode.codecs.requests import decode_service_request
 
 INVALID_REQUEST: Final = "Invalid request"
 """The one reason that released Ockam nodes give."""
@@ -49,8 +60,7 @@ def is_error(cause: CodecError) -> bool:
 
 def failed(request_id: int, error: RillnodeError) -> bytes:
     """The Failure that answers a native request."""
-    failure = native.Failure(request_id, error.code, error.text, error.retryable)
-    return native.encode(failure)
+    return native.encode(native.Failure.of(request_id, error))
 
 
 def refused(request: object, error: RillnodeError) -> bytes:
@@ -62,6 +72,40 @@ def refused(request: object, error: RillnodeError) -> bytes:
     if request_id is not None:
         return failed(request_id, error)
     return invalid_request(request)
+
+
+def not_done(payload: bytes, speaks_native: bool, error: RillnodeError) -> bytes | None:
+    """Why a stream or one of its services has not handled a payload, as its protocol can say it.
+
+    None: it has no words for that. Saving an index has no answer in Ockam's protocols, and one to
+    who asks for a publisher would be taken for the publisher's.
+    """
+    try:
+        request = decode_service_request(payload, speaks_native=speaks_native)
+    except CodecError as cause:
+        return None if is_error(cause) else invalid_request(cause)
+    match request:
+        case PushRequest():
+            tag = response_tag(request.tag)
+            return encode_response(PushConfirm(request.request_id, Status.ERROR, 0, tag))
+        case (
+            SaveIndexRequest()
+            | SavePartitionIndexRequest()
+            | BidirectionalRequest()
+            | BidirectionalPublisherRequest()
+        ):
+            return native.failure_for(payload, error) if speaks_native else None
+        case (
+            CreateRequest()
+            | CreatePartitionedRequest()
+            | PullRequest()
+            | GetIndexRequest()
+            | GetPartitionIndexRequest()
+            | BinaryRequest()
+        ):
+            return invalid_request(request, error.text)
+        case _:  # rillnode's own, and stream_admin
+            return refused(request, error)
 
 
 def removal_done(request: native.RemoveRequest | stream_admin.AdminRequest) -> bytes:

@@ -169,7 +169,7 @@ class StreamActor(Worker):
             case Delivery():
                 if isinstance(error, StoreError):
                     # Who has come so far may know the stream: not known is not "there is none".
-                    self._context.router.undeliverable(error.code, message, error.code, error.text)
+                    self._context.router.refuse(error.code, message, error)
                 else:
                     self._context.router.undeliverable("unknown_address", message)
             case AppendEntries():

@@ -163,7 +163,12 @@ def fresh_address(entropy: Entropy = os.urandom) -> bytes:
 
 def failure_of(failure: native.Failure) -> RequestError:
     """A node's failure as the error that a caller gets."""
-    return RequestError(failure.code, failure.text, retryable=failure.retryable)
+    return RequestError(
+        failure.code,
+        failure.text,
+        retryable=failure.retryable,
+        retry_seconds=failure.retry_milliseconds / 1_000,
+    )
 
 
 def _frame(route: Route, return_route: Route, payload: bytes) -> bytes:

@@ -177,7 +177,7 @@ class Idle(Worker):
         pass
 
 
-def test_who_asks_an_actor_that_is_ending_is_told_as_of_any_unknown_address() -> None:
+def test_who_asks_an_actor_that_ends_first_is_told_so() -> None:
     async def test(core: Core) -> None:
         peer, cell = core.peer(), core.system.spawn(Idle)
         core.router.register(b"ending", cell)
@@ -187,7 +187,7 @@ def test_who_asks_an_actor_that_is_ending_is_told_as_of_any_unknown_address() ->
         await core.settle()
         (failure,) = [native.decode_response(one.payload) for one in peer.answers]
         assert isinstance(failure, native.Failure)
-        assert (failure.request_id, failure.code) == (7, "address.unknown")
+        assert (failure.request_id, failure.code) == (7, "actor.stopped")
 
     with_core(test)
 

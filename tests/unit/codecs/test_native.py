@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body
-from rillnode.codecs.errors import CodecError
+from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.ockam.stream import PushRequest, encode_request
 from rillnode.codecs.requests import decode_request
 
@@ -50,6 +50,7 @@ RESPONSES: list[native.Response] = [
     native.SinkEndsResponse(7, [native.SinkEnd("s", 9, 0, 1, 2)]),
     native.DoneResponse(8),
     native.Failure(9, "stream.unknown", "no", True),
+    native.Failure(10, "actor.busy", "later", True, 30_000),
 ]
 
 
@@ -81,17 +82,19 @@ def test_blocks_encoded_from_the_store_are_a_blocks_response() -> None:
 
 
 def test_failure_answers_everything_but_answers() -> None:
+    error = RequestError("x.y", "text", retryable=True, retry_seconds=0.0004)
     for request in REQUESTS:
-        failure = native.failure_for(native.encode(request), "x.y", "text")
+        failure = native.failure_for(native.encode(request), error)
         assert failure is not None
-        assert native.decode_response(failure) == native.Failure(request.request_id, "x.y", "text")
+        told = native.Failure(request.request_id, "x.y", "text", True, 1)
+        assert native.decode_response(failure) == told
     for response in RESPONSES:
-        assert native.failure_for(native.encode(response), "x.y", "text") is None
+        assert native.failure_for(native.encode(response), error) is None
     for payload in (b"", b"garbage", b"\x0dstream_create\x03\x01\x01s"):
-        failure = native.failure_for(payload, "x.y", "text")
+        failure = native.failure_for(payload, error)
         assert failure is not None
-        assert native.decode_response(failure) == native.Failure(0, "x.y", "text")
-    assert native.failure_for(b"\x0frillnode_appendgarbage", "x.y", "text") is None
+        assert native.decode_response(failure) == native.Failure(0, "x.y", "text", True, 1)
+    assert native.failure_for(b"\x0frillnode_appendgarbage", error) is None
 
 
 def test_native_protocols_are_unknown_where_they_may_not_be_spoken() -> None:
