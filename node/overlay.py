@@ -229,8 +229,12 @@ class Overlay:
         )
 
 
-def _only_this_node(principal: str) -> bool:
-    return principal == NODE_PRINCIPAL
+_LINK_PREFIX: Final = b"overlay_link/"
+"""Begins the local address of each link; whose it is follows. Only this node sends to it."""
+
+
+def _is_own(_: bytes, origin: Origin) -> bool:
+    return origin.principal == NODE_PRINCIPAL
 
 
 @dataclass(slots=True)
@@ -259,6 +263,7 @@ class OverlayLinks:
         self._clock = clock
         self._released = released
         self._held: dict[AnyAddress, _Held] = {}
+        context.router.register_guard(_LINK_PREFIX, _is_own)
         dialling = config.dialling
         self._dialer = TcpDialer(
             transport_name="noise",
@@ -298,12 +303,10 @@ class OverlayLinks:
         else:
             status = PeerStatus(f"{node.host}:{node.port}", "noise")
             dial, prefix, name = partial(self._dial, node), b"NX_O_", node.identity[:16]
-        settings = PeerSettings(
-            name=name, prefix=prefix, dial=dial, kept=False, may_use=_only_this_node
-        )
+        settings = PeerSettings(name=name, prefix=prefix, dial=dial, kept=False)
         factory = partial(PeerActor, self._context, settings, status)
         cell = self._context.system.spawn(factory, name=f"overlay {name}")
-        address = local(f"overlay_link/{node}")
+        address = local(_LINK_PREFIX + str(node).encode())
         self._context.router.register(address.value, cell)
         return _Held((address,), cell, status)
 

@@ -28,6 +28,9 @@ from rillnode.transports.links import OCKAM_LIMITS, LinkLimits
 ADDRESS_PREFIX: Final = b"peer/"
 """Begins the local address of each configured peer; its name follows."""
 
+MayUse = Callable[[str], bool]
+"""Tells whether a principal may send to a peer."""
+
 _HOST: Final = re.compile(r"[A-Za-z0-9_.-]{1,253}|[0-9A-Fa-f:.]{2,45}")
 
 
@@ -42,7 +45,8 @@ class Peers:
     def __init__(self, config: Config, identity: Identity) -> None:
         self._config = config
         self._identity = identity
-        self._cells: dict[ListenAddress, Cell] = {}
+        self._peers: dict[ListenAddress, tuple[Cell, MayUse]] = {}
+        self._named: dict[bytes, MayUse] = {}
         self._statuses: dict[str, PeerStatus] = {}
         self._stopped = False
 
@@ -54,11 +58,12 @@ class Peers:
         for table in self._config.peers:
             self._spawn_configured(table)
         context.router.register_transport(TCP, self._resolve)
+        context.router.register_guard(ADDRESS_PREFIX, self._admits)
 
     def stop(self) -> None:
         """Dial no more; open links stay, and answers still come over them."""
         self._stopped = True
-        for cell in self._cells.values():
+        for cell, _ in self._peers.values():
             self._context.system.post(cell, StopPeer())
 
     async def close(self) -> None:
@@ -114,10 +119,11 @@ class Peers:
             prefix=prefix,
             dial=_dialling(dialer, table.address, make_codec),
             kept=identity is not None,
-            may_use=_permission(table, self._access),
         )
-        cell = self._spawn(table.address, settings, speaks)
-        self._context.router.register(ADDRESS_PREFIX + table.name.encode(), cell)
+        own_address = ADDRESS_PREFIX + table.name.encode()
+        may_use = self._named[own_address] = _permission(table, self._access)
+        cell = self._spawn(table.address, settings, speaks, may_use)
+        self._context.router.register(own_address, cell)
 
     def _noise_codec(self, node_identity: str) -> NoiseLink:
         return NoiseLink.initiator(
@@ -126,40 +132,47 @@ class Peers:
             ephemeral=self._context.entropy(DH_BYTES),
         )
 
+    def _admits(self, address: bytes, origin: Origin) -> bool:
+        may_use = self._named.get(address)
+        return may_use is None or may_use(origin.principal)
+
     def _resolve(self, value: bytes, origin: Origin) -> Cell | None:
         """The peer at a TCP address; a new one where the origin administers."""
         address = tcp_address(value)
         if address is None:
             return None
-        cell = self._cells.get(address)
+        found = self._peers.get(address)
+        if found is not None:
+            cell, may_use = found
+            return cell if may_use(origin.principal) else None
         if (
-            cell is not None
-            or self._stopped
-            or len(self._cells) >= self._config.dialling.links_max
+            self._stopped
+            or len(self._peers) >= self._config.dialling.links_max
             or not self._access.administers(origin.principal)
         ):
-            return cell
+            return None
         settings = PeerSettings(
             name=str(address),
             prefix=b"TCP_C_",
             dial=_dialling(self._ockam, address, partial(dialling_codec, "u16")),
             kept=False,
-            may_use=self._access.administers,
             on_end=partial(self._forget, address),
         )
-        return self._spawn(address, settings, "ockam/u16")
+        return self._spawn(address, settings, "ockam/u16", self._access.administers)
 
-    def _spawn(self, address: ListenAddress, settings: PeerSettings, speaks: str) -> Cell:
+    def _spawn(
+        self, address: ListenAddress, settings: PeerSettings, speaks: str, may_use: MayUse
+    ) -> Cell:
         status = self._statuses[settings.name] = PeerStatus(str(address), speaks)
         actor = self._context.peer_actor or PeerActor
         cell = self._context.system.spawn(
             partial(actor, self._context, settings, status), name=settings.name
         )
-        self._cells[address] = cell
+        self._peers[address] = cell, may_use
         return cell
 
     def _forget(self, address: ListenAddress) -> None:
-        del self._cells[address], self._statuses[str(address)]
+        del self._peers[address], self._statuses[str(address)]
 
 
 def _dialling(
@@ -168,7 +181,7 @@ def _dialling(
     return lambda events, on_failure: dialer.dial(*address, make_codec(), events, on_failure)
 
 
-def _permission(table: PeerTable, access: Access) -> Callable[[str], bool]:
+def _permission(table: PeerTable, access: Access) -> MayUse:
     """Whether a principal may send to a peer."""
     who = table.who if table.who is not None else ("*",) if table.ockam else ()
     patterns = [re.compile(translate(one)) for one in who]

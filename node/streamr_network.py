@@ -271,6 +271,9 @@ class StreamrNetwork:
             TransportError: the address cannot be bound.
         """
         table = self._table
+        self._peers.router.register_guard(
+            _TRACKER_PREFIX, lambda _, origin: origin.principal == NODE_PRINCIPAL
+        )
         group = LinkGroup(transport=NAME, clock=self._clock, limits=self._limits)
         tls = tls_context(table, NAME)
         server: WebServer = await listen_web(self._app(group), *table.address, group=group, tls=tls)
@@ -283,7 +286,6 @@ class StreamrNetwork:
                 prefix=b"SN_C_",
                 dial=self._dialing(url, Role.TRACKER),
                 kept=True,
-                may_use=NODE_PRINCIPAL.__eq__,
             )
             factory = partial(PeerActor, self._peers, settings, status)
             cell = self._peers.system.spawn(factory, name=url)

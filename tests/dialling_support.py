@@ -107,7 +107,6 @@ class Bench:
             prefix=b"NX_C_",
             dial=self._dial,
             kept=kept,
-            may_use=lambda principal: principal == "friend",
             on_end=self._end if passing else None,
         )
         core.router.register(b"me", core.system.spawn(partial(Notes, self.answers)))

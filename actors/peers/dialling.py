@@ -64,7 +64,6 @@ class PeerSettings:
         prefix: begins the local addresses of its connections.
         dial: opens links to it.
         kept: a link is kept open at all times, not only while it is used.
-        may_use: whether a principal may send to it.
         on_end: called when the actor has ended by itself; None: it never does.
     """
 
@@ -72,7 +71,6 @@ class PeerSettings:
     prefix: bytes
     dial: PeerDialer
     kept: bool
-    may_use: Callable[[str], bool]
     on_end: Callable[[], None] | None = None
 
 
@@ -291,9 +289,7 @@ class PeerActor(Worker):
 
     def _take(self, delivery: Delivery) -> None:
         origin = delivery.origin
-        if not self._settings.may_use(origin.principal):
-            self._context.router.undeliverable("refused", delivery)
-        elif self._connection is not None and not self._connection.exited and self._drained:
+        if self._connection is not None and not self._connection.exited and self._drained:
             delivery.again()  # until the connection has handled it
             self.system.post(self._connection, delivery)
         elif self._connection is None and self._impatient:

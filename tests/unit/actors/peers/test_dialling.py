@@ -3,7 +3,6 @@
 import pytest
 
 from dialling_support import DOWN, Bench, with_bench
-from rillnode.actors.delivery import Origin
 from rillnode.actors.peers.dialling import (
     BACKOFF_SECONDS,
     FORGET_SECONDS,
@@ -198,18 +197,6 @@ def test_a_peer_that_refuses_us_is_asked_seldom() -> None:
         assert len(bench.attempts) == 2
 
     with_bench(test, kept=True)
-
-
-def test_who_may_not_use_a_peer_sees_an_unknown_address() -> None:
-    async def test(bench: Bench) -> None:
-        stranger = Origin("stranger", 4_194_304, True)
-        await bench.send(b"x", origin=stranger)
-        assert bench.failures() == ["address.unknown"]
-        await bench.send(b"y", origin=Origin("stranger", 65_000, False))
-        assert bench.answers == []
-        assert (bench.attempts, bench.status.waiting) == ([], 0)
-
-    with_bench(test)
 
 
 @pytest.mark.parametrize(
