@@ -16,7 +16,8 @@ Codes are stable and dotted (`codec.truncated`); texts may change.
 
 from typing import Final
 
-_UNHANDLED: Final = frozenset(("actor.busy", "actor.stopped"))
+UNHANDLED: Final = frozenset(("actor.busy", "actor.stopped"))
+"""Codes that say of a message that its actor has not come to it: it may be sent again."""
 
 
 class RillnodeError(Exception):
@@ -78,16 +79,13 @@ class StoreError(RillnodeError):
 
 
 class ActorError(RillnodeError):
-    """An actor has failed, is busy or gone, or did not answer in time.
-
-    What was `actor.busy` or `actor.stopped` has not been handled, and may be sent again.
-    """
+    """An actor has failed, is busy or gone, or did not answer in time; see `UNHANDLED`."""
 
     def __init__(
         self, code: str, text: str, *, retry_seconds: float = 0.0, **context: object
     ) -> None:
         super().__init__(code, text, **context)
-        self.retryable = code in _UNHANDLED
+        self.retryable = code in UNHANDLED
         self.retry_seconds = retry_seconds
 
 

@@ -1,14 +1,14 @@
 """A session: requests and subscriptions to one node, kept alive over links that come and go.
 
 There is one rule for a lost link: whatever has no answer yet is asked again on the next. An append
-whose confirm was lost may therefore be stored twice; nothing that was confirmed is ever lost.
+whose confirm was lost may therefore be stored twice; nothing that was confirmed is ever lost. What
+a node refuses because an actor of it is busy is asked again there (see `repeating`).
 """
 
 import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 from typing import Final, Protocol
@@ -25,18 +25,15 @@ from rillnode.codecs.ockam.routing import (
     local,
 )
 from rillnode.node.client.messages import Messages, failure_of, fresh_address
+from rillnode.node.client.repeating import PAUSE_SECONDS, Asked, OnResponse, Repeating
 from rillnode.transports.links import Link, LinkEvents
 
 logger = logging.getLogger("rillnode.node.client")
 
-RECONNECT_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 REQUEST_SECONDS: Final = 60.0
 
 Connect = Callable[[LinkEvents], Awaitable[object]]
 """Opens a link and tells `LinkEvents.link_opened` before it returns."""
-
-OnResponse = Callable[[native.Response | RillnodeError], None]
-"""Takes the answer to one request, or why there is none."""
 
 
 class Subscriber(Protocol):
@@ -53,12 +50,6 @@ class Subscriber(Protocol):
     def failed(self, error: RillnodeError) -> None:
         """The subscription is over."""
         ...
-
-
-@dataclass(slots=True)
-class _Pending:
-    frame: bytes
-    on_response: OnResponse
 
 
 class Session:
@@ -85,7 +76,13 @@ class Session:
         self._link: Link | None = None
         self._decoder = WireDecoder()
         self._ids = 0
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, Asked] = {}
+        self._repeating = Repeating(
+            self._pending,
+            fail=self._refuse,
+            send=self._send,
+            random=lambda: self._random,
+        )
         self.unasked = self.unanswered = 0
         self._subscribers: dict[int, Subscriber] = {}
         self._headers: dict[Route, bytes] = {}
@@ -164,8 +161,10 @@ class Session:
         if self._error is not None:
             raise self._error
         frame = self._frame((local(address),), request)
-        self._pending[request.request_id] = _Pending(frame, on_response)
-        self._send(frame)
+        asked = Asked(frame, on_response, address, type(request))
+        self._pending[request.request_id] = asked
+        if not self._repeating.holds(asked):
+            self._send(frame)
 
     async def request(
         self, address: bytes, request: native.Request, *, seconds: float = REQUEST_SECONDS
@@ -188,6 +187,10 @@ class Session:
                 future.set_result(response)
 
         def expire() -> None:
+            asked = self._pending.get(request.request_id)
+            if asked is not None and asked.refusal is not None:
+                on_response(failure_of(asked.refusal))
+                return
             text = f"the node has not answered in {seconds:.0f} s"
             on_response(TransportError("request.timeout", text))
 
@@ -233,6 +236,7 @@ class Session:
         """Ask again for all that has no answer."""
         self._link = link
         self._decoder = WireDecoder()
+        self._repeating.restart()
         self._outgoing = [pending.frame for pending in self._pending.values()]
         self._outgoing += self.messages.unanswered()
         for subscriber in self._subscribers.values():
@@ -270,7 +274,7 @@ class Session:
     async def _connect_again(self) -> None:
         attempt = 0
         while self._link is None:
-            base = RECONNECT_SECONDS[min(attempt, len(RECONNECT_SECONDS) - 1)]
+            base = PAUSE_SECONDS[min(attempt, len(PAUSE_SECONDS) - 1)]
             await asyncio.sleep(base * self._random.uniform(0.5, 1.5))
             attempt += 1
             try:
@@ -291,14 +295,22 @@ class Session:
                 del self._subscribers[request_id]
                 subscriber.failed(failure_of(response))
             return
-        pending = self._forget(request_id)
-        if pending is None:
-            self.unasked += not isinstance(response, native.BlocksResponse)
-            return
         if isinstance(response, native.Failure):
-            pending.on_response(failure_of(response))
+            if not self._repeating.refused(request_id, response):
+                self._refuse(request_id, failure_of(response))
+            return
+        asked = self._forget(request_id, stored=True)
+        if asked is None:
+            self.unasked += not isinstance(response, native.BlocksResponse)
         else:
-            pending.on_response(response)
+            asked.on_response(response)
+
+    def _refuse(self, request_id: int, error: RillnodeError) -> None:
+        asked = self._forget(request_id)
+        if asked is None:
+            self.unasked += 1
+        else:
+            asked.on_response(error)
 
     # Sending ---------------------------------------------------------------------------------
 
@@ -349,10 +361,12 @@ class Session:
             address, request = subscriber.resume()
             self._send(self._frame((local(address),), request))
 
-    def _forget(self, request_id: int) -> _Pending | None:
-        pending = self._pending.pop(request_id, None)
+    def _forget(self, request_id: int, *, stored: bool = False) -> Asked | None:
+        asked = self._pending.pop(request_id, None)
+        if asked is not None:
+            self._repeating.answered(request_id, asked, stored=stored)
         self._settle()
-        return pending
+        return asked
 
     def _settle(self) -> None:
         if self._idle is not None and not self._pending and not self.messages:
@@ -360,12 +374,14 @@ class Session:
 
     def _fail(self, error: RillnodeError) -> None:
         self._error = error
-        pending, self._pending = self._pending, {}
+        self._repeating.restart()
+        pending = list(self._pending.values())
+        self._pending.clear()
         subscribers, self._subscribers = self._subscribers, {}
         if self._idle is not None:
             self._idle.set()
-        for request in pending.values():
-            request.on_response(error)
+        for asked in pending:
+            asked.on_response(error)
         self.messages.fail(error)
         for subscriber in subscribers.values():
             subscriber.failed(error)
