@@ -119,11 +119,15 @@ class Peers:
             prefix=prefix,
             dial=_dialling(dialer, table.address, make_codec),
             kept=identity is not None,
+            may_dial=self._may_dial,
         )
         own_address = ADDRESS_PREFIX + table.name.encode()
         may_use = self._named[own_address] = _permission(table, self._access)
         cell = self._spawn(table.address, settings, speaks, may_use)
         self._context.router.register(own_address, cell)
+
+    def _may_dial(self) -> bool:
+        return not self._stopped
 
     def _noise_codec(self, node_identity: str) -> NoiseLink:
         return NoiseLink.initiator(
@@ -156,6 +160,7 @@ class Peers:
             prefix=b"TCP_C_",
             dial=_dialling(self._ockam, address, partial(dialling_codec, "u16")),
             kept=False,
+            may_dial=self._may_dial,
             on_end=partial(self._forget, address),
         )
         return self._spawn(address, settings, "ockam/u16", self._access.administers)

@@ -95,6 +95,8 @@ class Bench:
         self.core = core
         self.attempts: list[Attempt] = []
         self.ended = 0
+        self.may_dial = True
+        self.refusal: RillnodeError | None = None
         self.answers: list[WireMessage] = []
         self.status = PeerStatus("h:1", "noise")
         self.origin = Origin("friend", 4_194_304, True)
@@ -107,6 +109,7 @@ class Bench:
             prefix=b"NX_C_",
             dial=self._dial,
             kept=kept,
+            may_dial=lambda: self.may_dial,
             on_end=self._end if passing else None,
         )
         core.router.register(b"me", core.system.spawn(partial(Notes, self.answers)))
@@ -114,6 +117,8 @@ class Bench:
         core.router.register(HOP.value, self.cell)
 
     def _dial(self, events: DialledEvents, on_failure: Callable[[RillnodeError], None]) -> Attempt:
+        if self.refusal is not None:
+            raise self.refusal
         self.attempts.append(Attempt(events, on_failure))
         return self.attempts[-1]
 

@@ -210,11 +210,13 @@ class ConnectionActor(Worker):
 
     def stopped(self) -> None:
         """Give the address back; end what lives no longer than the link."""
-        self._context.router.unregister(self._own_address)
-        self._context.open.discard(self.address)
-        self._origin.end()
-        self.finish()
-        self._link.close("connection ended")
+        try:
+            self._context.router.unregister(self._own_address)
+            self._context.open.discard(self.address)
+            self._origin.end()
+            self.finish()
+        finally:
+            self._link.close("connection ended")
 
     @property
     def unhandled(self) -> int:

@@ -64,6 +64,7 @@ class PeerSettings:
         prefix: begins the local addresses of its connections.
         dial: opens links to it.
         kept: a link is kept open at all times, not only while it is used.
+        may_dial: whether links may still be opened; once not, never again.
         on_end: called when the actor has ended by itself; None: it never does.
     """
 
@@ -71,6 +72,7 @@ class PeerSettings:
     prefix: bytes
     dial: PeerDialer
     kept: bool
+    may_dial: Callable[[], bool] = lambda: True
     on_end: Callable[[], None] | None = None
 
 
@@ -97,7 +99,7 @@ class PeerStatus:
 
 @dataclass(frozen=True, slots=True)
 class StopPeer:
-    """Dial no more; an open link stays."""
+    """`may_dial` says no now: give up what is being dialled; an open link stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +107,20 @@ class Opened:
     """There is a link to the peer.
 
     Attributes:
+        events: the attempt that it comes of.
         connection: its actor.
         shared: the peer has made it: it ends without this actor.
     """
 
+    events: "DialledEvents"
     connection: Cell
     link: Link
     shared: bool
+
+    def discard(self) -> None:
+        """Nobody wants the link: end it, unless it is the peer's own."""
+        if not self.shared:
+            self.connection.base.exit(self.connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +137,7 @@ class _Lost:
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
+    events: "DialledEvents"
     error: RillnodeError
 
 
@@ -160,12 +170,12 @@ class DialledEvents(ConnectionEvents):
         """Make the link's actor; the peer's actor has it now."""
         super().link_opened(link)
         if self._cell is not None:
-            self._system.post(self._peer, Opened(self._cell, link, shared=False))
+            self._system.post(self._peer, Opened(self, self._cell, link, shared=False))
 
     def link_shared(self, connection: Cell, link: Link) -> None:
         """The peer has made a link itself: its connection is used, and ends without this one."""
         self._shared, self._heard = connection, True
-        self._system.post(self._peer, Opened(connection, link, shared=True))
+        self._system.post(self._peer, Opened(self, connection, link, shared=True))
 
     def messages_received(self, messages: list[bytes]) -> None:
         """Hand the messages of one read to the link's actor."""
@@ -239,11 +249,12 @@ class PeerActor(Worker):
         self._connection: Cell | None = None
         self._link: Link | None = None
         self._shared = False
-        self._attempt: Dialling | None = None
+        # What comes of another attempt, as of an instance before this one, is not waited for.
+        self._attempt: tuple[DialledEvents, Dialling | None] | None = None
         self._timer: TimerHandle | None = None
         self._opened_at = 0.0
         self._failures = 0
-        self._impatient = False  # in a long pause, or stopped
+        self._impatient = False  # in a long pause
         self._reason = ""
 
     def started(self) -> None:
@@ -255,30 +266,33 @@ class PeerActor(Worker):
         match message:
             case Delivery():
                 self._take(message)
-            case Opened():
-                self._opened(message)
+            case Opened(events=events):
+                if self._awaits(events):
+                    self._opened(message)
+                else:
+                    message.discard()
             case _Drained():
                 self._send_waiting()
             case _Lost(connection=connection):
                 if connection is self._connection:
                     self._lost(message)
-            case _Failed(error=error):
-                if self._attempt is not None:  # else it was given up before this came
+            case _Failed(events=events, error=error):
+                if self._awaits(events):
                     self._attempt = None
                     self._failed(error)
             case _PauseOver():
                 if self._status.state == "failed":
                     self._rest()
             case StopPeer():
-                self._stop()
+                self._stop("the node is stopping")
             case _Forget():
                 self._forget()
             case _:
                 assert_never(message)
 
     def stopped(self) -> None:
-        """Give up what is being dialled; end the link with the actor."""
-        self._stop()
+        """Give up what is being dialled and what waits; end the link with the actor."""
+        self._stop("its actor has ended")
         if self._connection is not None:
             if not self._shared:
                 self.system.exit(self._connection)
@@ -288,11 +302,10 @@ class PeerActor(Worker):
     # Messages for the peer -------------------------------------------------------------------
 
     def _take(self, delivery: Delivery) -> None:
-        origin = delivery.origin
         if self._connection is not None and not self._connection.exited and self._drained:
             delivery.again()  # until the connection has handled it
             self.system.post(self._connection, delivery)
-        elif self._connection is None and self._impatient:
+        elif self._connection is None and (self._impatient or not self._settings.may_dial()):
             self._refuse(delivery)
         else:
             self._hold(delivery)
@@ -334,7 +347,7 @@ class PeerActor(Worker):
         return [Delivery(delivery.origin, delivery.messages) for delivery, _ in waiting]
 
     def _send_waiting(self) -> None:
-        if self._connection is not None:
+        if self._connection is not None and not self._connection.exited:
             for delivery in self._take_waiting():
                 self.system.post(self._connection, delivery)
 
@@ -345,13 +358,19 @@ class PeerActor(Worker):
         self._status.state = "dialling"
         peer, post = self.address, self.system.post
         events = DialledEvents(self._context, prefix=self._settings.prefix, peer=peer)
-        self._attempt = self._settings.dial(events, lambda error: post(peer, _Failed(error)))
+        self._attempt = events, None
+        try:
+            dialling = self._settings.dial(events, lambda error: post(peer, _Failed(events, error)))
+        except RillnodeError as error:  # it is no address at all
+            self._attempt = None
+            self._failed(error)
+        else:
+            self._attempt = events, dialling
+
+    def _awaits(self, events: DialledEvents) -> bool:
+        return self._attempt is not None and self._attempt[0] is events
 
     def _opened(self, opened: Opened) -> None:
-        if self._connection is not None:  # one that an instance before this had dialled
-            if not opened.shared:
-                self.system.exit(opened.connection)
-            return
         self._attempt = None
         self._connection, self._link = opened.connection, opened.link
         self._shared = opened.shared
@@ -363,8 +382,8 @@ class PeerActor(Worker):
     def _lost(self, lost: _Lost) -> None:
         self._connection = self._link = None
         self._status.links = 0
-        if self._impatient:  # stopped
-            self._status.state = "stopped"
+        if not self._settings.may_dial():
+            self._stop("the node is stopping")
             return
         kept, open_seconds = self._settings.kept, self.system.timing.monotonic() - self._opened_at
         if open_seconds < STEADY_SECONDS and (kept or not lost.heard):
@@ -395,6 +414,9 @@ class PeerActor(Worker):
     def _rest(self) -> None:
         """There is no link and no reason against one: dial if one is wanted."""
         self._impatient = False
+        if not self._settings.may_dial():
+            self._stop("the node is stopping")
+            return
         if self._settings.kept or self._waiting:
             self._dial()
             return
@@ -407,14 +429,15 @@ class PeerActor(Worker):
             self._settings.on_end()
             self.system.exit(self.address)
 
-    def _stop(self) -> None:
-        self._impatient, self._reason = True, "the node gives it up"
+    def _stop(self, reason: str) -> None:
+        """Give up what is being dialled, and what waits for it."""
+        self._reason = reason
         if self._connection is None:
             self._status.state = "stopped"
         self._set_timer(None)
-        if self._attempt is not None:
-            self._attempt.cancel()
-            self._attempt = None
+        if self._attempt is not None and self._attempt[1] is not None:
+            self._attempt[1].cancel()
+        self._attempt = None
         for delivery in self._take_waiting():
             self._refuse(delivery)
 

@@ -11,7 +11,7 @@ from rillnode.actors.peers.dialling import (
     StopPeer,
 )
 from rillnode.codecs import native
-from rillnode.codecs.errors import HandshakeError
+from rillnode.codecs.errors import ConfigError, HandshakeError
 from rillnode.codecs.limits import (
     LINK_BUFFER_HIGH_BYTES,
     PEER_WAITING_BYTES_MAX,
@@ -241,6 +241,7 @@ def test_a_peer_that_does_not_read_holds_its_senders_back() -> None:
 def test_a_peer_that_is_stopped_dials_no_more() -> None:
     async def test(bench: Bench) -> None:
         await bench.send(b"waits")
+        bench.may_dial = False
         bench.core.system.post(bench.cell, StopPeer())
         await bench.core.settle()
         assert bench.attempts[0].cancelled
@@ -257,6 +258,7 @@ def test_a_peer_that_is_stopped_dials_no_more() -> None:
 def test_an_open_link_outlives_the_stop() -> None:
     async def test(bench: Bench) -> None:
         link = await bench.open()
+        bench.may_dial = False
         bench.core.system.post(bench.cell, StopPeer())
         await bench.send(b"still")
         assert [message.payload for message in link.sent] == [b"still"]
@@ -346,5 +348,34 @@ def test_messages_wait_while_a_link_that_the_peer_has_made_is_full() -> None:
         accepted.link_drained()
         await bench.core.settle()
         assert [message.payload for message in link.sent] == [b"1", b"2"]
+
+    with_bench(test)
+
+
+def test_a_link_that_nobody_waits_for_any_more_is_closed() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.send(b"waits")
+        first = bench.attempts[0]
+        bench.may_dial = False
+        bench.core.system.post(bench.cell, StopPeer())
+        await bench.core.settle()
+        link = first.open()  # it was on its way
+        await bench.core.settle()
+        assert link.closed
+        assert (bench.status.state, bench.status.links) == ("stopped", 0)
+
+    with_bench(test)
+
+
+def test_an_address_that_cannot_be_dialled_is_out_of_reach() -> None:
+    async def test(bench: Bench) -> None:
+        bench.refusal = ConfigError("config.value", "that is no host")
+        await bench.send(b"x")
+        assert bench.failures() == ["peer.unreachable"]
+        assert bench.status.state == "failed"
+        bench.refusal = None
+        await bench.pass_time(1.01 * BACKOFF_SECONDS[-1])
+        await bench.send(b"y")
+        assert [message.payload for message in (await bench.open()).sent] == [b"y"]
 
     with_bench(test)
