@@ -15,6 +15,7 @@ from typing import Final
 from rillnode.actors.delivery import Delivery, Origin, Slice
 from rillnode.actors.engine.cell import GONE
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
+from rillnode.actors.pauses import Pauses
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
 from rillnode.codecs.ockam.routing import LOCAL, Address, Route, WireMessage, local
@@ -53,6 +54,7 @@ class Router:
         self._guarded: tuple[bytes, ...] = ()
         self._transports: dict[int, Resolve] = {}
         self._refusals: list[tuple[bytes, Refuse]] = []
+        self._pauses = Pauses(system.timing.monotonic)
         self.undelivered: Counter[str] = Counter()
         system.outcomes[Delivery] = self._not_handled
         system.handled[Delivery] = Delivery.handled
@@ -72,6 +74,7 @@ class Router:
         """Let `resolve` make the actors of unknown addresses that begin with `prefix`.
 
         It is registered before the message that asked for it is delivered, so that order is kept.
+        After one that was given up for its failures the next follows after a pause.
         """
         self._resolvers.append((prefix, resolve))
 
@@ -107,6 +110,39 @@ class Router:
         """The actor of an address; what has exited is none."""
         cell = self._table.get(address)
         return None if cell is None or cell.exited else cell
+
+    def reach(self, address: bytes, origin: Origin) -> Cell | None:
+        """The actor of a local address, made now where its first message makes it.
+
+        None: there is none, or it is not the origin's to use.
+
+        Raises:
+            ActorError: `actor.busy`, the one before was given up, and another follows after a
+                pause; `retry_seconds` tells how much of it is left.
+        """
+        cell = self._table.get(address)
+        if cell is not None and cell.mailbox is not GONE:
+            return cell
+        for prefix, resolve in self._resolvers:
+            if address.startswith(prefix):
+                self._check_pause(address, cell)
+                made = resolve(address, origin)
+                break
+        else:
+            made = None
+        if made is not None:
+            self._table[address] = made
+        else:
+            self._table.pop(address, None)
+        return made
+
+    def _check_pause(self, address: bytes, lost: Cell | None) -> None:
+        if lost is not None and self._system.given_up(lost):
+            self._pauses.begin(address, lost)
+        left = self._pauses.left(address) if self._pauses else 0.0
+        if left > 0.0:
+            text = f"This has failed too often: try again in {left:.1f} s"
+            raise ActorError("actor.busy", text, retry_seconds=left)
 
     def route(
         self, origin: Origin, messages: Sequence[WireMessage], *, tracked: Slice | None = None
@@ -186,7 +222,7 @@ class Router:
         if answers:
             self.route(delivery.origin, answers)
 
-    def _not_handled(self, delivery: Delivery, error: ActorError) -> None:
+    def _not_handled(self, delivery: Delivery, error: RillnodeError) -> None:
         """Nothing comes of messages: tell who waits."""
         self.refuse(error.code.removeprefix("actor."), delivery, _told(error))
         delivery.handled()
@@ -207,9 +243,11 @@ class Router:
                 return
             cell = self._table.get(value)
             if cell is None or cell.mailbox is GONE:
-                # One that was given up for its failures: its address may have another.
-                self._table.pop(value, None)
-                cell = self._resolve(value, origin)
+                try:
+                    cell = self.reach(value, origin)
+                except ActorError as error:
+                    self.refuse("busy", delivery, error)
+                    return
         else:
             resolve = self._transports.get(kind)
             cell = None if resolve is None else resolve(value, origin)
@@ -226,17 +264,8 @@ class Router:
                 return False
         return True
 
-    def _resolve(self, address: bytes, origin: Origin) -> Cell | None:
-        for prefix, resolve in self._resolvers:
-            if address.startswith(prefix):
-                cell = resolve(address, origin)
-                if cell is not None:
-                    self._table[address] = cell
-                return cell
-        return None
 
-
-def _told(error: ActorError) -> ActorError:
+def _told(error: RillnodeError) -> RillnodeError:
     """An error of the engine as it is told to peers."""
-    text = _TEXTS.get(error.code, error.text)
-    return ActorError(error.code, text, retry_seconds=error.retry_seconds)
+    text = _TEXTS.get(error.code)
+    return error if text is None else ActorError(error.code, text)

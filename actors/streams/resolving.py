@@ -4,7 +4,7 @@ import logging
 from functools import lru_cache, partial
 from typing import Final
 
-from rillnode.actors.access import Access
+from rillnode.actors.access import NODE_PRINCIPAL, Access
 from rillnode.actors.delivery import Origin
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.router import Admits, Resolve
@@ -14,6 +14,8 @@ from rillnode.actors.streams.context import (
     stream_address,
 )
 from rillnode.actors.streams.stream import StreamActor
+from rillnode.codecs.errors import ActorError
+from rillnode.codecs.limits import FRAME_BYTES_MAX
 
 logger = logging.getLogger("rillnode.actors.streams.resolving")
 
@@ -21,6 +23,9 @@ _PARSED_MAX: Final = 4_096
 """Addresses that guards remember the names of: taking one apart costs more than the look-up."""
 
 _parse: Final = lru_cache(_PARSED_MAX)(parse_stream_address)
+
+
+_NODE: Final = Origin(NODE_PRINCIPAL, FRAME_BYTES_MAX, native=True)
 
 
 def stream_resolver(context: StreamContext) -> Resolve:
@@ -55,11 +60,14 @@ def stream_guard(access: Access) -> Admits:
 
 
 def stream_cell(context: StreamContext, name: str, partition: int) -> Cell:
-    """The actor of a stream's partition, made where there is none, for who has no route to it."""
+    """The actor of a stream's partition, made where there is none, for who has no route to it.
+
+    Where it was given up, and the pause after that is not over, that one: who posts to it is told.
+    """
     address = stream_address(name, partition)
-    cell = context.router.lookup(address)
-    if cell is None:
-        actor = context.stream_actor or StreamActor
-        cell = context.system.spawn(partial(actor, context, address, name, partition))
-        context.router.register(address, cell)
+    try:
+        cell = context.router.reach(address, _NODE)
+    except ActorError:
+        cell = context.router.table[address]
+    assert cell is not None, "every stream's address has an actor"
     return cell

@@ -101,7 +101,7 @@ def test_who_follows_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch) ->
     with_core(test)
 
 
-def test_a_stream_that_was_given_up_is_made_anew_by_the_next_message(
+def test_a_stream_that_was_given_up_is_made_anew_after_a_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     failing = Failing(monkeypatch, StreamActor, "_request")
@@ -111,11 +111,18 @@ def test_a_stream_that_was_given_up_is_made_anew_by_the_next_message(
         await peer.ask("stream", CreateRequest("s"))
         failing.wants = always
         first = core.router.lookup(ADDRESS.encode())
-        for number in range(10):
+        for number in range(StreamActor.restarts_max + 1):
             (failure,) = await peer.ask(ADDRESS, append(number, b"x"))
             assert isinstance(failure, native.Failure)
             assert failure.code == "actor.failed"
         failing.wants = never
+        (failure,) = await peer.ask(ADDRESS, append(7, b"x"))
+        assert isinstance(failure, native.Failure)
+        assert (failure.code, failure.retryable) == ("actor.busy", True)
+        assert failure.text == "This has failed too often: try again in 0.1 s"
+        assert failure.retry_milliseconds in (100, 101)
+        assert core.router.lookup(ADDRESS.encode()) is None
+        core.clock.advance(0.1)
         assert isinstance((await peer.ask(ADDRESS, append(1, b"x")))[0], native.PositionResponse)
         assert core.router.lookup(ADDRESS.encode()) is not first
 

@@ -6,11 +6,19 @@ from typing import Any
 import pytest
 
 from core_support import Core, with_core
-from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.delivery import Delivery, Origin, Slice
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.streams.answers import not_done
 from rillnode.codecs import native
 from rillnode.codecs.ockam.routing import TCP, UDP, Address, Route, WireMessage, local
+from rillnode.codecs.ockam.stream import (
+    PushConfirm,
+    PushRequest,
+    Status,
+    decode_response,
+    encode_request,
+)
 
 FRIEND = Origin("friend", 4_194_304, True)
 STRANGER = Origin("stranger", 65_000, False)
@@ -104,5 +112,168 @@ def test_a_failure_is_never_answered_with_another(back: str) -> None:
         seen = core.router.undelivered.copy()
         await core.settle()
         assert core.router.undelivered == seen
+
+    with_core(test)
+
+
+# Actors that are made by their first message -----------------------------------------------------
+
+
+class Failing(Worker):
+    """Fails at each message as long as it is told to; answers all others."""
+
+    on_failure = "stop"
+
+    def __init__(self, core: Core, wants: list[bool], address: bytes) -> None:
+        self._core = core
+        self._wants = wants
+        self._address = address
+
+    def handle(self, message: Delivery, sender: Cell | None) -> None:
+        if self._wants[0]:
+            raise RuntimeError("planted")
+        answers = [(wire.return_route, wire.payload) for wire in message.messages]
+        self._core.router.reply(message.origin, self._address, answers)
+
+
+class Demand:
+    """Actors under `demand/`, and who asks them."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.fails = [True]
+        self.made = 0
+        self.answers = register(core, b"me")
+        core.router.register_resolver(b"demand/", self.make)
+
+    def make(self, address: bytes, _: Origin) -> Cell:
+        self.made += 1
+        return self.core.system.spawn(partial(Failing, self.core, self.fails, address))
+
+    async def ask(self, address: str = "demand/a") -> native.Response:
+        request = native.encode(native.StatusRequest(9))
+        self.core.router.route(FRIEND, [to(local(address), payload=request)])
+        await self.core.settle()
+        (answer,) = self.answers
+        self.answers.clear()
+        if answer.payload == request:
+            return native.DoneResponse(9)
+        return native.decode_response(answer.payload)
+
+    async def refused(self, address: str = "demand/a") -> float:
+        """Seconds until the address may be asked again."""
+        failure = await self.ask(address)
+        assert isinstance(failure, native.Failure)
+        assert (failure.code, failure.retryable) == ("actor.busy", True)
+        return failure.retry_milliseconds / 1_000
+
+    async def failed(self, address: str = "demand/a") -> None:
+        failure = await self.ask(address)
+        assert isinstance(failure, native.Failure)
+        assert (failure.code, failure.retryable) == ("actor.failed", False)
+
+
+def test_after_an_actor_that_was_given_up_another_follows_after_growing_pauses() -> None:
+    async def test(core: Core) -> None:
+        demand = Demand(core)
+        for pause in (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0):
+            await demand.failed()
+            made = demand.made
+            assert await demand.refused() == pytest.approx(pause, abs=0.002)
+            core.clock.advance(pause / 2)
+            assert await demand.refused() == pytest.approx(pause / 2, abs=0.002)
+            assert demand.made == made
+            core.clock.advance(pause)
+        demand.fails[0] = False
+        assert await demand.ask() == native.DoneResponse(9)
+        core.clock.advance(60.0)
+        demand.fails[0] = True
+        await demand.failed()
+        assert await demand.refused() == pytest.approx(0.1, abs=0.002)
+        assert core.router.undelivered["busy"] == 2 * 11 + 1
+
+    with_core(test)
+
+
+def test_a_pause_is_one_address_s_alone() -> None:
+    async def test(core: Core) -> None:
+        demand = Demand(core)
+        await demand.failed("demand/a")
+        await demand.refused("demand/a")
+        demand.fails[0] = False
+        assert await demand.ask("demand/b") == native.DoneResponse(9)
+
+    with_core(test)
+
+
+def test_an_actor_that_has_ended_by_itself_is_followed_at_once() -> None:
+    async def test(core: Core) -> None:
+        demand = Demand(core)
+        demand.fails[0] = False
+        for made in (1, 2, 3):
+            assert await demand.ask() == native.DoneResponse(9)
+            assert demand.made == made
+            cell = core.router.lookup(b"demand/a")
+            assert cell is not None
+            core.system.exit(cell)
+            await core.settle()
+
+    with_core(test)
+
+
+def test_who_speaks_ockam_s_protocols_is_told_of_a_pause_in_their_words() -> None:
+    async def test(core: Core) -> None:
+        demand = Demand(core)
+        core.router.register_refusal(b"demand/", not_done)
+        await demand.failed()
+        push = encode_request(PushRequest(7, b"x"))
+        core.router.route(STRANGER, [to(local("demand/a"), payload=push)])
+        await core.settle()
+        (answer,) = demand.answers
+        assert decode_response(answer.payload) == PushConfirm(7, Status.ERROR, 0)
+
+    with_core(test)
+
+
+def test_an_address_that_is_nobody_s_to_make_is_unknown_when_its_actor_is_given_up() -> None:
+    async def test(core: Core) -> None:
+        demand = Demand(core)
+        core.router.register(b"fixed", demand.make(b"fixed", FRIEND))
+        await demand.failed("fixed")
+        for _ in range(2):
+            failure = await demand.ask("fixed")
+            assert isinstance(failure, native.Failure)
+            assert failure.code == "address.unknown"
+        assert b"fixed" not in core.router.table
+
+    with_core(test)
+
+
+def test_a_mailbox_that_is_full_refuses_and_says_so() -> None:
+    class Full(Failing):
+        mailbox_messages_max = 2
+
+    async def test(core: Core) -> None:
+        demand = Demand(core)
+        demand.fails[0] = False
+        cell = core.system.spawn(partial(Full, core, demand.fails, b"full"))
+        core.router.register(b"full", cell)
+        await core.settle()
+        origin, part = Origin("friend", 4_194_304, True), Slice()
+        for number in range(4):
+            request = native.encode(native.StatusRequest(number))
+            core.router.route(origin, [to(local("full"), payload=request)], tracked=part)
+        await core.settle()
+        refused = [
+            response.request_id
+            for answer in demand.answers
+            if native.is_native(answer.payload)
+            and not answer.return_route
+            and isinstance(response := native.decode_response(answer.payload), native.Failure)
+            and response.code == "actor.busy"
+        ]
+        assert refused == [2, 3]
+        assert len(demand.answers) == 4
+        assert part.unhandled == 0
 
     with_core(test)
