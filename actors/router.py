@@ -223,7 +223,15 @@ class Router:
             self.route(delivery.origin, answers)
 
     def _not_handled(self, delivery: Delivery, error: RillnodeError) -> None:
-        """Nothing comes of messages: tell who waits."""
+        """Nothing comes of messages: tell who waits.
+
+        What a link's own actor has no room for is answers: their askers ask again over another.
+        """
+        link = delivery.origin.connection
+        if link is not None and error.code == "actor.busy":
+            onward = delivery.messages[0].onward_route
+            if onward and self._table.get(onward[0].value) is link:
+                self._system.exit(link)
         self.refuse(error.code.removeprefix("actor."), delivery, _told(error))
         delivery.handled()
 

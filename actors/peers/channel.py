@@ -128,6 +128,8 @@ class ChannelActor(Worker):
     ) -> None:
         """Take the peer's messages, and the node's for the peer."""
         if self._reason:
+            if isinstance(message, Delivery):  # as if it had come a little later
+                self._context.router.undeliverable("unknown_address", message)
             return
         match message:
             case Delivery(messages=messages) if messages[0].onward_route[0] == self._plain:

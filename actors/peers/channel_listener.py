@@ -38,15 +38,16 @@ class ChannelListener(Worker):
         """Take messages 1, and the ends of channels."""
         match message:
             case Delivery(origin=origin, messages=messages, tracked=tracked):
-                # One in a turn, as each costs several curve multiplications; the others come again.
-                if len(messages) > 1:
-                    self._context.router.route(origin, messages[1:], tracked=tracked)
                 try:
                     self._accept(origin, messages[0])
                 except (CodecError, HandshakeError) as error:
                     self._context.counters[error.code] += 1
                     extra = {"code": error.code, "reason": error.text}
                     logger.info("channel_refused", extra=extra)
+                # One in a turn, as each costs several curve multiplications; the others come again.
+                # They do so last: of what fails nothing comes again.
+                if len(messages) > 1:
+                    self._context.router.route(origin, messages[1:], tracked=tracked)
             case ChildActorExited(childAddress=cell):
                 self._forget(cast(Cell, cell))
             case _:

@@ -198,17 +198,11 @@ class DialledEvents(ConnectionEvents):
 class AcceptedEvents(ConnectionEvents):
     """What a transport tells of an accepted link that may stand in for one to be dialled."""
 
-    __slots__ = ("_link", "_user")
+    __slots__ = ("_user",)
 
     def __init__(self, context: PeerContext, *, prefix: bytes) -> None:
         super().__init__(context, prefix=prefix)
-        self._link: Link | None = None
         self._user: DialledEvents | None = None
-
-    def link_opened(self, link: Link) -> None:
-        """Make the link's actor, which others may use then."""
-        super().link_opened(link)
-        self._link = link
 
     def share(self, user: DialledEvents) -> None:
         """Let the actor of the peer use the open link, instead of who did before."""
@@ -259,6 +253,7 @@ class PeerActor(Worker):
 
     def started(self) -> None:
         """A peer to be kept is dialled at once."""
+        self.system.outcomes[Opened] = _lost_to_its_peer
         self._rest()
 
     def handle(self, message: PeerMessage, sender: Cell | None) -> None:
@@ -445,6 +440,10 @@ class PeerActor(Worker):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = timer
+
+
+def _lost_to_its_peer(opened: Opened, _: RillnodeError) -> None:
+    opened.discard()
 
 
 def _size(message: WireMessage) -> int:
