@@ -245,20 +245,20 @@ class Router:
             self.undeliverable("no_address", delivery)
             return
         kind, value = address
-        if kind == LOCAL:
-            if value.startswith(self._guarded) and not self._admits(value, origin):
-                self.undeliverable("refused", delivery)
-                return
-            cell = self._table.get(value)
-            if cell is None or cell.mailbox is GONE:
-                try:
-                    cell = self.reach(value, origin)
-                except ActorError as error:
-                    self.refuse("busy", delivery, error)
+        try:
+            if kind == LOCAL:
+                if value.startswith(self._guarded) and not self._admits(value, origin):
+                    self.undeliverable("refused", delivery)
                     return
-        else:
-            resolve = self._transports.get(kind)
-            cell = None if resolve is None else resolve(value, origin)
+                cell = self._table.get(value)
+                if cell is None or cell.mailbox is GONE:
+                    cell = self.reach(value, origin)
+            else:
+                resolve = self._transports.get(kind)
+                cell = None if resolve is None else resolve(value, origin)
+        except ActorError as error:  # of an actor that was given up
+            self.refuse("busy", delivery, error)
+            return
         if cell is not None:
             if delivery.tracked is not None:
                 delivery.tracked.unhandled += 1

@@ -25,7 +25,8 @@ from rillnode.actors.overlay.stream_keys import parse_overlay_address
 from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS
 from rillnode.actors.overlay.tracker import TrackerActor
 from rillnode.actors.peers.connection import PeerContext
-from rillnode.actors.peers.dialling import PeerActor, PeerSettings, PeerStatus
+from rillnode.actors.peers.dialling import PeerSettings, PeerStatus
+from rillnode.actors.peers.directory import PeerDirectory
 from rillnode.actors.ports import Clock, Dialling, Entropy
 from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
@@ -242,7 +243,6 @@ class _Held:
     """A link that is kept open while `holders` is not 0, and a while longer."""
 
     route: Route
-    cell: Cell
     status: PeerStatus
     holders: int = 0
 
@@ -263,7 +263,7 @@ class OverlayLinks:
         self._clock = clock
         self._released = released
         self._held: dict[AnyAddress, _Held] = {}
-        context.router.register_guard(_LINK_PREFIX, _is_own)
+        self._peers = PeerDirectory(context, _LINK_PREFIX, _is_own)
         dialling = config.dialling
         self._dialer = TcpDialer(
             transport_name="noise",
@@ -304,11 +304,9 @@ class OverlayLinks:
             status = PeerStatus(f"{node.host}:{node.port}", "noise")
             dial, prefix, name = partial(self._dial, node), b"NX_O_", node.identity[:16]
         settings = PeerSettings(name=name, prefix=prefix, dial=dial, kept=False)
-        factory = partial(PeerActor, self._context, settings, status)
-        cell = self._context.system.spawn(factory, name=f"overlay {name}")
         address = local(_LINK_PREFIX + str(node).encode())
-        self._context.router.register(address.value, cell)
-        return _Held((address,), cell, status)
+        self._peers.add(address.value, settings, status)
+        return _Held((address,), status)
 
     def _dial(
         self, node: NodeAddress, events: LinkEvents, on_failure: Callable[[RillnodeError], None]
@@ -322,5 +320,4 @@ class OverlayLinks:
         held = self._held.get(node)
         if held is not None and not held.holders:
             del self._held[node]
-            self._context.router.unregister(held.route[0].value)
-            self._context.system.exit(held.cell)
+            self._peers.remove(held.route[0].value)

@@ -12,6 +12,7 @@ from rillnode.actors.delivery import Origin
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.peers.connection import PeerContext
 from rillnode.actors.peers.dialling import PeerActor, PeerSettings, PeerStatus, StopPeer
+from rillnode.actors.peers.directory import PeerDirectory
 from rillnode.actors.ports import Clock, Dialer
 from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.keys import Identity
@@ -45,8 +46,8 @@ class Peers:
     def __init__(self, config: Config, identity: Identity) -> None:
         self._config = config
         self._identity = identity
-        self._peers: dict[ListenAddress, tuple[Cell, MayUse]] = {}
-        self._named: dict[bytes, MayUse] = {}
+        self._at: dict[ListenAddress, bytes] = {}
+        self._may_use: dict[bytes, MayUse] = {}
         self._statuses: dict[str, PeerStatus] = {}
         self._stopped = False
 
@@ -55,16 +56,18 @@ class Peers:
         self._context = context
         self._access = context.access
         self._clock = clock
+        actor = context.peer_actor or PeerActor
+        self._directory = PeerDirectory(context, ADDRESS_PREFIX, self._admits, actor)
         for table in self._config.peers:
-            self._spawn_configured(table)
+            self._add_configured(table)
         context.router.register_transport(TCP, self._resolve)
-        context.router.register_guard(ADDRESS_PREFIX, self._admits)
 
     def stop(self) -> None:
         """Dial no more; open links stay, and answers still come over them."""
         self._stopped = True
-        for cell, _ in self._peers.values():
-            self._context.system.post(cell, StopPeer())
+        if hasattr(self, "_directory"):
+            for cell in self._directory.cells():
+                self._context.system.post(cell, StopPeer())
 
     async def close(self) -> None:
         """Close all dialled links and wait for them."""
@@ -106,7 +109,7 @@ class Peers:
             connect_seconds=self._config.dialling.connect_seconds_max,
         )
 
-    def _spawn_configured(self, table: PeerTable) -> None:
+    def _add_configured(self, table: PeerTable) -> None:
         identity = table.identity
         if identity is None:
             dialer, prefix, speaks = self._ockam, b"TCP_C_", f"ockam/{table.dialect}"
@@ -122,9 +125,7 @@ class Peers:
             may_dial=self._may_dial,
         )
         own_address = ADDRESS_PREFIX + table.name.encode()
-        may_use = self._named[own_address] = _permission(table, self._access)
-        cell = self._spawn(table.address, settings, speaks, may_use)
-        self._context.router.register(own_address, cell)
+        self._add(own_address, table.address, settings, speaks, _permission(table, self._access))
 
     def _may_dial(self) -> bool:
         return not self._stopped
@@ -137,24 +138,28 @@ class Peers:
         )
 
     def _admits(self, address: bytes, origin: Origin) -> bool:
-        may_use = self._named.get(address)
+        may_use = self._may_use.get(address)
         return may_use is None or may_use(origin.principal)
 
     def _resolve(self, value: bytes, origin: Origin) -> Cell | None:
-        """The peer at a TCP address; a new one where the origin administers."""
+        """The peer at a TCP address; a new one where the origin administers.
+
+        Raises:
+            ActorError: as `PeerDirectory.reach`.
+        """
         address = tcp_address(value)
         if address is None:
             return None
-        found = self._peers.get(address)
-        if found is not None:
-            cell, may_use = found
-            return cell if may_use(origin.principal) else None
+        own_address = self._at.get(address)
+        if own_address is not None:
+            return self._directory.reach(own_address) if self._admits(own_address, origin) else None
         if (
             self._stopped
-            or len(self._peers) >= self._config.dialling.links_max
+            or len(self._at) >= self._config.dialling.links_max
             or not self._access.administers(origin.principal)
         ):
             return None
+        own_address = ADDRESS_PREFIX + str(address).encode()  # no name has a colon
         settings = PeerSettings(
             name=str(address),
             prefix=b"TCP_C_",
@@ -163,21 +168,26 @@ class Peers:
             may_dial=self._may_dial,
             on_end=partial(self._forget, address),
         )
-        return self._spawn(address, settings, "ockam/u16", self._access.administers)
+        self._add(own_address, address, settings, "ockam/u16", self._access.administers)
+        return self._directory.reach(own_address)
 
-    def _spawn(
-        self, address: ListenAddress, settings: PeerSettings, speaks: str, may_use: MayUse
-    ) -> Cell:
+    def _add(
+        self,
+        own_address: bytes,
+        address: ListenAddress,
+        settings: PeerSettings,
+        speaks: str,
+        may_use: MayUse,
+    ) -> None:
         status = self._statuses[settings.name] = PeerStatus(str(address), speaks)
-        actor = self._context.peer_actor or PeerActor
-        cell = self._context.system.spawn(
-            partial(actor, self._context, settings, status), name=settings.name
-        )
-        self._peers[address] = cell, may_use
-        return cell
+        self._at[address] = own_address
+        self._may_use[own_address] = may_use
+        self._directory.add(own_address, settings, status)
 
     def _forget(self, address: ListenAddress) -> None:
-        del self._peers[address], self._statuses[str(address)]
+        own_address = self._at.pop(address)
+        del self._may_use[own_address], self._statuses[str(address)]
+        self._directory.remove(own_address)
 
 
 def _dialling(

@@ -25,11 +25,11 @@ from rillnode.actors.peers.connection import PeerContext
 from rillnode.actors.peers.dialling import (
     AcceptedEvents,
     DialledEvents,
-    PeerActor,
     PeerDialer,
     PeerSettings,
     PeerStatus,
 )
+from rillnode.actors.peers.directory import PeerDirectory
 from rillnode.actors.ports import Dialling
 from rillnode.codecs.errors import CodecError, RillnodeError
 from rillnode.codecs.limits import STREAMR_FRAME_BYTES_MAX
@@ -271,8 +271,8 @@ class StreamrNetwork:
             TransportError: the address cannot be bound.
         """
         table = self._table
-        self._peers.router.register_guard(
-            _TRACKER_PREFIX, lambda _, origin: origin.principal == NODE_PRINCIPAL
+        trackers = PeerDirectory(
+            self._peers, _TRACKER_PREFIX, lambda _, origin: origin.principal == NODE_PRINCIPAL
         )
         group = LinkGroup(transport=NAME, clock=self._clock, limits=self._limits)
         tls = tls_context(table, NAME)
@@ -287,9 +287,7 @@ class StreamrNetwork:
                 dial=self._dialing(url, Role.TRACKER),
                 kept=True,
             )
-            factory = partial(PeerActor, self._peers, settings, status)
-            cell = self._peers.system.spawn(factory, name=url)
-            self._peers.router.register(_TRACKER_PREFIX + str(at).encode(), cell)
+            trackers.add(_TRACKER_PREFIX + str(at).encode(), settings, status)
 
     async def close(self) -> None:
         """Close the links that this node has dialled, and wait for them."""

@@ -66,6 +66,7 @@ class PeerSettings:
         kept: a link is kept open at all times, not only while it is used.
         may_dial: whether links may still be opened; once not, never again.
         on_end: called when the actor has ended by itself; None: it never does.
+        on_gone: called when an instance of the actor goes, for whatever reason.
     """
 
     name: str
@@ -74,6 +75,7 @@ class PeerSettings:
     kept: bool
     may_dial: Callable[[], bool] = lambda: True
     on_end: Callable[[], None] | None = None
+    on_gone: Callable[[], None] | None = None
 
 
 @dataclass(slots=True)
@@ -288,6 +290,8 @@ class PeerActor(Worker):
     def stopped(self) -> None:
         """Give up what is being dialled and what waits; end the link with the actor."""
         self._stop("its actor has ended")
+        if self._settings.on_gone is not None:
+            self._settings.on_gone()
         if self._connection is not None:
             if not self._shared:
                 self.system.exit(self._connection)
