@@ -19,7 +19,7 @@ from planted_bugs import Patch, Planted, always
 from rillnode.actors.access import Access
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.peers.channel import ChannelActor
+from rillnode.actors.peers.channel import ChannelActor, ChannelContext
 from rillnode.actors.peers.channel_listener import ChannelListener
 from rillnode.actors.peers.connection import ConnectionActor
 from rillnode.codecs.errors import CodecError, TransportError
@@ -143,7 +143,7 @@ def answers_through_first_channel(patch: pytest.MonkeyPatch) -> None:
 
 def ended_channels_kept(patch: pytest.MonkeyPatch) -> None:
     """Channels that have ended count among those that are open."""
-    patch.setattr(ChannelListener, "_forget", always(None))
+    patch.setattr(ChannelContext, "closed", always(None))
 
 
 def handshakes_kept(patch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,7 @@ class ChannelContext:
         channels_per_connection_max: channels over one connection, those inside others included.
         counters: what became of channels and their messages, by reason.
         open: the channels that there are, and the origin of the connection that carries each.
+        per_connection: how many each connection carries.
     """
 
     system: AsyncioSystemBase
@@ -67,6 +68,20 @@ class ChannelContext:
     channels_per_connection_max: int
     counters: Counter[str] = field(default_factory=Counter)
     open: dict[Cell, Origin] = field(default_factory=dict[Cell, Origin])
+    per_connection: Counter[Origin] = field(default_factory=Counter[Origin])
+
+    def opened(self, cell: Cell, account: Origin) -> None:
+        """There is a channel more."""
+        self.open[cell] = account
+        self.per_connection[account] += 1
+
+    def closed(self, cell: Cell) -> None:
+        """A channel has ended; harmless when repeated."""
+        account = self.open.pop(cell, None)
+        if account is not None:
+            self.per_connection[account] -= 1
+            if not self.per_connection[account]:
+                del self.per_connection[account]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +171,7 @@ class ChannelActor(Worker):
         """Give the addresses back; end what lives no longer than the channel."""
         for address in (self._sealed, self._plain):
             self._context.router.unregister(address.value)
+        self._context.closed(self.address)
         self._origin.detach(self.address)
         self._inner.end()
         reason = self._reason or "its connection ended"

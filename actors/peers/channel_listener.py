@@ -4,7 +4,6 @@ What it refuses gets no answer, as from released nodes: it is logged and counted
 """
 
 import logging
-from collections import Counter
 from functools import partial
 from typing import Final, assert_never, cast
 
@@ -32,7 +31,6 @@ class ChannelListener(Worker):
 
     def __init__(self, context: ChannelContext) -> None:
         self._context = context
-        self._per_connection: Counter[Origin] = Counter()
 
     def handle(self, message: Delivery | ChildActorExited, sender: Cell | None) -> None:
         """Take messages 1, and the ends of channels."""
@@ -49,7 +47,8 @@ class ChannelListener(Worker):
                 if len(messages) > 1:
                     self._context.router.route(origin, messages[1:], tracked=tracked)
             case ChildActorExited(childAddress=cell):
-                self._forget(cast(Cell, cell))
+                # It has said so itself, unless it never began.
+                self._context.closed(cast(Cell, cell))
             case _:
                 assert_never(message)
 
@@ -62,7 +61,7 @@ class ChannelListener(Worker):
         context, account = self._context, origin.account
         if (
             len(context.open) >= context.channels_max
-            or self._per_connection[account] >= context.channels_per_connection_max
+            or context.per_connection[account] >= context.channels_per_connection_max
         ):
             raise CodecError("channel.limit", "there are too many channels")
         responder = ChannelResponder(
@@ -75,16 +74,8 @@ class ChannelListener(Worker):
             partial(ChannelActor, context, origin, sealed, plain), parent=self.address
         )
         context.system.post(cell, Begin(responder))
-        context.open[cell] = account
-        self._per_connection[account] += 1
+        context.opened(cell, account)
         origin.attach(cell)
         for address in (sealed, plain):
             context.router.register(address.value, cell)
         context.router.route(origin, [WireMessage(wire.return_route, (sealed,), answer)])
-
-    def _forget(self, cell: Cell) -> None:
-        account = self._context.open.pop(cell, None)
-        if account is not None:
-            self._per_connection[account] -= 1
-            if not self._per_connection[account]:
-                del self._per_connection[account]
