@@ -289,14 +289,14 @@ class PeerActor(Worker):
 
     def stopped(self) -> None:
         """Give up what is being dialled and what waits; end the link with the actor."""
-        self._stop("its actor has ended")
-        if self._settings.on_gone is not None:
-            self._settings.on_gone()
         if self._connection is not None:
             if not self._shared:
                 self.system.exit(self._connection)
             self._connection = self._link = None
             self._status.links = 0
+        self._stop("its actor has ended")
+        if self._settings.on_gone is not None:
+            self._settings.on_gone()
 
     # Messages for the peer -------------------------------------------------------------------
 
