@@ -1,4 +1,4 @@
-"""A small load of every kind of client on a simulated node, and what it was promised.
+"""A small load of every kind of client on a simulated node with a peer, and what it was promised.
 
 Each client does one round of all that it can: it connects, asks, and leaves. What it asks has an
 outcome within `OUTCOME_SECONDS`, an error too; what was confirmed to it is there at the end.
@@ -9,11 +9,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
+import pytest
+from msgspec.structs import replace
+
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit
 from rillnode import nextgraph, streamr
 from rillnode.actors.access import VERBS
+from rillnode.actors.peers.dialling import FORGET_SECONDS
 from rillnode.actors.streams.retention import SWEEP_SECONDS
 from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.ockam.hub import TEXT
 from rillnode.codecs.ockam.routing import Route
 from rillnode.codecs.ockam.stream import (
@@ -32,10 +37,13 @@ from rillnode.codecs.ockam.stream import (
     encode_request,
 )
 from rillnode.node.client import Client, Stream
+from rillnode.node.client.messages import Answer
 from rillnode.node.config import (
+    ChannelTable,
     Config,
     GrantTable,
     NextgraphListener,
+    OckamListener,
     StreamrListener,
     StreamTable,
 )
@@ -45,7 +53,11 @@ T = TypeVar("T")
 
 OUTCOME_SECONDS: Final = 10.0
 NODE: Final = "a"
+PEER: Final = "b"
 BROKER_URL: Final = f"ws://{NODE}:1440"
+CHANNEL_SECONDS: Final = 1.0
+"""How long a secure channel may take to open, and how long it may be idle."""
+
 CONFIG: Final = Config(
     name=NODE,
     on_fatal="stay",
@@ -56,7 +68,26 @@ CONFIG: Final = Config(
     streams=(StreamTable(name="limited", retain_entries_max=1),),
     streamr=StreamrListener(),
     nextgraph=NextgraphListener(registration="open"),
+    ockam=OckamListener(
+        listen=f"{NODE}:4000",
+        allow_plain=True,
+        channel=ChannelTable(handshake_seconds_max=CHANNEL_SECONDS, idle_seconds=CHANNEL_SECONDS),
+    ),
 )
+PEER_CONFIG: Final = Config(
+    name=PEER,
+    on_fatal="stay",
+    grants=(GrantTable(who="noise:*", streams="*", may=VERBS),),
+    ockam=OckamListener(listen=f"{PEER}:4000", allow_plain=True),
+)
+
+
+def add_nodes(network: MemoryNetwork) -> None:
+    """Add the node that all of this is about, and its peer."""
+    network.add_node(PEER, config=PEER_CONFIG)
+    network.add_node(NODE, peers=(PEER,), config=CONFIG)
+
+
 SUBSCRIBED_SECONDS: Final = 0.01
 """Virtual time in which a subscription has been made, on links of a millisecond."""
 LEFT_SECONDS: Final = 3.0
@@ -82,7 +113,11 @@ class Round(ABC):
         confirmed: what the node has confirmed.
         index: the highest that it has confirmed to have saved.
         strict: whether an error that a client is told is one too many.
+        lossy: whether messages may be lost where something fails, as those over a link between
+            nodes: that nobody has answered in time is an outcome then.
     """
+
+    lossy = False
 
     def __init__(self, network: MemoryNetwork) -> None:
         self.network = network
@@ -98,7 +133,7 @@ class Round(ABC):
         except TimeoutError:
             raise NoOutcome(f"{type(self).__name__}: {what}") from None
         except RillnodeError as error:
-            if error.code == "message.timeout":
+            if error.code == "message.timeout" and (self.strict or not self.lossy):
                 raise NoOutcome(f"{type(self).__name__}: {what}: {error}") from None
             raise
 
@@ -174,6 +209,8 @@ class Native(Round):
         limited = await self.once("open", client.stream("limited"))
         if limited is not None:
             await self.once("push there", limited.push(data))
+        several = (client.ask("echo", b"%d" % nth, timeout_seconds=5.0) for nth in range(100))
+        await asyncio.gather(*(self.once("one of many", one) for one in several))
         own = await self.once("create another", client.stream(f"own-{self.number}"))
         if own is not None:
             await self._use(client, own)
@@ -369,4 +406,89 @@ class Nextgraph(Round):
             assert set(self.confirmed) <= set(await self._stored(client)), "a commit is lost"
 
 
-ROUNDS: Final = (Native, Ockam, Streamr, Nextgraph)
+class Channel(Round):
+    """Opens a secure channel, uses it, and leaves it alone until it is closed."""
+
+    lossy = True
+
+    async def talk(self) -> None:
+        client = await self.ask("connect", self.network.connect(NODE))
+        try:
+            opening = client.secure_channel("SC_listener", timeout_seconds=5.0)
+            channel = await self.ask("open", opening)
+            await self.once("echo", channel.ask("echo", b"sealed", timeout_seconds=5.0))
+            await asyncio.sleep(3 * CHANNEL_SECONDS)
+            await channel.close()
+        finally:
+            await self.ask("close", client.close())
+
+    async def check(self) -> None:
+        pass  # nothing is kept of it
+
+
+class Peer(Round):
+    """Reaches the node's peer, in every way; that one dies, and comes again."""
+
+    lossy = True
+
+    async def talk(self) -> None:
+        client = await self.ask("connect", self.network.connect(NODE))
+        try:
+            await self._talk(client)
+        finally:
+            await self.ask("close", client.close())
+
+    async def _talk(self, client: Client) -> None:
+        await self._reach(client)
+        large = bytes(2 * LINK_BUFFER_HIGH_BYTES)
+        await asyncio.gather(
+            self.once("send much", self._echo(client, payload=large)),
+            self.once("send on", self._echo(client)),
+        )
+        await self.once("dial", self._echo(client, f"1#{PEER}:4000"))
+        self.network.kill(PEER)
+        await asyncio.sleep(0.1)
+        with pytest.raises(RillnodeError) as refused:
+            await self.ask("be refused", self._echo(client))
+        if self.strict:
+            assert refused.value.code == "peer.unreachable"
+        self.network.restart(PEER)
+        await self._reach(client)
+        await asyncio.sleep(FORGET_SECONDS)
+
+    async def _reach(self, client: Client) -> None:
+        """Ask until the peer answers, as it does once it is there."""
+        for _ in range(30):
+            try:
+                await self._echo(client)
+            except RillnodeError:
+                await asyncio.sleep(1.0)
+            else:
+                return
+        raise NoOutcome("the peer is not reached again")
+
+    async def _echo(
+        self, client: Client, way: str = f"peer/{PEER}", payload: bytes = b""
+    ) -> Answer:
+        return await client.ask(f"{way};echo", payload, timeout_seconds=5.0)
+
+    async def check(self) -> None:
+        pass  # nothing is kept of it
+
+
+class Operator(Round):
+    """Gives somebody a grant while clients are connected, and takes it back."""
+
+    async def talk(self) -> None:
+        node = self.network.node(NODE)
+        grants = node.config.grants
+        one = GrantTable(who=f"noise:{self.number:064x}", streams="*", may=("pull",))
+        for changed in ((*grants, one), grants):
+            await asyncio.sleep(0.05)
+            node.reload(replace(node.config, grants=changed))
+
+    async def check(self) -> None:
+        pass  # it is about what others have
+
+
+ROUNDS: Final = (Native, Ockam, Streamr, Nextgraph, Channel, Peer, Operator)
