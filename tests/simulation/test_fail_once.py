@@ -155,7 +155,6 @@ UNREACHED: Final[frozenset[str]] = frozenset(
         "streams.following.StoreFollower: _Count",
         "streams.following.StoreFollower: _Followed",
         "streams.following.StoreFollower: _Removed",
-        "streams.retention.RetentionActor: Recount",
         "streams.subscription.SubscriptionActor: RightsChanged",
         "streams.subscription.SubscriptionActor: _Retry",
     }
