@@ -281,7 +281,7 @@ def test_what_ends_a_thread_elsewhere_does_not_end_that_loop() -> None:
     def leave() -> None:
         raise SystemExit(3)
 
-    base._loop.call_soon_threadsafe(leave)
+    blocking._loop.call_soon_threadsafe(leave)
     echo = base.newPrimaryActor(Echo)
     assert blocking.ask(echo, "hello", 60.0) == "hello"
     base.shutdown()
