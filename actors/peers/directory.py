@@ -95,4 +95,5 @@ class PeerDirectory:
             try:
                 self.reach(address)
             except ActorError as error:
-                self._look_later(address, error.retry_seconds)
+                if error.code == "actor.busy":  # else the system has ended
+                    self._look_later(address, error.retry_seconds)

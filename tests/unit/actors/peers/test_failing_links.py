@@ -615,6 +615,25 @@ def test_a_peer_that_is_kept_is_dialled_again_after_its_actor_was_given_up() -> 
     with_road(test, kept=True)
 
 
+def test_a_peer_that_is_kept_is_not_looked_after_when_its_system_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def never(seconds: float, callback: object) -> None:
+        raise AssertionError("somebody waits still")
+
+    async def test(road: Road) -> None:
+        await road.settle()
+        clock, base = road.house.core.clock, road.house.core.system
+        await road.client.close()
+        await base.shutdown()
+        assert clock.timers
+        with monkeypatch.context() as patch:
+            patch.setattr(clock, "call_later", never)
+            clock.advance(PAUSE_SECONDS_MAX)
+
+    with_road(test, kept=True)
+
+
 # Secure channels ---------------------------------------------------------------------------------
 
 
