@@ -29,6 +29,7 @@ def plant(
     host: str,
     living: Iterable[type[Actor] | None],
     chance: Random,
+    struck: Callable[[], object],
     *,
     actor: str | None = None,
     when: When | None = None,
@@ -40,6 +41,7 @@ def plant(
         host: whose process.
         living: the classes of actors that there are on it.
         chance: decides what is left open.
+        struck: called with each message that fails.
         actor: name of the class; None: any of the living.
         when: as in `rillnode.testing.fail`.
         times: how often.
@@ -55,16 +57,20 @@ def plant(
     moment: When = "after" if chance.random() < 0.5 else "before"
     if not known:
         return lambda: None
-    struck = sorted(known, key=lambda one: (one.__module__, one.__qualname__))
-    struck_class = struck[int(place * len(struck))]
+    known.sort(key=lambda one: (one.__module__, one.__qualname__))
+    failing = known[int(place * len(known))]
     moment = when or moment
-    text = f"planted in {struck_class.__name__} of {host}, {moment} a message"
+
+    def failure() -> PlantedFailure:
+        struck()
+        return PlantedFailure(f"planted in {failing.__name__} of {host}, {moment} a message")
+
     fault = Fault(
-        struck_class,
+        failing,
         None,
         times or failures,
         moment,
-        lambda: PlantedFailure(text),
+        failure,
         here=lambda: getattr(asyncio.get_running_loop(), "name", None) == host,
     )
     FAULTS.append(fault)

@@ -206,8 +206,13 @@ class Injector:
         kinds = machine.node.observed.system.life.kinds if machine.ready else {}
         living = [actor_class for actor_class, kind in kinds.items() if kind.cells]
         chance = Random(f"{fault.strength} of {fault.number}")
+        host, failed = machine.name, self._history.failed
+
+        def struck() -> None:
+            failed[host] += 1
+
         undo = plant(
-            machine.name, living, chance, actor=fault.actor, when=fault.when, times=fault.times
+            host, living, chance, struck, actor=fault.actor, when=fault.when, times=fault.times
         )
         self._planted.append(undo)
         return undo

@@ -96,6 +96,7 @@ class History:
         excuses: who may know how a log has come to hold what nobody has pushed.
         shared: whether all nodes' logs hold each other's entries.
         clocks_wrong: whether a clock was ever set wrongly.
+        failed: how many messages the actors of each node were made to fail at.
     """
 
     now: Callable[[], float]
@@ -109,6 +110,7 @@ class History:
     )
     shared: bool = False
     clocks_wrong: bool = False
+    failed: Counter[str] = field(default_factory=Counter[str])
     violations: list[Violation] = field(default_factory=list[Violation])
     events_count: int = 0
 

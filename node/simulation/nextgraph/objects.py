@@ -21,6 +21,9 @@ PAIRS_MAX: Final = 6
 REFUSED: Final = refusal(ResultCode.STORAGE_ERROR).code
 """What a broker answers whose store cannot do it now."""
 
+BROKEN: Final = refusal(ResultCode.BROKER_ERROR).code
+"""What a broker answers where something of its own has failed."""
+
 NOT_FOUND: Final = refusal(ResultCode.NOT_FOUND).code
 DENIED: Final = refusal(ResultCode.ACCESS_DENIED).code
 
@@ -75,8 +78,8 @@ class ObjectUser:
         try:
             await asking
         except RequestError as error:
-            # What the store has refused may be on the disk.
-            thing.unsure = thing.unsure or error.code == REFUSED
+            # What the store has refused may be on the disk, and what failed may have been done.
+            thing.unsure = thing.unsure or error.code in (REFUSED, BROKEN)
             raise
         except RillnodeError:
             thing.unsure = True

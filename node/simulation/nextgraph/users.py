@@ -12,21 +12,16 @@ from typing import Any, Final
 
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.keys import SEED_BYTES, Identity
-from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.node.nextgraph_client.client import Client
 from rillnode.node.nextgraph_client.connecting import connect
-from rillnode.node.nextgraph_client.connection import refusal
 from rillnode.node.simulation.clients.programs import AGAIN_SECONDS, Program, Share, payload_of
 from rillnode.node.simulation.nextgraph.document import Document, Publication, encoded_blocks
 from rillnode.node.simulation.nextgraph.following import Following
-from rillnode.node.simulation.nextgraph.objects import NOT_FOUND, REFUSED, ObjectUser
+from rillnode.node.simulation.nextgraph.objects import BROKEN, NOT_FOUND, REFUSED, ObjectUser
 from rillnode.node.simulation.nextgraph.patience import Patience
 from rillnode.node.simulation.node_configs import NEXTGRAPH_PORT
 from rillnode.node.simulation.rest import CALM_SECONDS, REST_SECONDS
 from rillnode.node.simulation.world import Machine
-
-BROKEN: Final = refusal(ResultCode.BROKER_ERROR).code
-"""What a broker answers where something of its own has failed."""
 
 BODY_BYTES_MAX: Final = 300
 LARGE_BODY_BYTES: Final = 9_000
@@ -118,7 +113,8 @@ class NextgraphUser(Program):
         """An error of a connection's is nothing special; others say what a broker does wrong."""
         if isinstance(error, RequestError):
             if error.code == BROKEN:
-                self.document.broken("unhandled-error", self.name, error.text)
+                if not self.share.history.failed[self.node]:
+                    self.document.broken("unhandled-error", self.name, error.text)
             elif error.code != REFUSED and self._pinned:
                 text = f"is refused what it may do: {error.code}"
                 self.document.broken("confirm-lost", self.name, text)

@@ -87,10 +87,13 @@ def test_a_class_is_found_by_the_end_of_its_name() -> None:
 
 
 def test_only_one_host_is_struck_and_what_was_planted_can_be_ended() -> None:
-    end = plant("n0", [StreamActor, None, Actor], Random(1), when="before", times=2)
+    struck: list[None] = []
+    living = [StreamActor, None, Actor]
+    end = plant("n0", living, Random(1), lambda: struck.append(None), when="before", times=2)
     (fault,) = FAULTS
     assert (fault.actor_class, fault.when, fault.times) == (StreamActor, "before", 2)
     assert isinstance(fault.error(), PlantedFailure)
+    assert len(struck) == 1
 
     async def strike() -> None:
         fail_at(StreamActor, object(), "before")
