@@ -38,7 +38,7 @@ class Forwarder(Worker):
         route: where messages are sent.
     """
 
-    on_failure = "stop"
+    on_failure = "resume"
 
     def __init__(
         self, router: Router, own_address: bytes | None, receiver: Origin, route: Route

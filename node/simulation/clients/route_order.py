@@ -1,8 +1,9 @@
 """Messages along routes, many in a row: they come back in their order, each once.
 
-Those that end at the client's own node come back all, for as long as its link is there. Of those
-that go on to another node some may be lost with the link between, and nobody sends them again; but
-whatever waits on the way for a link goes on in the order in which it came.
+Those that end at the client's own node come back all, for as long as its link is there and no actor
+is made to fail at them. Of those that go on to another node some may be lost with the link between,
+and nobody sends them again; but whatever waits on the way for a link goes on in the order in which
+it came.
 """
 
 import asyncio
@@ -85,6 +86,7 @@ class RouteOrder:
         where, _, digits = wire.payload.partition(b" ")
         before, number = self._came[where], int(digits)
         self._came[where] = number
-        if number <= before or (where == b"near" and number > before + 1):
+        lacking = where == b"near" and number > before + 1 and not self._history.failed
+        if number <= before or lacking:
             text = f"{self._name}: {number} comes back along the {where.decode()} route"
             self._history.broken("route-order", f"{text} behind {before}")

@@ -73,7 +73,7 @@ class OckamTcpLink(asyncio.Protocol):
         self._host = host
         self._name = name
         self._history = history
-        self._process, self._began_at = 0, 0.0
+        self._process, self._began_at, self._failed = 0, 0.0, 0
         self._answered = False
         self._received = bytearray()
         self._greeted = dialect == "u16"
@@ -142,6 +142,7 @@ class OckamTcpLink(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._process, self._began_at = self._host.lives, self._history.now()
+        self._failed = self._history.failed[self._host.name]
         if self._patient:
             transport.write(GREETING)
             return
@@ -182,9 +183,10 @@ class OckamTcpLink(asyncio.Protocol):
         """Close, too."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the session, or who connects; a node has no reason to end a link."""
+        """Tell the session, or who connects; a node that fails at nothing ends no link."""
         soon = self._history.now() - self._began_at < SOON_SECONDS
         same = self._host.runs and self._host.lives == self._process
+        same = same and self._history.failed[self._host.name] == self._failed
         if not self._reason and same and (self._answered or soon):
             self._wrong("has ended a link")
         reason = self._reason or f"the connection broke: {exc}"
