@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from thespian.actors import Actor
+from thespian.actors import Actor, ActorSystemMessage
 
 from rillnode.codecs.limits import MAILBOX_BYTES_MAX, MAILBOX_MESSAGES_MAX
 
@@ -155,6 +155,7 @@ class ActorKind:
 
     Attributes:
         takes: classes of messages that it is known to take; None: any.
+        plain: those of them that a handler is given as they come, without a sender.
         mailbox_messages_max: as the policy's, which is looked at with every message that waits.
         turns: turns that were taken.
         turn_seconds: what they took together.
@@ -174,6 +175,7 @@ class ActorKind:
         "long_turns",
         "mailbox_messages_max",
         "parent",
+        "plain",
         "policy",
         "restarts",
         "slowest_seconds",
@@ -187,6 +189,7 @@ class ActorKind:
         self.actor_class = actor_class
         policy = self.policy = _policy_of(hashable)
         self.takes = None if policy.takes is None else set(policy.takes)
+        self.plain = {one for one in policy.takes or () if not issubclass(one, ActorSystemMessage)}
         self.mailbox_messages_max = policy.mailbox_messages_max
         self.cells = 0
         self.instances = 0
@@ -210,6 +213,8 @@ class ActorKind:
         if not isinstance(message, self.policy.takes):
             return False
         self.takes.add(type(message))
+        if not isinstance(message, ActorSystemMessage):
+            self.plain.add(type(message))
         return True
 
     def failed(self, error: BaseException) -> None:

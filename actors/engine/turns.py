@@ -32,6 +32,8 @@ from rillnode.codecs.errors import ActorError, RillnodeError
 PUMP_MESSAGES_MAX: Final = 1_024
 """Messages handled before the loop gets its turn, however fast they are."""
 
+NOTHING: Final[frozenset[type]] = frozenset()
+
 FAILED_TEXT: Final = "The node failed at this request: its log says why"
 
 Failed = Callable[[RillnodeError], object]
@@ -116,52 +118,50 @@ class Turns:
         while ready and quota > 0 and before < deadline:
             cell = ready.popleft()
             batch: Any = cell.mailbox
-            if batch.__class__ is Held:
+            held = batch.__class__ is Held
+            if held:
                 batch = batch.take()
                 if not batch:
                     continue
+                count = len(batch)
             else:
                 if not batch:
                     continue  # it has exited since it got in the queue
                 cell.mailbox = EMPTY
                 cell.waiting_bytes = 0
-                if len(batch) > quota:
+                count = len(batch)
+                if count > quota:
                     cell.mailbox = batch[quota:]
                     del batch[quota:]
+                    count = quota
                     ready.append(cell)
-            quota -= len(batch)
-            held = cell.mailbox.__class__ is Held
+            quota -= count
             kind = cell.kind
-            takes = kind.takes
             instance: Any = cell.instance
+            plain = NOTHING if instance is None or FAULTS else kind.plain
             left: list[Envelope] | None = None
             pending = iter(batch)
             begun = before
             for message, sender in pending:
                 try:
-                    if (
-                        instance is None
-                        or sender is not None
-                        or FAULTS
-                        or isinstance(message, ActorSystemMessage)
-                        or (takes is not None and message.__class__ not in takes)
-                    ):
+                    message_class = message.__class__
+                    if message_class in plain and sender is None:
+                        result = instance.handle(message, None)
+                        if result is not None and result.__class__ is CoroutineType:
+                            if self._waits(cell, result, message, None):
+                                left = list(pending)
+                                mailboxes.hold(cell, left)
+                                break
+                        elif message_class in handled:
+                            handled[message_class](message)
+                    else:
                         take(cell, message, sender)
                         instance, kind = cell.instance, cell.kind
-                        takes = kind.takes
+                        plain = NOTHING if instance is None or FAULTS else kind.plain
                         if cell.mailbox is GONE or (not held and cell.mailbox.__class__ is Held):
                             left = list(pending)
                             mailboxes.put_back(cell, left)
                             break
-                    else:
-                        result = instance.receiveMessage(message, sender)
-                        if result.__class__ is CoroutineType:
-                            if self._waits(cell, result, message, sender):
-                                left = list(pending)
-                                mailboxes.hold(cell, left)
-                                break
-                        elif message.__class__ in handled:
-                            handled[message.__class__](message)
                 except _NotNow:
                     left = [(message, sender), *pending]
                     mailboxes.put_back(cell, left)
@@ -186,8 +186,9 @@ class Turns:
                     break
             if left is not None:
                 before = monotonic()
+                count -= len(left)
             kind = cell.kind  # the first message may have shown which it is
-            kind.handled += len(batch) - len(left or ())
+            kind.handled += count
             kind.turns += 1
             spent = before - begun
             kind.turn_seconds += spent
