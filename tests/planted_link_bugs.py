@@ -100,7 +100,7 @@ def dead_nodes_kept(patch: pytest.MonkeyPatch) -> None:
     """The tracker names nodes whose links to it are gone, until they say something again."""
     handle = TrackerActor.handle
 
-    def deaf(self: TrackerActor, message: object, sender: Any) -> None:
+    def deaf(self: TrackerActor, message: Any, sender: Any) -> None:
         if not isinstance(message, LinkLost):
             handle(self, message, sender)
 

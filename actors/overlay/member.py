@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
 from rillnode.actors.delivery import Delivery, LinkLost, Origin
 from rillnode.actors.engine.system import Cell
@@ -116,7 +116,19 @@ class MemberActor(Worker):
         self._list("")
         self._repeat()
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(
+        self,
+        message: Delivery
+        | LinkLost
+        | Linked
+        | StreamRecord
+        | StreamRemoved
+        | ListStreams
+        | _Say
+        | _Repeat
+        | _List,
+        sender: Cell | None,
+    ) -> None:
         """Take the trackers' words, news of streams, and what neighbours actors tell."""
         match message:
             case Delivery(origin=origin, messages=messages):
@@ -144,7 +156,7 @@ class MemberActor(Worker):
             case _List(after=after):
                 self._list(after)
             case _:
-                pass
+                assert_never(message)
 
     # Streams ---------------------------------------------------------------------------------
 

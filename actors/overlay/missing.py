@@ -7,6 +7,8 @@ was missed while a link was gone is told in both directions as soon as there is 
 from collections.abc import Sequence
 from functools import partial
 
+from thespian.actors import ActorAddress
+
 from rillnode.actors.delivery import Origin
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.overlay.announcing import LogReader
@@ -54,14 +56,14 @@ class Missing:
         self._owner = owner
         self._storage: Sequence[AnyAddress] = ()
         self._asked = 0
-        self._resends: dict[Cell, None] = {}
+        self._resends: dict[ActorAddress, None] = {}
 
     def close(self) -> None:
         """End all answers."""
         for cell in tuple(self._resends):
             self._context.streams.system.exit(cell)
 
-    def ended(self, cell: Cell) -> None:
+    def ended(self, cell: ActorAddress) -> None:
         """An answer is over, or has failed."""
         self._resends.pop(cell, None)
 

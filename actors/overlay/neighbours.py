@@ -8,7 +8,7 @@ is made again: both ways, from a while before the trouble began.
 
 import logging
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeVar, assert_never
 
 from thespian.actors import ChildActorExited
 
@@ -35,8 +35,15 @@ from rillnode.actors.overlay.settling import MARGIN_MS, Settling
 from rillnode.actors.overlay.sharing import Sharing
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.rights import RightsChanged
-from rillnode.actors.storage import FindStream, GetRecord, ListRecords, Read, StreamRecord
-from rillnode.actors.streams.followers import Grown
+from rillnode.actors.storage import (
+    FindStream,
+    GetRecord,
+    ListRecords,
+    PutRecords,
+    Read,
+    StreamRecord,
+)
+from rillnode.actors.streams.followers import Grown, Removed
 from rillnode.actors.streams.inside import EntriesAppended
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import CodecError
@@ -100,6 +107,29 @@ class _Again:
     """Time to try the store again."""
 
 
+_Message = (
+    Delivery
+    | LinkLost
+    | Instructed
+    | TrackerHeard
+    | StorageFound
+    | Leave
+    | StreamRecord
+    | RightsChanged
+    | Grown
+    | Removed
+    | EntriesAppended
+    | ChildActorExited
+    | ListRecords
+    | FindStream
+    | Read
+    | GetRecord
+    | PutRecords
+    | _Tick
+    | _Again
+)
+
+
 class NeighboursActor(Worker):
     """One partition of one shared stream."""
 
@@ -115,7 +145,7 @@ class NeighboursActor(Worker):
         self._member = member
         self._own_address = overlay_address(record.name, partition)
         self._behind: dict[str, int] = {}
-        self._waiting: list[object] = []
+        self._waiting: list[_Message] = []
         self._settling: Settling | None = None
         self._ticking = False
         self._pausing = False
@@ -153,7 +183,7 @@ class NeighboursActor(Worker):
         self._context.streams.router.unregister(self._own_address)
         self._context.streams.access.rights.unwatch(self._record.name, self.address)
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: _Message, sender: Cell | None) -> None:
         """Take what comes from nodes, the member, the log and the store."""
         if self._settling is None:
             self._load(message)
@@ -175,7 +205,7 @@ class NeighboursActor(Worker):
             or (bool(self._links.linked) and self._reader.behind)
         )
 
-    def _handle(self, message: object) -> None:
+    def _handle(self, message: _Message) -> None:
         match message:
             case Delivery():
                 self._deliver(message)
@@ -196,8 +226,8 @@ class NeighboursActor(Worker):
                 if self._links.lost(origin):
                     self._disturbed()
                     self._tell()
-            case ChildActorExited(childAddress=Cell() as cell):
-                self._missing.ended(cell)
+            case ChildActorExited():
+                self._missing.ended(message.childAddress)
             case StreamRecord():
                 self._record = message
                 self._sharing.update(message)
@@ -212,10 +242,16 @@ class NeighboursActor(Worker):
                 self._keeper.looked(message)
             case Leave():
                 self.system.exit(self.address)
+            case PutRecords():
+                pass  # what could not be kept now is kept with what comes later
+            case Removed():
+                pass  # the member says so, too
+            case ListRecords() | FindStream() | _Again():
+                pass  # loading is over
             case _:
-                pass
+                assert_never(message)
 
-    def _load(self, message: object) -> None:
+    def _load(self, message: _Message) -> None:
         """Until it is known what was taken, messages wait."""
         match message:
             case ListRecords() | FindStream() | Read():

@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, assert_never
 
 from rillnode.actors.delivery import Origin
+from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.overlay.announcing import READ_BYTES, LogReader
 from rillnode.actors.overlay.context import OverlayContext
@@ -112,21 +113,23 @@ class ResendingActor(Worker):
             return
         self._submit(Read(log=self._log, index=0, entries_max=1, bytes_max=1, token=self._found))
 
-    def handle(self, message: object, sender: object) -> None:
+    def handle(self, message: RightsChanged | Read | ListKeys | _GoOn, sender: Cell | None) -> None:
         """Take completed operations and the time to go on, and look again who may have it."""
         if self._finished:
             return
         match message:
-            case RightsChanged() if not self._may_go_on():
-                self._finish(False)
-            case Read() | ListKeys() if message.error is not None:
-                self._finish(False)
+            case RightsChanged():
+                if not self._may_go_on():
+                    self._finish(False)
             case Read() | ListKeys():
-                message.token(message)
+                if message.error is not None:
+                    self._finish(False)
+                else:
+                    message.token(message)
             case _GoOn():
                 self._advance()
             case _:
-                pass
+                assert_never(message)
 
     def stopped(self) -> None:
         """Whoever the messages are for hears of every end, a failure's too."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Final, assert_never
 
 from rillnode.actors.access import NODE_PRINCIPAL, Access
 from rillnode.actors.delivery import Delivery, LinkLost, Origin
@@ -137,7 +137,9 @@ class TrackerActor(Worker):
         self._gathered_since = self._gathered_last = 0.0
         self.counters: Counter[str] = Counter()
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(
+        self, message: Delivery | LinkLost | RightsChanged | _Form | _Late, sender: Cell | None
+    ) -> None:
         """Take what nodes say, and the ends of their links."""
         match message:
             case Delivery(origin=origin, messages=messages):
@@ -158,7 +160,7 @@ class TrackerActor(Worker):
                 if overlay.known.get(name) != overlay.names(name):
                     self._instruct(key, name)
             case _:
-                pass
+                assert_never(message)
 
     def _take(self, origin: Origin, wire: WireMessage) -> None:
         try:

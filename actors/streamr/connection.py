@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
 from thespian.actors import ChildActorExited, PoisonMessage
 
@@ -159,7 +159,19 @@ class StreamrConnection(Worker):
         self._context.open.add(self.address)
         logger.info("client_connected", extra={"remote": self._link.info.remote})
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(
+        self,
+        message: Received
+        | Closed
+        | Drain
+        | Published
+        | SubscribeFailed
+        | PoisonMessage
+        | ChildActorExited
+        | RightsChanged
+        | _GoOn,
+        sender: Cell | None,
+    ) -> None:
         """Take requests from the link, answers from relays, and the end of the link."""
         match message:
             case Received(frames=frames):
@@ -168,12 +180,14 @@ class StreamrConnection(Worker):
                 self._soon()
             case Published():
                 self._published(message)
-            case PoisonMessage(poisonMessage=Publish() as request):
-                error = RequestError(REQUEST_FAILED, "The node failed")
-                refused = [(publication, error) for publication in request.publications]
-                self._published(Published(request, refused))
-            case SubscribeFailed(request=request):
-                self._failed(request)
+            case PoisonMessage():
+                request: object = message.poisonMessage
+                if isinstance(request, Publish):
+                    error = RequestError(REQUEST_FAILED, "The node failed")
+                    refused = [(publication, error) for publication in request.publications]
+                    self._published(Published(request, refused))
+            case SubscribeFailed():
+                self._failed(message.request)
             case ChildActorExited():
                 self._resends.discard(message.childAddress)
                 self._soon()
@@ -189,7 +203,7 @@ class StreamrConnection(Worker):
                 logger.info("client_gone", extra={"reason": reason})
                 self.system.exit(self.address)
             case _:
-                pass
+                assert_never(message)
 
     def stopped(self) -> None:
         """Unsubscribe from everything; resends end as the connection's children."""

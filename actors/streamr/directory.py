@@ -7,7 +7,7 @@ operation that reads gets the same operation back, completed.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from thespian.actors import ActorAddress
 
@@ -81,19 +81,37 @@ class Directory(Worker):
         self._catalogue = catalogue
         self._clock = clock
 
-    def handle(self, message: object, sender: ActorAddress | None) -> None:
+    def handle(
+        self,
+        message: LoadDirectory
+        | StoreRevocations
+        | FindStream
+        | ListStreams
+        | ListKeys
+        | GetRecord
+        | ListRecords
+        | PutRecords
+        | WatchValues
+        | _WatchAgain,
+        sender: ActorAddress | None,
+    ) -> None:
         """Take questions from tasks, and completed operations from the store."""
         match message:
-            case FindStream() | ListStreams() | ListKeys() if sender is not None:
-                message.token = sender
-                self._read(message)
-            case LoadDirectory() if sender is not None:
-                # First, so that nothing is missed between the two.
-                self._watch()
-                self._read(GetRecord(token=_Loading(sender), key=WHOLE_LIST))
-            case StoreRevocations() if sender is not None:
-                self._save(sender)
-            case FindStream() | ListStreams() | ListKeys() | GetRecord() | ListRecords():
+            case LoadDirectory():
+                if sender is not None:
+                    # First, so that nothing is missed between the two.
+                    self._watch()
+                    self._read(GetRecord(token=_Loading(sender), key=WHOLE_LIST))
+            case StoreRevocations():
+                if sender is not None:
+                    self._save(sender)
+            case FindStream() | ListStreams() | ListKeys():
+                if sender is not None:
+                    message.token = sender
+                    self._read(message)
+                else:
+                    self._completed(message)
+            case GetRecord() | ListRecords():
                 self._completed(message)
             case PutRecords():
                 self._saved(message)
@@ -102,7 +120,7 @@ class Directory(Worker):
             case _WatchAgain():
                 self._watch()
             case _:
-                pass
+                assert_never(message)
 
     def _read(self, operation: Question | _Page) -> None:
         operation.reply_to = self.address

@@ -4,7 +4,7 @@ There is one for every Ethereum address, without anybody having created it. Who 
 keys, or send them, follows from the stream that the keys are for.
 """
 
-from typing import Final
+from typing import Final, assert_never
 
 from msgspec.structs import replace
 
@@ -56,7 +56,7 @@ class KeyExchangeActor(Worker):
         self._context = context
         self._clients: dict[str, Fanout] = {}
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Publish | Subscribe | Unsubscribe, sender: Cell | None) -> None:
         """Take what a relay takes."""
         match message:
             case Publish():
@@ -71,7 +71,7 @@ class KeyExchangeActor(Worker):
                         del self._clients[stream_id]
                 unsubscribed(message)
             case _:
-                pass
+                assert_never(message)
 
     def _subscribe(self, request: Subscribe, sender: Cell | None) -> None:
         if request.partition != 0:

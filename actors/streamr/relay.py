@@ -9,7 +9,7 @@ sent twice between what is stored and what is live. It goes as fast as its faste
 import logging
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
@@ -111,7 +111,24 @@ class RelayActor(Worker):
         """Stay while there are clients, or something is under way."""
         return not (self._clients or self._finding or self._waiting or self._publishing.in_flight)
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(
+        self,
+        message: Publish
+        | Subscribe
+        | Unsubscribe
+        | Revoked
+        | EntriesAppended
+        | Grown
+        | Removed
+        | StreamRecord
+        | StreamRemoved
+        | FindStream
+        | Read
+        | _GoOn
+        | _Expire
+        | _Leave,
+        sender: Cell | None,
+    ) -> None:
         """Take requests, news of the log and of the stream, and completed operations."""
         match message:
             case Publish() | Subscribe() | Unsubscribe():
@@ -144,7 +161,7 @@ class RelayActor(Worker):
             case _Leave():
                 self.system.exit(self.address)
             case _:
-                pass
+                assert_never(message)
 
     # The stream ------------------------------------------------------------------------------
 
@@ -238,7 +255,9 @@ class RelayActor(Worker):
         self._missed += 1
         self.wake_after(MISSING_SECONDS, _Expire(self._missed))
 
-    def _fail(self, request: object, sender: Cell | None, error: RequestError) -> None:
+    def _fail(
+        self, request: Publish | Subscribe | Unsubscribe, sender: Cell | None, error: RequestError
+    ) -> None:
         match request:
             case Publish(publications=publications):
                 refused = [(publication, error) for publication in publications]
@@ -251,7 +270,7 @@ class RelayActor(Worker):
             case Unsubscribe():
                 self._unsubscribe(request)
             case _:
-                pass
+                assert_never(request)
 
     def _unknown(self) -> RequestError:
         return RequestError(NOT_FOUND, f"Stream {self._stream_id} was not found")

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
@@ -44,6 +44,9 @@ READ_BYTES: Final = 1_048_576
 @dataclass(frozen=True, slots=True)
 class _GoOn:
     """Time to send more."""
+
+
+_Taken = RightsChanged | FindStream | ListKeys | Read | _GoOn
 
 
 class ResendActor(Worker):
@@ -85,7 +88,7 @@ class ResendActor(Worker):
                 # Taken in a turn of its own: a failure here would be one of starting.
                 self.system.post(self.address, operation)
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: _Taken, sender: Cell | None) -> None:
         """Take completed operations and the time to go on, and look again who may read."""
         if self._finished:
             return
@@ -96,10 +99,11 @@ class ResendActor(Worker):
             self._finish(RequestError(RESEND_FAILED, "The node failed", retryable=True))
             raise
 
-    def _take(self, message: object) -> None:
+    def _take(self, message: _Taken) -> None:
         match message:
-            case RightsChanged() if not self._may_read():
-                self._deny()
+            case RightsChanged():
+                if not self._may_read():
+                    self._deny()
             case FindStream():
                 self._found(message)
             case ListKeys():
@@ -109,7 +113,7 @@ class ResendActor(Worker):
             case _GoOn():
                 self._advance()
             case _:
-                pass
+                assert_never(message)
 
     def stopped(self) -> None:
         """Look after no rights any more, and take no room."""
