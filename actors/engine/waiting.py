@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Hashable
 from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
+from types import coroutine
 from typing import Any, Final
 
 from rillnode.actors.engine.cell import Cell
@@ -290,6 +291,17 @@ class Work:
         finally:
             if not self.ended:
                 self._over(None)
+
+
+@coroutine
+def next_turn() -> Generator[Signal, None, None]:
+    """Let others have their turns before the handler goes on."""
+    work = asyncio.current_task()
+    assert isinstance(work, Work), "only handlers of actors have turns"
+    turn = Signal()
+    turn.set()
+    work.wake()
+    yield turn
 
 
 class Orders:

@@ -9,7 +9,7 @@ from actor_support import Boom, Echo, Probe, boom, run
 from link_support import ManualClock
 from rillnode.actors.engine.cell import GONE, Cell
 from rillnode.actors.engine.system import AsyncioSystemBase
-from rillnode.actors.engine.waiting import Orders
+from rillnode.actors.engine.waiting import Orders, next_turn
 from rillnode.actors.engine.worker import Worker
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
 
@@ -419,6 +419,27 @@ def test_sleep_is_by_the_systems_clock() -> None:
         assert not asked.done()
         clock.advance(5.0)
         assert await asked == "rested"
+
+    run(test)
+
+
+def test_a_handler_lets_others_have_their_turns() -> None:
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        notes = list[Any]()
+
+        def steps(name: str) -> Callable[[Any], Any]:
+            async def deed(_: Any) -> None:
+                for number in range(9):
+                    notes.append((name, number))
+                    await next_turn()
+
+            return deed
+
+        for name in "ab":
+            base.post(base.spawn(partial(Waiter, [])), steps(name))
+        await base.drain()
+        assert sorted(notes) == [(name, number) for name in "ab" for number in range(9)]
+        assert notes.index(("b", 4)) < notes.index(("a", 6)) < notes.index(("b", 8))
 
     run(test)
 
