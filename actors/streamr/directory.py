@@ -1,16 +1,17 @@
-"""The directory: asks the store for those who wait in tasks, keeps logouts, hears of others'.
+"""The directory: reads the store for those who are no actors, keeps logouts, hears of others'.
 
-A task cannot be handed a completed operation, an actor can: who asks the directory with an
-operation that reads gets the same operation back, completed.
+Who asks it with an operation that reads gets the same operation back, completed.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from thespian.actors import ActorAddress
 
+from rillnode.actors.engine.waiting import Orders
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Clock
 from rillnode.actors.storage import (
@@ -22,11 +23,12 @@ from rillnode.actors.storage import (
     LogStore,
     PutRecords,
 )
+from rillnode.actors.storage.waiting import read, write
 from rillnode.actors.storage.watch import SharedStore, WatchValues
 from rillnode.actors.streamr.catalogue import Catalogue
 from rillnode.actors.streamr.revocations import REVOKED_PREFIX, WHOLE_LIST
 from rillnode.actors.streamr.sessions import Sessions
-from rillnode.codecs.errors import RillnodeError, StoreError
+from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.streamr.directory")
 
@@ -36,7 +38,6 @@ _PAGE_REVOCATIONS: Final = 500
 """So many are written or read at once: a write of them fits what every store takes."""
 
 Question = FindStream | ListStreams | ListKeys
-_Page = GetRecord | ListRecords | ListStreams
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,31 +47,28 @@ class LoadDirectory:
 
 @dataclass(frozen=True, slots=True)
 class StoreRevocations:
-    """Make the logouts durable; the answer is Done."""
+    """Make the logouts durable that there are now; the answer is Done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
     """It is done, or why it is not."""
 
-    error: RillnodeError | None = None
+    error: StoreError | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Loading:
-    """A LoadDirectory under way."""
-
-    asker: ActorAddress
-
-
 class _WatchAgain:
     """Time to hear of other nodes' logouts again."""
 
 
 class Directory(Worker):
-    """One per node that serves Streamr's clients."""
+    """One per node that serves Streamr's clients.
 
-    on_failure = "resume"
+    What it knows is in its parts, which outlive an instance that fails.
+    """
+
+    interleaves = True
     essential = True
 
     def __init__(
@@ -80,134 +78,119 @@ class Directory(Worker):
         self._revocations = sessions.revocations
         self._catalogue = catalogue
         self._clock = clock
+        self._orders = Orders()
 
-    def handle(
+    def started(self) -> None:
+        """Hear of other nodes' logouts from now on: what is loaded later misses none of them."""
+        self._watch()
+
+    async def handle(
         self,
-        message: LoadDirectory
-        | StoreRevocations
-        | FindStream
+        message: FindStream
         | ListStreams
         | ListKeys
-        | GetRecord
-        | ListRecords
-        | PutRecords
-        | WatchValues
+        | LoadDirectory
+        | StoreRevocations
         | _WatchAgain,
         sender: ActorAddress | None,
     ) -> None:
-        """Take questions from tasks, and completed operations from the store."""
+        """Answer questions as soon as the store has; none waits for another."""
         match message:
-            case LoadDirectory():
-                if sender is not None:
-                    # First, so that nothing is missed between the two.
-                    self._watch()
-                    self._read(GetRecord(token=_Loading(sender), key=WHOLE_LIST))
-            case StoreRevocations():
-                if sender is not None:
-                    self._save(sender)
             case FindStream() | ListStreams() | ListKeys():
-                if sender is not None:
-                    message.token = sender
-                    self._read(message)
-                else:
-                    self._completed(message)
-            case GetRecord() | ListRecords():
-                self._completed(message)
-            case PutRecords():
-                self._saved(message)
-            case WatchValues():
-                self._heard(message)
+                with suppress(StoreError):  # it is in the operation
+                    await read(self._store, message)
+                self._answer(sender, message)
+            case LoadDirectory():
+                self._answer(sender, await self._done(self._load()))
+            case StoreRevocations():
+                self._answer(sender, await self._done(self._save()))
             case _WatchAgain():
                 self._watch()
             case _:
                 assert_never(message)
 
-    def _read(self, operation: Question | _Page) -> None:
-        operation.reply_to = self.address
-        if self._store.read(operation):
-            self._completed(operation)
+    def _answer(self, asker: ActorAddress | None, answer: Question | Done) -> None:
+        if asker is not None:
+            self.send(asker, answer)
 
-    def _completed(self, operation: Question | _Page) -> None:
-        loading = operation.token
-        if not isinstance(loading, _Loading):
-            self.send(loading, operation)
-        elif operation.error is not None:
-            self.send(loading.asker, Done(operation.error))
-        else:
-            try:
-                self._load(operation, loading)
-            except StoreError as error:
-                self.send(loading.asker, Done(error))
+    async def _done(self, work: Coroutine[Any, Any, None]) -> Done:
+        try:
+            await work
+        except StoreError as error:
+            return Done(error)
+        return Done()
 
     # Loading ---------------------------------------------------------------------------------
 
-    def _load(self, operation: Question | _Page, loading: _Loading) -> None:
-        """Take over one page, and ask for the next."""
-        match operation:
-            case GetRecord():
-                if operation.value is not None:
-                    self._revocations.learn_whole_list(operation.value, self._clock.now_ms())
-                self._list_revocations(loading, after="")
-            case ListRecords(records=records):
-                self._learn(records)
-                if len(records) == operation.limit:
-                    self._list_revocations(loading, after=records[-1][0])
-                else:
-                    self._save(loading)
-            case ListStreams(records=records):
-                for record in records:
-                    self._catalogue.tell(record)
-                if operation.more:
-                    self._list_streams(loading, after=records[-1].name)
-                else:
-                    self.send(loading.asker, Done())
-            case _:
-                pass
+    async def _load(self) -> None:
+        """Take over what is stored.
 
-    def _list_revocations(self, loading: _Loading, after: str) -> None:
-        page = ListRecords(
-            token=loading, prefix=REVOKED_PREFIX, after=after, limit=_PAGE_REVOCATIONS
-        )
-        self._read(page)
+        Raises:
+            StoreError: it cannot be read, or an old list of logouts is damaged.
+        """
+        whole = GetRecord(key=WHOLE_LIST)
+        await read(self._store, whole)
+        if whole.value is not None:
+            self._revocations.learn_whole_list(whole.value, self._clock.now_ms())
+        await self._load_revocations()
+        await self._save()
+        await self._load_streams()
 
-    def _list_streams(self, loading: _Loading, after: str) -> None:
-        self._read(ListStreams(token=loading, after=after))
+    async def _load_revocations(self) -> None:
+        after = ""
+        while True:
+            page = ListRecords(prefix=REVOKED_PREFIX, after=after, limit=_PAGE_REVOCATIONS)
+            await read(self._store, page)
+            self._learn(page.records)
+            if len(page.records) < page.limit:
+                return
+            after, _ = page.records[-1]
+
+    async def _load_streams(self) -> None:
+        after = ""
+        while True:
+            page = ListStreams(after=after)
+            await read(self._store, page)
+            for record in page.records:
+                self._catalogue.tell(record)
+            if not page.more:
+                return
+            after = page.records[-1].name
 
     # Logouts ---------------------------------------------------------------------------------
 
-    def _save(self, asker: ActorAddress | _Loading) -> None:
-        """Write what is not stored yet, page by page; then answer, or go on with loading."""
-        values = self._revocations.unsaved(_PAGE_REVOCATIONS)
-        if values:
-            put = PutRecords(reply_to=self.address, token=asker, records=values)
-            self._store.submit(put)
-        elif isinstance(asker, _Loading):
-            self._list_streams(asker, after="")
-        else:
-            self.send(asker, Done())
+    async def _save(self) -> None:
+        """Write the logouts that are not stored yet, page by page, after what others had begun.
 
-    def _saved(self, put: PutRecords) -> None:
-        asker: ActorAddress | _Loading = put.token
-        if put.error is None:
-            self._revocations.saved(list(put.records))
-            self._save(asker)
-        else:
-            self.send(asker.asker if isinstance(asker, _Loading) else asker, Done(put.error))
+        Raises:
+            StoreError: it cannot be written.
+        """
+        async with self._orders.of(REVOKED_PREFIX):
+            while values := self._revocations.unsaved(_PAGE_REVOCATIONS):
+                await write(self._store, PutRecords(records=values))
+                self._revocations.saved(values)
 
-    def _learn(self, values: Sequence[tuple[str, bytes | None]]) -> None:
-        now_ms = self._clock.now_ms()
-        for name, value in values:
-            self._revocations.learn(name, value, now_ms)
+    # Other nodes' logouts --------------------------------------------------------------------
 
     def _watch(self) -> None:
         """Hear of what other nodes add, where the store is shared with them."""
         if isinstance(self._store, SharedStore):
-            self._store.watch(WatchValues(reply_to=self.address, prefix=REVOKED_PREFIX))
+            watch = WatchValues(prefix=REVOKED_PREFIX)
+            self._store.watch(self.then(watch, self._heard, self._take_over))
 
     def _heard(self, watch: WatchValues) -> None:
         if watch.error is None:
-            self._learn(watch.changed)
+            self._take_over(watch)
             self._watch()
         elif watch.error.code != "store.closed":
             logger.warning("logouts_not_followed", extra={"code": watch.error.code})
             self.wake_after(RETRY_SECONDS, _WatchAgain())
+
+    def _take_over(self, watch: WatchValues) -> None:
+        """Learn what was heard, whatever becomes of the instance that listens."""
+        self._learn(watch.changed)
+
+    def _learn(self, values: Iterable[tuple[str, bytes | None]]) -> None:
+        now_ms = self._clock.now_ms()
+        for name, value in values:
+            self._revocations.learn(name, value, now_ms)
