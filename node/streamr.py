@@ -15,6 +15,7 @@ from rillnode.actors.streamr.catalogue import Catalogue
 from rillnode.actors.streamr.connection import StreamrEvents, Terms
 from rillnode.actors.streamr.context import Relays, StreamrContext
 from rillnode.actors.streamr.directory import Directory, Done, LoadDirectory
+from rillnode.actors.streamr.fanout import Audience
 from rillnode.actors.streamr.key_exchange import KeyExchangeActor
 from rillnode.actors.streamr.outlet import EITHER_LAYOUT, RELEASED_ONLY
 from rillnode.actors.streamr.sessions import Sessions, SessionSettings
@@ -24,7 +25,6 @@ from rillnode.actors.streams.context import (
     StreamRemoved,
     stream_address,
 )
-from rillnode.codecs.errors import StoreError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import STREAMR_FRAME_BYTES_MAX, STREAMR_LINK_BUFFER_BYTES_MAX
 from rillnode.codecs.streamr.control_forms import CONTROL_VERSIONS
@@ -116,7 +116,8 @@ class Streamr:
         )
 
         def make_relay(stream_id: str, partition: int) -> Cell:
-            return system.spawn(partial(relay, self._context, stream_id, partition))
+            clients = Audience(self._context.counters, stream_id, partition)
+            return system.spawn(partial(relay, self._context, stream_id, partition, clients))
 
         directory = partial(Directory, streams.store, sessions, self._catalogue, streams.clock)
         self._context = StreamrContext(
@@ -147,6 +148,7 @@ class Streamr:
         """Bind the listener, once logouts and permissions are known again.
 
         Raises:
+            ActorError: `actor.failed`, what is known could not be taken over.
             ConfigError: the TLS certificate or its key cannot be used.
             StoreError: what is known cannot be read.
             TransportError: the address cannot be bound.
@@ -156,7 +158,7 @@ class Streamr:
             self._context.directory, LoadDirectory()
         )
         if done.error is not None:
-            raise StoreError("store.failed", done.error.text)
+            raise done.error
         limits = LinkLimits(
             # WebSocket's own pings find out who is gone, so that nobody need be idle for too long.
             idle_ping_seconds=None,

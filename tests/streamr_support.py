@@ -14,6 +14,7 @@ from rillnode.actors.quotas import Quota
 from rillnode.actors.storage import FOR_EVER, PutStream, StreamRecord
 from rillnode.actors.streamr.connection import StreamrEvents, Terms
 from rillnode.actors.streamr.context import Relays, StreamrContext
+from rillnode.actors.streamr.fanout import Audience
 from rillnode.actors.streamr.key_exchange import KeyExchangeActor
 from rillnode.actors.streamr.relay import RelayActor
 from rillnode.actors.streamr.sessions import Sessions, SessionSettings, hash_of
@@ -101,7 +102,9 @@ class StreamrCore:
         self.grant("anonymous", *VERBS)
 
     def _make_relay(self, stream_id: str, partition: int) -> Cell:
-        return self.core.system.spawn(partial(RelayActor, self.context, stream_id, partition))
+        clients = Audience(self.context.counters, stream_id, partition)
+        relay = partial(RelayActor, self.context, stream_id, partition, clients)
+        return self.core.system.spawn(relay)
 
     async def stream(
         self, name: str = STREAM, *, signed: bool = False, encrypted: bool = False

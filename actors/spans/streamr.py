@@ -2,6 +2,7 @@
 
 from rillnode.actors.spans.store import TracedStore
 from rillnode.actors.streamr.context import StreamrContext
+from rillnode.actors.streamr.fanout import Audience
 from rillnode.actors.streamr.relay import RelayActor
 
 
@@ -11,9 +12,14 @@ class TracedRelay(RelayActor):
     stands_for = RelayActor
 
     def __init__(
-        self, store: TracedStore, context: StreamrContext, stream_id: str, partition: int
+        self,
+        store: TracedStore,
+        context: StreamrContext,
+        stream_id: str,
+        partition: int,
+        clients: Audience,
     ) -> None:
-        super().__init__(context, stream_id, partition)
+        super().__init__(context, stream_id, partition, clients)
         self._traced = store
 
     def _read_on(self) -> None:

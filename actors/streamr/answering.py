@@ -33,9 +33,9 @@ def text_of(error: RillnodeError) -> str:
 
 
 def refusal(error: RillnodeError, code: str = REQUEST_FAILED) -> RequestError:
-    """An error of the node as clients are told of it."""
+    """An error of the node as clients are told of it; `cause` in its context is its own code."""
     again = error.retryable or error.code in _TEXTS
-    return RequestError(code, text_of(error), retryable=again)
+    return RequestError(code, text_of(error), retryable=again, cause=error.code)
 
 
 def answer_failures(system: System) -> None:

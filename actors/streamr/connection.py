@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, assert_never
 
-from thespian.actors import ChildActorExited, PoisonMessage
+from thespian.actors import ChildActorExited
 
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
@@ -28,7 +28,6 @@ from rillnode.actors.streamr.requests import (
     AUTHENTICATION_FAILED,
     INVALID_REQUEST,
     PERMISSION_DENIED,
-    REQUEST_FAILED,
     Publication,
     Publish,
     Published,
@@ -166,7 +165,6 @@ class StreamrConnection(Worker):
         | Drain
         | Published
         | SubscribeFailed
-        | PoisonMessage
         | ChildActorExited
         | RightsChanged
         | _GoOn,
@@ -180,12 +178,6 @@ class StreamrConnection(Worker):
                 self._soon()
             case Published():
                 self._published(message)
-            case PoisonMessage():
-                request: object = message.poisonMessage
-                if isinstance(request, Publish):
-                    error = RequestError(REQUEST_FAILED, "The node failed")
-                    refused = [(publication, error) for publication in request.publications]
-                    self._published(Published(request, refused))
             case SubscribeFailed():
                 self._failed(message.request)
             case ChildActorExited():
@@ -355,7 +347,8 @@ class StreamrConnection(Worker):
         for (stream_id, partition), some in publications.items():
             self._publishing += len(some)
             self._publishing_bytes += _size(some)
-            self.send(self._relay(stream_id, partition), Publish(some))
+            publish = Publish(some, self.address)
+            self.system.post(self._relay(stream_id, partition), publish)
 
     def _published(self, done: Published) -> None:
         self._publishing -= len(done.request.publications)
@@ -379,9 +372,9 @@ class StreamrConnection(Worker):
         watched = () if open_to_all else (stream_id, *sessions.keys_of(token))
         for key in watched:
             access.rights.watch(key, self.address)
-        subscribe = Subscribe(self._outlet, stream_id, partition, request.request_id)
+        subscribe = Subscribe(self._outlet, stream_id, partition, request.request_id, self.address)
         self._subscribed[stream_id, partition] = _Subscription(principal, token, subscribe, watched)
-        self.send(self._relay(stream_id, partition), subscribe)
+        self.system.post(self._relay(stream_id, partition), subscribe)
 
     def _unsubscribe(self, request: UnsubscribeRequest) -> None:
         stream_id, partition = request.stream_id, request.partition
@@ -390,7 +383,7 @@ class StreamrConnection(Worker):
             raise RequestError(INVALID_REQUEST, text)
         self._forget((stream_id, partition))
         unsubscribe = Unsubscribe(self._outlet, stream_id, partition, request.request_id)
-        self.send(self._relay(stream_id, partition), unsubscribe)
+        self.system.post(self._relay(stream_id, partition), unsubscribe)
 
     def _failed(self, request: Subscribe) -> None:
         """Nothing came of a request; what a later one has subscribed to stays."""
@@ -402,7 +395,10 @@ class StreamrConnection(Worker):
     def _forget(self, name: PartitionName) -> None:
         """A subscription is over; harmless where there is none."""
         subscription = self._subscribed.pop(name, None)
-        for key in () if subscription is None else subscription.watched:
+        if subscription is None:
+            return
+        subscription.request.over = True
+        for key in subscription.watched:
             self._context.streams.access.rights.unwatch(key, self.address)
 
     def _revoke(self, key: Key | None) -> None:
@@ -420,9 +416,10 @@ class StreamrConnection(Worker):
                 may(access, one.principal, "subscribe", stream_id) and sessions.stands(one.token)
             ):
                 self._forget(name)
+                one.request.answered = True  # if it was not: by the error that follows
                 error = _not_allowed(stream_id)
                 revoked = Revoked(self._outlet, *name, one.request.request_id, error)
-                self.send(self._relay(*name), revoked)
+                self.system.post(self._relay(*name), revoked)
 
     def _resend(self, request: AnyResendRequest) -> None:
         if isinstance(request, ResendRequest):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from rillnode.actors.engine.cell import Cells
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.storage import StreamRecord
+from rillnode.actors.streamr.answering import answer_failures
 from rillnode.actors.streamr.sessions import Sessions
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.codecs.streamr.ethereum import EthereumKey
@@ -27,7 +28,7 @@ class Relays:
         """
         key = (stream_id, partition)
         cell = self._cells.get(key)
-        if cell is None:
+        if cell is None or cell.exited:
             cell = self._cells[key] = self._make(stream_id, partition)
         return cell
 
@@ -66,3 +67,7 @@ class StreamrContext:
     directory: Cell
     counters: Counter[str] = field(default_factory=Counter)
     open: Cells = field(default_factory=Cells)
+
+    def __post_init__(self) -> None:
+        """Have requests answered that a relay fails at."""
+        answer_failures(self.streams.system)

@@ -35,9 +35,13 @@ class Fanout:
 
     A client is in it once, however often it subscribes. What is written to a client that reads
     slower than others waits in its link, whose limits close it; nobody else waits.
+
+    Attributes:
+        partition: stream and partition.
     """
 
-    def __init__(self, counters: Counter[str]) -> None:
+    def __init__(self, counters: Counter[str], stream_id: str, partition: int) -> None:
+        self.partition = (stream_id, partition)
         self._counters = counters
         self._dialects: dict[Outlet, Dialect] = {}
         self._outlets: dict[Dialect, dict[Outlet, None]] = {}
@@ -45,6 +49,9 @@ class Fanout:
 
     def __len__(self) -> int:
         return len(self._dialects)
+
+    def __iter__(self) -> Iterator[Outlet]:
+        return iter(tuple(self._dialects))
 
     @property
     def has_room(self) -> bool:
@@ -127,6 +134,29 @@ class Fanout:
             " them the key in another way (released clients read Announce)"
         )
         return RequestError(UNDELIVERABLE, text)
+
+
+class Audience(Fanout):
+    """The subscribers of one log, which are there longer than an instance of the relay that fails.
+
+    Attributes:
+        log: the log.
+        next: index of its first entry that is neither in `ready` nor was sent.
+        ready: what is to be sent next, together.
+        ready_bytes: the bytes of its entries.
+    """
+
+    def __init__(self, counters: Counter[str], stream_id: str, partition: int) -> None:
+        super().__init__(counters, stream_id, partition)
+        self.log = 0
+        self.next = 0
+        self.ready: list[StreamMessage] = []
+        self.ready_bytes = 0
+
+    def take_ready(self) -> list[StreamMessage]:
+        """What is to be sent now; whatever becomes of that, it is not sent again."""
+        ready, self.ready, self.ready_bytes = self.ready, [], 0
+        return ready
 
 
 def _encode(message: StreamMessage, dialect: Dialect) -> bytes | None:

@@ -11,6 +11,12 @@ from msgspec.structs import replace
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.streamr.admission import check_message, ethereum_principal, may
+from rillnode.actors.streamr.answering import (
+    not_subscribed,
+    published,
+    subscribed,
+    unsubscribed,
+)
 from rillnode.actors.streamr.context import StreamrContext
 from rillnode.actors.streamr.fanout import Fanout
 from rillnode.actors.streamr.requests import (
@@ -18,12 +24,9 @@ from rillnode.actors.streamr.requests import (
     REQUEST_FAILED,
     Publication,
     Publish,
-    Published,
     Subscribe,
-    SubscribeFailed,
     Unsubscribe,
 )
-from rillnode.actors.streamr.subscribing import subscribed, unsubscribed
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.streamr.key_exchange import (
     KEY_STREAM_PREFIX,
@@ -60,9 +63,10 @@ class KeyExchangeActor(Worker):
         """Take what a relay takes."""
         match message:
             case Publish():
-                self._publish(message, sender)
+                message.asker = message.asker or sender
+                self._publish(message)
             case Subscribe():
-                self._subscribe(message, sender)
+                self._subscribe(message)
             case Unsubscribe(stream_id=stream_id):
                 clients = self._clients.get(stream_id)
                 if clients is not None:
@@ -73,18 +77,20 @@ class KeyExchangeActor(Worker):
             case _:
                 assert_never(message)
 
-    def _subscribe(self, request: Subscribe, sender: Cell | None) -> None:
+    def _subscribe(self, request: Subscribe) -> None:
         if request.partition != 0:
             error = RequestError(REQUEST_FAILED, "Key-exchange streams have only partition 0")
-            request.outlet.refuse(error, request.request_id)
-            if sender is not None:
-                self.send(sender, SubscribeFailed(request))
+            not_subscribed(self.system, request, error)
             return
-        clients = self._clients.setdefault(request.stream_id, Fanout(self._context.counters))
-        clients.add(request.outlet)
+        if not request.over:
+            clients = self._clients.get(request.stream_id)
+            if clients is None:
+                clients = Fanout(self._context.counters, request.stream_id, 0)
+                self._clients[request.stream_id] = clients
+            clients.add(request.outlet)
         subscribed(request)
 
-    def _publish(self, request: Publish, sender: Cell | None) -> None:
+    def _publish(self, request: Publish) -> None:
         refused: list[tuple[Publication, RequestError]] = []
         for publication in request.publications:
             try:
@@ -100,8 +106,7 @@ class KeyExchangeActor(Worker):
                 unreached = clients.undeliverable(message)
                 if unreached is not None:
                     refused.append((publication, unreached))
-        if sender is not None:
-            self.send(sender, Published(request, refused))
+        published(self.system, request, refused)
 
     def _check(self, message: StreamMessage) -> StreamMessage:
         """Check that a key message is what it claims, and that its sides belong to the stream.

@@ -49,10 +49,19 @@ class Dialect(NamedTuple):
         return None
 
 
-class DialectHolder(Protocol):
-    """Keeps outlets by their dialects."""
+class OutletHolder(Protocol):
+    """Keeps the outlets that a partition's messages go to, by their dialects."""
 
-    def dialect_changed(self, outlet: "Outlet") -> None:
+    @property
+    def partition(self) -> tuple[str, int]:
+        """Stream and partition."""
+        ...
+
+    def remove(self, outlet: "Outlet", /) -> None:
+        """Write to an outlet no more."""
+        ...
+
+    def dialect_changed(self, outlet: "Outlet", /) -> None:
         """An outlet's dialect is another now."""
         ...
 
@@ -72,7 +81,7 @@ class Outlet:
     Attributes:
         link: the link, for who sends the same frame to many.
         dialect: what a message must be encoded in.
-        holders: who is to be told when the dialect changes.
+        holders: who writes to it.
     """
 
     __slots__ = ("_has_published", "_is_told", "dialect", "holders", "link")
@@ -86,7 +95,7 @@ class Outlet:
     ) -> None:
         self.link = link
         self.dialect = Dialect(control_version, message_version, layouts or EITHER_LAYOUT)
-        self.holders: set[DialectHolder] = set()
+        self.holders: set[OutletHolder] = set()
         self._is_told = layouts is not None
         self._has_published = False
 
@@ -112,6 +121,11 @@ class Outlet:
             self.dialect = self.dialect._replace(layouts=(layout,))
             for holder in self.holders:
                 holder.dialect_changed(self)
+
+    def leave(self, stream_id: str, partition: int) -> None:
+        """Be written to no more of what comes to a partition; harmless where it is not."""
+        for holder in [one for one in self.holders if one.partition == (stream_id, partition)]:
+            holder.remove(self)
 
     def send(self, *responses: ControlMessage) -> None:
         """Write responses, in order, as one write."""

@@ -1,11 +1,12 @@
 """What clients publish to one partition: checked, appended, and answered when it is durable."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
-from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.waiting import Then
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.storage import StreamRecord, log_id
 from rillnode.actors.streamr.admission import (
     check_message,
@@ -13,9 +14,10 @@ from rillnode.actors.streamr.admission import (
     check_rules,
     publisher_of,
 )
+from rillnode.actors.streamr.answering import published, refusal
 from rillnode.actors.streamr.context import StreamrContext
 from rillnode.actors.streamr.fanout import Fanout
-from rillnode.actors.streamr.requests import REQUEST_FAILED, Publication, Publish, Published
+from rillnode.actors.streamr.requests import REQUEST_FAILED, Publication, Publish
 from rillnode.actors.streamr.stored import expiry_of
 from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
 from rillnode.actors.streams.resolving import stream_cell
@@ -36,7 +38,6 @@ class _Job:
     """One Publish under way: parts of it are not durable yet."""
 
     request: Publish
-    asker: Cell | None
     refused: list[tuple[Publication, RequestError]]
     parts: int = 0
 
@@ -46,41 +47,47 @@ class _Part:
     """Some publications of a job that are appended together."""
 
     job: _Job
-    publications: list[Publication] = field(default_factory=list[Publication])
+    publications: Sequence[Publication]
+    over: bool = False
 
 
 class Publishing:
     """The messages of one partition on their way into its log.
 
-    Attributes:
-        in_flight: parts that are not durable yet.
+    Args:
+        context: the node's parts.
+        stream_id: name of the stream.
+        partition: the partition.
+        gone: called when the stream turns out to be there no more.
     """
 
-    def __init__(self, context: StreamrContext, stream_id: str, partition: int) -> None:
+    def __init__(
+        self,
+        context: StreamrContext,
+        stream_id: str,
+        partition: int,
+        gone: Callable[[], object],
+    ) -> None:
         self._context = context
         self._stream_id = stream_id
         self._partition = partition
+        self._gone = gone
         self._duplicates = ChainDuplicates()
-        self.in_flight = 0
 
     def publish(
-        self,
-        request: Publish,
-        asker: Cell | None,
-        record: StreamRecord,
-        relay: Cell,
-        clients: Fanout,
+        self, request: Publish, record: StreamRecord, relay: Worker, clients: Fanout
     ) -> None:
-        """Check messages and have them appended; `asker` is sent Published in the end.
+        """Check messages and have them appended; the asker is sent Published in the end.
+
+        That is so whatever becomes of the relay meanwhile.
 
         Args:
             request: the messages.
-            asker: who asked.
             record: the stream.
-            relay: is sent what `appended` takes.
+            relay: in whose turns this is.
             clients: the subscribers that there are now.
         """
-        job = _Job(request, asker, [])
+        job = _Job(request, [])
         accepted: list[tuple[Publication, bytes]] = []
         for publication in request.publications:
             try:
@@ -97,25 +104,15 @@ class Publishing:
         for principal, run in groupby(accepted, key=lambda one: publisher_of(one[0])):
             self._append(job, principal, log, list(run), relay)
         if not job.parts:
-            self._answer(job)
+            published(relay.system, request, job.refused)
 
-    def appended(self, done: EntriesAppended) -> bool:
-        """Take the end of an append; whether the stream turns out to be gone."""
-        self.in_flight -= 1
-        part = done.request.token
-        assert isinstance(part, _Part)
-        job, error = part.job, done.error
-        gone = False
-        if error is not None:
+    def _appended(self, done: EntriesAppended) -> None:
+        _settle(done)
+        if done.error is not None:
             # They were not taken, so they may come again.
             self._duplicates = ChainDuplicates()
-            refusal = RequestError(REQUEST_FAILED, error.text, retryable=error.retryable)
-            job.refused += [(publication, refusal) for publication in part.publications]
-            gone = error.code in ("stream.unknown", "stream.removed")
-        job.parts -= 1
-        if not job.parts:
-            self._answer(job)
-        return gone
+            if done.error.code in ("stream.unknown", "stream.removed"):
+                self._gone()
 
     def _admit(self, publication: Publication, record: StreamRecord) -> bytes | None:
         """The text to be kept of a message; None for one that was there before.
@@ -160,7 +157,7 @@ class Publishing:
         principal: str,
         log: int,
         run: Sequence[tuple[Publication, bytes]],
-        relay: Cell,
+        relay: Worker,
     ) -> None:
         stream = stream_cell(self._context.streams, self._stream_id, self._partition)
         start = 0
@@ -169,9 +166,8 @@ class Publishing:
             start += len(items)
             expiries = [expiry_of(publication.message) for publication in publications]
             job.parts += 1
-            self.in_flight += 1
             append = AppendEntries(
-                relay,
+                relay.address,
                 principal,
                 log,
                 EntryKind.STREAMR,
@@ -179,9 +175,21 @@ class Publishing:
                 metas=expiries if any(expiries) else (),
                 keys=published_keys([publication.message.id for publication in publications]),
                 token=_Part(job, publications),
+                then=Then(relay, self._appended, _settle),
             )
-            self._context.streams.system.post(stream, append)
+            relay.system.post(stream, append)
 
-    def _answer(self, job: _Job) -> None:
-        if job.asker is not None:
-            self._context.streams.system.post(job.asker, Published(job.request, job.refused))
+
+def _settle(done: EntriesAppended) -> None:
+    """Answer who has asked once all is done, whichever instance of the relay there is by then."""
+    part = done.request.token
+    assert isinstance(part, _Part)
+    if part.over:
+        return
+    part.over, job = True, part.job
+    if done.error is not None:
+        refused = refusal(done.error)
+        job.refused += [(publication, refused) for publication in part.publications]
+    job.parts -= 1
+    if not job.parts:
+        published(done.request.sender.base, job.request, job.refused)

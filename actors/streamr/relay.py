@@ -4,38 +4,50 @@ What they publish it checks and hands to the stream's actor, and answers when th
 durable. What they are sent it reads from the log, where everybody else's entries are as well: it is
 merely woken when the log has grown. So a broadcast follows the commit, and no message is lost or
 sent twice between what is stored and what is live. It goes as fast as its fastest client.
+
+One that fails is replaced: what it had under way is answered by that, and its clients go on where
+they were. One that fails too often cuts them off, so that they come again.
 """
 
 import logging
 from collections import deque
+from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, assert_never
+from functools import partial
+from typing import Any, Final, assert_never
+
+from thespian.actors import ActorAddress
 
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.storage import FindStream, Read, StreamRecord, log_id
+from rillnode.actors.storage import FindStream, LogExtent, Read, StreamRecord, log_id
+from rillnode.actors.storage.waiting import read
+from rillnode.actors.streamr.answering import (
+    not_subscribed,
+    refusal,
+    refuse_all,
+    revoked,
+    subscribed,
+    unsubscribed,
+)
 from rillnode.actors.streamr.context import StreamrContext
-from rillnode.actors.streamr.fanout import Fanout
+from rillnode.actors.streamr.fanout import Audience
 from rillnode.actors.streamr.outlet import Outlet
 from rillnode.actors.streamr.publishing import Publishing
 from rillnode.actors.streamr.requests import (
     NOT_FOUND,
     REQUEST_FAILED,
     Publish,
-    Published,
     Revoked,
     Subscribe,
-    SubscribeFailed,
     Unsubscribe,
 )
 from rillnode.actors.streamr.stored import FOREIGN_PREFIX, read_entry
-from rillnode.actors.streamr.subscribing import subscribed, unsubscribed
 from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.followers import Grown, Removed
-from rillnode.actors.streams.inside import EntriesAppended
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
-from rillnode.codecs.errors import RequestError
-from rillnode.codecs.streamr.stream_message import StreamMessage
+from rillnode.codecs.errors import RequestError, RillnodeError, StoreError
 
 logger = logging.getLogger("rillnode.actors.streamr.relay")
 
@@ -59,8 +71,6 @@ RETRY_SECONDS: Final = 1.0
 MISSING_SECONDS: Final = 1.0
 """How long a relay stays for whose partition there is no stream."""
 
-Waiting = tuple[Publish | Subscribe | Unsubscribe, Cell | None]
-
 
 @dataclass(frozen=True, slots=True)
 class _GoOn:
@@ -74,42 +84,54 @@ class _Expire:
     missed: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Leave:
-    """Nothing follows: end."""
-
-
 class RelayActor(Worker):
-    """One partition of one stream, while Streamr's clients have something to do with it."""
+    """One partition of one stream, while Streamr's clients have something to do with it.
+
+    Args:
+        context: the node's parts.
+        stream_id: name of the stream.
+        partition: the partition.
+        clients: who follows it, whichever instance serves them.
+    """
 
     mailbox_messages_max = 4_096
-    on_failure = "resume"
     idle_seconds = 600.0
 
-    def __init__(self, context: StreamrContext, stream_id: str, partition: int) -> None:
+    def __init__(
+        self, context: StreamrContext, stream_id: str, partition: int, clients: Audience
+    ) -> None:
         self._context = context
         self._stream_id = stream_id
         self._partition = partition
+        self._clients = clients
         self._record: StreamRecord | None = None
         self._log = 0
-        self._publishing = Publishing(context, stream_id, partition)
-        self._clients = Fanout(context.counters)
-        self._waiting: deque[Waiting] = deque()
-        self._finding = False
+        self._publishing = Publishing(context, stream_id, partition, self._removed)
         self._leaving = False
         self._missed = 0
-        # Where the clients are in the log, and what was read and not sent yet.
+        # What of the log was read, and is not sent yet.
         self._next = 0
         self._grown_to = 0
         self._entries: deque[Entry] = deque()
         self._busy = False
-        # What is to be sent together, as far as it has been made ready.
-        self._messages: list[StreamMessage] = []
-        self._messages_bytes = 0
+
+    def started(self) -> None:
+        """Go on for the clients that an instance before this one has left."""
+        if self._clients:
+            self._go_on()
+        else:
+            self._leave_later()
+
+    def stopped(self) -> None:
+        """Leave the clients to the next instance, if there is one."""
+        self._unfollow()
+        if self._clients:
+            cut_off = partial(_cut_off, self.address, self._clients)
+            self.system.timing.call_later(0.0, cut_off)
 
     def may_passivate(self) -> bool:
-        """Stay while there are clients, or something is under way."""
-        return not (self._clients or self._finding or self._waiting or self._publishing.in_flight)
+        """Stay while there are clients."""
+        return not self._clients
 
     def handle(
         self,
@@ -117,204 +139,186 @@ class RelayActor(Worker):
         | Subscribe
         | Unsubscribe
         | Revoked
-        | EntriesAppended
         | Grown
         | Removed
         | StreamRecord
         | StreamRemoved
-        | FindStream
-        | Read
         | _GoOn
-        | _Expire
-        | _Leave,
-        sender: Cell | None,
-    ) -> None:
-        """Take requests, news of the log and of the stream, and completed operations."""
+        | _Expire,
+        sender: ActorAddress | None,
+    ) -> Coroutine[Any, Any, None] | None:
+        """Take requests, and news of the log and of the stream."""
         match message:
-            case Publish() | Subscribe() | Unsubscribe():
-                self._waiting.append((message, sender))
-                self._serve()
-            case Revoked():
-                self._revoke(message)
-            case EntriesAppended():
-                if self._publishing.appended(message):
-                    self._removed()
+            case Publish():
+                message.asker = message.asker or sender
+                if self._record is None:
+                    return self._look_and_publish(message)
+                self._publish(message, self._record)
             case Grown(next_index=index):
                 self._grown_to = max(self._grown_to, index)
                 self._advance()
-            case Read():
-                self._read(message)
             case _GoOn():
                 self._busy = False
                 self._advance()
-            case FindStream():
-                self._found(message)
+            case Subscribe():
+                return self._subscribe(message)
+            case Unsubscribe():
+                self._remove(message.outlet)
+                unsubscribed(message)
+            case Revoked():
+                self._remove(message.outlet)
+                revoked(message)
             case StreamRecord():
                 self._changed(message)
-            case StreamRemoved():
-                self._removed()
+            case StreamRemoved(record=record):
+                if self._record is not None and self._record.id == record.id:
+                    self._removed()
             case Removed(log=log):
                 if log == self._log:
                     self._removed()
             case _Expire(missed=missed):
                 self._expire(missed)
-            case _Leave():
-                self.system.exit(self.address)
             case _:
                 assert_never(message)
+        return None
 
     # The stream ------------------------------------------------------------------------------
 
-    def _serve(self) -> None:
-        """Do what waits, in order, as far as the stream is known."""
-        while self._waiting and not self._finding:
-            request, sender = self._waiting[0]
-            if not isinstance(request, Unsubscribe) and not self._leaving:
-                # The first client hears everything from the log's end as it is now.
-                joins = isinstance(request, Subscribe) and not self._clients
-                if self._record is None or joins:
-                    self._find()
-                    return
-            self._waiting.popleft()
-            self._do(request, sender)
+    async def _look(self) -> LogExtent:
+        """Look for the stream, and how far the partition's log goes now.
 
-    def _do(self, request: Publish | Subscribe | Unsubscribe, sender: Cell | None) -> None:
-        match request:
-            case Publish():
-                if self._record is None:
-                    self._fail(request, sender, self._unknown())
-                else:
-                    self._publishing.publish(
-                        request, sender, self._record, self.address, self._clients
-                    )
-            case Subscribe():
-                self._subscribe(request, sender)
-            case Unsubscribe():
-                self._unsubscribe(request)
+        Raises:
+            RequestError: NOT_FOUND, REQUEST_FAILED; one that is retryable says nothing of it.
+        """
+        found = FindStream(name=self._stream_id)
+        with suppress(StoreError):  # it is in the operation
+            await read(self._context.streams.store, found)
+        record, missing = found.record, self._missing(found)
+        if record is None or missing is not None:
+            self._record = None
+            self._leave_later()
+            raise missing or self._unknown()
+        self._record = record
+        self._log = log_id(record.id, self._partition)
+        return found.extents[self._partition]
 
-    def _find(self) -> None:
-        self._finding = True
-        operation = FindStream(reply_to=self.address, name=self._stream_id)
-        if self._context.streams.store.read(operation):
-            self._found(operation)
+    def _missing(self, found: FindStream) -> RequestError | None:
+        """Why the partition is not there for Streamr's clients."""
+        if found.error is not None:
+            return refusal(found.error)
+        if self._leaving or self._stream_id.startswith(FOREIGN_PREFIX):
+            return self._unknown()
+        if found.record is not None and self._partition >= found.record.partitions:
+            text = f"{self._stream_id} has {found.record.partitions} partitions, from 0 on"
+            return RequestError(REQUEST_FAILED, text)
+        return None
 
-    def _found(self, operation: FindStream) -> None:
-        self._finding = False
-        record, error = operation.record, operation.error
-        if error is not None:
-            self._lose(RequestError(REQUEST_FAILED, error.text, retryable=True))
-        elif record is None or self._stream_id.startswith(FOREIGN_PREFIX):
-            self._lose(self._unknown())
-        elif self._partition >= record.partitions:
-            text = f"{self._stream_id} has {record.partitions} partitions, from 0 on"
-            self._lose(RequestError(REQUEST_FAILED, text))
-        else:
-            self._record = record
-            self._log = log_id(record.id, self._partition)
-            # The first of those who waited is served by what was found now.
-            request, sender = self._waiting.popleft() if self._waiting else (None, None)
-            if self._clients or isinstance(request, Subscribe):
-                self._follow(operation.extents[self._partition].next_index)
-            if request is not None:
-                self._do(request, sender)
-            if self._clients:
-                self._read_on()  # what came between the look and the following
-            self._serve()
-
-    def _follow(self, next_index: int) -> None:
-        """Be told of what comes to the log; who is there already misses nothing of it."""
-        if not self._clients or next_index < self._next:
-            self._forget_entries()
-            self._next = next_index
-        self._grown_to = next_index
-        self._context.streams.followers.add(self._log, self.address)
+    def _unknown(self) -> RequestError:
+        return RequestError(NOT_FOUND, f"Stream {self._stream_id} was not found")
 
     def _changed(self, record: StreamRecord) -> None:
         if self._record is not None and self._record.id == record.id:
             self._record = record
-        elif self._clients and not self._finding:
+        elif self._clients:
             # A stream of this name is there again.
-            self._find()
-
-    def _lose(self, error: RequestError) -> None:
-        """There is no stream: refuse what waits, and end soon."""
-        self._record = None
-        waiting, self._waiting = self._waiting, deque()
-        for request, sender in waiting:
-            self._fail(request, sender, error)
-        self._leave_later()
+            self._go_on()
 
     def _removed(self) -> None:
         """Forget the stream; should it be made again, it is heard from its beginning."""
+        self._unfollow()
         self._record = None
         self._forget_entries()
-        self._next = self._grown_to = 0
         self._leave_later()
 
     def _leave_later(self) -> None:
         self._missed += 1
         self.wake_after(MISSING_SECONDS, _Expire(self._missed))
 
-    def _fail(
-        self, request: Publish | Subscribe | Unsubscribe, sender: Cell | None, error: RequestError
-    ) -> None:
-        match request:
-            case Publish(publications=publications):
-                refused = [(publication, error) for publication in publications]
-                if sender is not None:
-                    self.send(sender, Published(request, refused))
-            case Subscribe(outlet=outlet):
-                outlet.refuse(error, request.request_id)
-                if sender is not None:
-                    self.send(sender, SubscribeFailed(request))
-            case Unsubscribe():
-                self._unsubscribe(request)
-            case _:
-                assert_never(request)
-
-    def _unknown(self) -> RequestError:
-        return RequestError(NOT_FOUND, f"Stream {self._stream_id} was not found")
-
     def _expire(self, missed: int) -> None:
-        if self._record or self._clients or self._finding or missed != self._missed:
+        if self._record or self._clients or missed != self._missed:
             return
         self._leaving = True
         self._context.relays.forget(self._stream_id, self._partition)
-        # What is on its way already comes before this message, and is still answered.
-        self.system.post(self.address, _Leave())
+        # What is on its way already comes before the exit, and is still answered.
+        self.system.exit(self.address)
 
     # Clients ---------------------------------------------------------------------------------
 
-    def _subscribe(self, request: Subscribe, sender: Cell | None) -> None:
-        if self._record is None:
-            self._fail(request, sender, self._unknown())
-            return
-        self._clients.add(request.outlet)
-        self._context.streams.subscribers.set(self._log, "streamr", len(self._clients))
+    async def _look_and_publish(self, request: Publish) -> None:
+        try:
+            await self._look()
+        except RequestError as error:
+            refuse_all(self.system, request, error)
+        else:
+            assert self._record is not None
+            self._publish(request, self._record)
+
+    def _publish(self, request: Publish, record: StreamRecord) -> None:
+        self._publishing.publish(request, record, self, self._clients)
+
+    async def _subscribe(self, request: Subscribe) -> None:
+        """Let a client in; the first one hears everything from the log's end as it is now."""
+        joins = not request.over and (self._record is None or not self._clients)
+        if joins:
+            try:
+                extent = await self._look()
+            except RequestError as error:
+                not_subscribed(self.system, request, error)
+                return
+            self._follow(extent.next_index)
+        if not request.over:
+            self._clients.add(request.outlet)
+            self._count()
         subscribed(request)
-
-    def _unsubscribe(self, request: Unsubscribe) -> None:
-        self._remove(request.outlet)
-        unsubscribed(request)
-
-    def _revoke(self, revoked: Revoked) -> None:
-        """Let a client go at once, whatever waits for the store."""
-        self._waiting = deque(
-            (request, sender)
-            for request, sender in self._waiting
-            if not (isinstance(request, Subscribe) and request.outlet is revoked.outlet)
-        )
-        self._remove(revoked.outlet)
-        revoked.outlet.refuse(revoked.error, revoked.request_id)
+        if joins:
+            self._read_on()  # what came between the look and the following
 
     def _remove(self, outlet: Outlet) -> None:
-        had_clients = bool(self._clients)
         self._clients.remove(outlet)
+        if self._clients:
+            self._count()
+            return
+        self._unfollow()
+        if self._record is None:
+            self._leave_later()
+
+    def _follow(self, next_index: int) -> None:
+        """Be told of what comes to the log; who follows already misses nothing of it."""
+        clients = self._clients
+        if not clients or clients.log != self._log:
+            self._forget_entries()
+            # Of another stream of this name those who are there hear everything.
+            clients.log, clients.next = self._log, 0 if clients else next_index
+        self._entries.clear()
+        self._next = clients.next
+        # What came since the look is read next; by whoever is busy, if somebody is.
+        self._grown_to = next_index + self._busy
+        self._context.streams.followers.add(self._log, self.address)
+        self._count()
+
+    def _unfollow(self) -> None:
+        self._context.streams.followers.remove(self._log, self.address)
+        self._context.streams.subscribers.set(self._log, "streamr", 0)
+
+    def _count(self) -> None:
         self._context.streams.subscribers.set(self._log, "streamr", len(self._clients))
-        if had_clients and not self._clients:
-            self._context.streams.followers.remove(self._log, self.address)
-            if self._record is None:
-                self._leave_later()
+
+    def _go_on(self) -> None:
+        """Serve the clients that there are: where they were, or from another stream's beginning."""
+        self.begin(self._follow_again(), _nobody_waits)
+
+    async def _follow_again(self) -> None:
+        while self._clients:
+            try:
+                extent = await self._look()
+            except RequestError as error:
+                if not error.retryable:
+                    return  # should there be such a stream again, that is told
+                await self.sleep(RETRY_SECONDS)
+            else:
+                self._follow(extent.next_index)
+                self._read_on()
+                return
 
     # Broadcasts ------------------------------------------------------------------------------
 
@@ -322,24 +326,25 @@ class RelayActor(Worker):
         """Make ready, send or read the next part; goes on in another turn."""
         if self._busy:
             return
-        if not self._clients:
+        clients = self._clients
+        if not clients:
             self._forget_entries()
+            self._unfollow()
             return
-        if self._clients.is_behind:
-            self._clients.go_on()
-        elif not self._clients.has_room:
+        if clients.is_behind:
+            clients.go_on()
+        elif not clients.has_room:
             self._busy = True
             self.wake_after(PAUSE_SECONDS, _GoOn())
             return
         elif self._entries and not self._whole:
             self._make_ready()
-        elif self._messages:
+        elif clients.ready:
             self._send()
         elif self._next < self._grown_to:
             self._read_on()
             return
-        waits = self._clients.is_behind or self._entries or self._messages
-        if waits or self._next < self._grown_to:
+        if clients.is_behind or self._entries or clients.ready or self._next < self._grown_to:
             self._busy = True
             self.system.post(self.address, _GoOn())
 
@@ -347,14 +352,11 @@ class RelayActor(Worker):
         if self._record is None or self._busy or self._entries:
             return
         operation = Read(
-            reply_to=self.address,
-            log=self._log,
-            index=self._next,
-            bytes_max=READ_BYTES,
-            token=self._grown_to,
+            log=self._log, index=self._next, bytes_max=READ_BYTES, token=self._grown_to
         )
         self._busy = True
-        if self._context.streams.store.read(operation):
+        if self._context.streams.store.read(self.then(operation, self._read)):
+            self.operations_due -= 1
             self._read(operation)
 
     def _read(self, operation: Read) -> None:
@@ -362,8 +364,8 @@ class RelayActor(Worker):
             logger.warning("not_read", extra={"code": operation.error.code})
             self.wake_after(RETRY_SECONDS, _GoOn())
             return
-        if operation.log != self._log:
-            # Of a stream that is no more.
+        if operation.log != self._log or operation.index != self._next:
+            # Of a stream that is no more, or of where the clients were not.
             self.system.post(self.address, _GoOn())
             return
         extent = operation.extent
@@ -379,32 +381,46 @@ class RelayActor(Worker):
         self._busy = False
         if self._entries:
             self._grown_to = max(self._grown_to, extent.next_index)
-            self._advance()
         else:
             self._grown_to = extent.next_index
+        self._advance()
 
     @property
     def _whole(self) -> bool:
         """Whether what is to be sent together is ready."""
-        return len(self._messages) >= SLICE_ENTRIES or self._messages_bytes >= SLICE_BYTES
+        clients = self._clients
+        return len(clients.ready) >= SLICE_ENTRIES or clients.ready_bytes >= SLICE_BYTES
 
     def _make_ready(self) -> None:
         """Turn the next entries into messages."""
-        key, room = self._context.node_key, SLICE_SIGNED
+        clients, key, room = self._clients, self._context.node_key, SLICE_SIGNED
         while self._entries and room and not self._whole:
             entry = self._entries.popleft()
             room -= entry.kind is EntryKind.BYTES
+            # Before it is looked into: what makes the relay fail is not tried again and again.
+            clients.next = entry.index + 1
             message = read_entry(entry, self._stream_id, self._partition, key)
             if message is not None:
-                self._messages.append(message)
-                self._messages_bytes += len(entry.data)
+                clients.ready.append(message)
+                clients.ready_bytes += len(entry.data)
 
     def _send(self) -> None:
-        messages, self._messages, self._messages_bytes = self._messages, [], 0
+        messages = self._clients.take_ready()
         self._context.counters["broadcast"] += len(messages)
         self._clients.broadcast(messages)
 
     def _forget_entries(self) -> None:
         """What was read is not to be sent any more."""
         self._entries.clear()
-        self._messages, self._messages_bytes = [], 0
+        self._clients.take_ready()
+
+
+def _cut_off(relay: Cell, clients: Audience) -> None:
+    """Close the links of who follows a relay that has ended: they come again, to another one."""
+    if relay.exited:
+        for outlet in clients:
+            outlet.link.close("the node has failed at this stream")
+
+
+def _nobody_waits(_: RillnodeError) -> None:
+    """What was begun for the clients ends with the instance; the next one begins it anew."""

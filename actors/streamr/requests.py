@@ -1,13 +1,17 @@
 """What is asked of a stream partition's relay and of a resend, and what they answer.
 
-A connection asks for its client, the REST interface for its own. Messages to a relay are posted
-with their sender, so that `system.ask(context.relays.cell(...), Publish(...))` returns a Published.
+A connection asks for its client, the REST interface for its own. What is asked of a relay knows who
+is to be answered and whether that was done: it has one answer, whoever gives it, the relay or who
+tells that the relay has failed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from thespian.actors import ActorAddress
+
+from rillnode.actors.engine.cell import Cell
 from rillnode.actors.streamr.outlet import Outlet
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.limits import STREAMR_INTEGER_MAX
@@ -43,11 +47,17 @@ class Publication:
     request_id: RequestId | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Publish:
-    """Publish messages of one stream partition, in order; answered by Published."""
+    """Publish messages of one stream partition, in order; answered by Published.
+
+    Attributes:
+        asker: who is sent the answer; None: whoever sends this, by `ask`.
+    """
 
     publications: Sequence[Publication]
+    asker: ActorAddress | None = None
+    answered: bool = field(default=False, init=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +73,25 @@ class Published:
     refused: Sequence[tuple[Publication, RequestError]] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Subscribe:
     """Let a client have every message from now on; the response is written to its outlet.
 
-    Who asks has made sure that the client may subscribe. Where there is no such stream, an error
-    is written instead, and the sender is sent a SubscribeFailed.
+    Who asks has made sure that the client may subscribe. Where nothing comes of it an error is
+    written instead, and the asker is sent a SubscribeFailed.
+
+    Attributes:
+        asker: the client's connection.
+        over: the asker has taken it back: nobody is to be let in any more.
     """
 
     outlet: Outlet
     stream_id: str
     partition: int
     request_id: RequestId | None
+    asker: Cell | None = None
+    over: bool = field(default=False, init=False)
+    answered: bool = field(default=False, init=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +101,7 @@ class SubscribeFailed:
     request: Subscribe
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Unsubscribe:
     """Let a client have no more; the response is written to its outlet, if `silent` is not set."""
 
@@ -93,9 +110,10 @@ class Unsubscribe:
     partition: int
     request_id: RequestId | None = None
     silent: bool = False
+    answered: bool = field(default=False, init=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Revoked:
     """A client may have no more: what is written next for its subscription is `error`, the last."""
 
@@ -104,6 +122,7 @@ class Revoked:
     partition: int
     request_id: RequestId | None
     error: RequestError
+    answered: bool = field(default=False, init=False)
 
 
 # Resends -------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def test_a_broadcast_is_written_to_a_slice_of_the_clients_in_each_turn() -> None
 def test_who_leaves_or_comes_during_a_broadcast_gets_what_belongs_to_a_subscriber() -> None:
     async def test(node: StreamrCore) -> None:
         await node.stream()
-        fanout = Fanout(node.context.counters)
+        fanout = Fanout(node.context.counters, STREAM, 0)
         links = [ClientLink() for _ in range(SLICE_CLIENTS + 3)]
         outlets = [Outlet(link, 2, 32, (Layout.RELEASED,)) for link in links]
         late = ClientLink()
