@@ -173,5 +173,5 @@ class ResendSink(Protocol):
         ...
 
     def finished(self, error: RequestError | None) -> None:
-        """Nothing follows: all was resent, or why not. Called once, unless the actor is ended."""
+        """Nothing follows: all was resent, or why not. Called once."""
         ...
