@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 
 from rillnode.actors.streamr import requests
+from rillnode.actors.streamr.answering import text_of
 from rillnode.codecs.errors import CodecError, RillnodeError
 
 HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -24,8 +25,10 @@ class Problem(NamedTuple):
 
 BAD_REQUEST: Final = Problem(400, "BAD_PARAMETERS")
 UNAVAILABLE: Final = Problem(503, "UNAVAILABLE")
+FAILED: Final = Problem(500, "INTERNAL_ERROR")
 
 _PROBLEMS: Final = {
+    "actor.failed": FAILED,
     "session.api_key": Problem(401, "INVALID_API_KEY_ERROR"),
     "session.invalid": Problem(401, "INVALID_SESSION_TOKEN_ERROR"),
     "session.needed": Problem(401, "NOT_AUTHENTICATED"),
@@ -71,7 +74,8 @@ def empty_answer(status: int) -> web.Response:
 def error_answer(error: RillnodeError) -> web.Response:
     """What went wrong, as `{"code", "message"}`; `error` is the message too, for older clients."""
     problem = problem_of(error)
-    body = {"code": problem.code, "message": error.text, "error": error.text}
+    text = text_of(error)
+    body = {"code": problem.code, "message": text, "error": text}
     answer = json_answer(body, problem.status)
     if problem.status in (429, 503):
         answer.headers["Retry-After"] = "1"
@@ -82,4 +86,4 @@ def problem_of(error: RillnodeError) -> Problem:
     """How an error is told; what no client has caused is the node's own trouble."""
     if isinstance(error, CodecError):
         return BAD_REQUEST
-    return _PROBLEMS.get(error.code, UNAVAILABLE)
+    return _PROBLEMS.get(str(error.context.get("cause", error.code)), UNAVAILABLE)

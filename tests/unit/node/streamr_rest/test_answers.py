@@ -6,6 +6,7 @@ import pytest
 from aiohttp import web
 
 from rillnode.actors.streamr import requests
+from rillnode.actors.streamr.answering import refusal
 from rillnode.codecs.errors import ActorError, CodecError, RequestError, RillnodeError, StoreError
 from rillnode.node.streamr_rest.answers import error_answer
 
@@ -31,12 +32,35 @@ def told(answer: web.Response) -> tuple[int, str]:
         (RequestError(requests.FUTURE_TIMESTAMP, "text"), 400, "FUTURE_TIMESTAMP"),
         (CodecError("codec.json", "text"), 400, "BAD_PARAMETERS"),
         (StoreError("store.full", "text"), 503, "UNAVAILABLE"),
-        (ActorError("actor.timeout", "text"), 503, "UNAVAILABLE"),
+        (ActorError("message.timeout", "text"), 503, "UNAVAILABLE"),
+        (refusal(StoreError("store.full", "text")), 503, "UNAVAILABLE"),
+        (refusal(RequestError("quota.rate", "text")), 429, "TOO_MANY_REQUESTS"),
         (RequestError(requests.RESEND_FAILED, "text", retryable=True), 503, "UNAVAILABLE"),
     ],
 )
 def test_an_error_has_a_status_and_a_code(error: RillnodeError, status: int, code: str) -> None:
     assert told(error_answer(error)) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "told_code"),
+    [
+        ("actor.failed", 500, "INTERNAL_ERROR"),
+        ("actor.busy", 503, "UNAVAILABLE"),
+        ("actor.stopped", 503, "UNAVAILABLE"),
+    ],
+)
+def test_a_failing_node_says_so_and_nothing_of_what_has_failed(
+    code: str, status: int, told_code: str
+) -> None:
+    error = ActorError(code, "KeyError: 'a secret'")
+    for one in (error, refusal(error)):
+        answer = error_answer(one)
+        assert isinstance(answer.body, bytes)
+        body = json.loads(answer.body)
+        assert (answer.status, body["code"]) == (status, told_code)
+        assert "secret" not in answer.body.decode()
+        assert ("Retry-After" in answer.headers) is (status == 503)
 
 
 def test_who_is_told_to_wait_is_told_how_long() -> None:
