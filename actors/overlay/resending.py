@@ -5,25 +5,29 @@ its messages bear; or a range of one chain. It sees what was durable when it beg
 link has room, and ends itself.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, Protocol, assert_never
 
 from rillnode.actors.delivery import Origin
 from rillnode.actors.engine.cell import Cell
+from rillnode.actors.engine.waiting import next_turn
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.overlay.announcing import READ_BYTES, LogReader
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.rendering import CARRIED_KEYS, CHAIN, Renderer, is_own
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.rights import RightsChanged
-from rillnode.actors.storage import ListKeys, Read, StreamRecord, key_after, log_id
+from rillnode.actors.storage import ListKeys, LogExtent, Read, StreamRecord, key_after, log_id
+from rillnode.actors.storage.waiting import read
 from rillnode.codecs.entries import Entry, entries_of
+from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.streamr.duplicates import Number
 from rillnode.codecs.streamr.sort_keys import bounds
 from rillnode.codecs.streamr.stream_message import StreamMessage
+
+logger = logging.getLogger("rillnode.actors.overlay.resending")
 
 SLICE_ENTRIES: Final = 64
 PAGE_KEYS: Final = 1_000
@@ -64,11 +68,6 @@ class Receiver(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _GoOn:
-    """Time to send more."""
-
-
 class ResendingActor(Worker):
     """One answer."""
 
@@ -93,41 +92,25 @@ class ResendingActor(Worker):
         self._reader = reader
         self._asked = asked
         self._receiver = receiver
-        self._created = record.created_at
-        self._entries: deque[Entry] = deque()
-        self._kept_bytes = 0
         self._room = receiver.origin.room(context.streams.store)
-        self._runs: deque[tuple[int, int]] = deque()
+        self._kept_bytes = 0
         self._finished = False
         self._previous: int | None = None
-        self._more: Callable[[], None] | None = None
-        self._first = self._end = 0
-        # A search for the first entry of a time: it is not before `low`, and before `high`.
-        self._low = self._high = 0
 
     def started(self) -> None:
-        """Find out where the log begins and ends, if the right has not ended since it was asked."""
+        """Begin, if the right has not ended since it was asked."""
         self._context.streams.access.rights.watch(self._record.name, self.address)
-        if not self._may_go_on():
+        if self._may_go_on():
+            self.begin(self._answer(), self._failed)
+        else:
             self._finish(False)
-            return
-        self._submit(Read(log=self._log, index=0, entries_max=1, bytes_max=1, token=self._found))
 
-    def handle(self, message: RightsChanged | Read | ListKeys | _GoOn, sender: Cell | None) -> None:
-        """Take completed operations and the time to go on, and look again who may have it."""
-        if self._finished:
-            return
+    def handle(self, message: RightsChanged, sender: Cell | None) -> None:
+        """Look again who may have it."""
         match message:
             case RightsChanged():
                 if not self._may_go_on():
                     self._finish(False)
-            case Read() | ListKeys():
-                if message.error is not None:
-                    self._finish(False)
-                else:
-                    message.token(message)
-            case _GoOn():
-                self._advance()
             case _:
                 assert_never(message)
 
@@ -135,168 +118,146 @@ class ResendingActor(Worker):
         """Whoever the messages are for hears of every end, a failure's too."""
         self._context.streams.access.rights.unwatch(self._record.name, self.address)
         self._sent(self._kept_bytes)
-        if not self._finished:
-            self._receiver.finished(False)
+        self._tell(False)
 
     def _may_go_on(self) -> bool:
         return self._context.admits(self._stream, self._receiver.origin)
 
-    def _submit(self, operation: Read | ListKeys) -> None:
-        operation.reply_to = self.address
-        if self._context.streams.store.read(operation):
-            self.system.post(self.address, operation)
-
-    def _submit_for_link(self, operation: Read) -> None:
-        """Read what is to be sent, once the link has room for it."""
-        operation.reply_to = self.address
-        if (self._room or self._context.streams.store).read(operation):
-            self.system.post(self.address, operation)
+    def _failed(self, error: RillnodeError) -> None:
+        logger.info("not_resent", extra={"stream": self._record.name, "code": error.code})
+        self._finish(False)
 
     def _finish(self, ok: bool) -> None:
-        self._finished = True
-        self._receiver.finished(ok)
+        self._tell(ok)
         self.system.exit(self.address)
+
+    def _tell(self, ok: bool) -> None:
+        if not self._finished:
+            self._finished = True
+            self._receiver.finished(ok)
 
     # Which entries ---------------------------------------------------------------------------
 
-    def _found(self, operation: Read) -> None:
-        extent = operation.extent
-        self._first, self._end = extent.first_index, extent.next_index
+    async def _answer(self) -> None:
+        extent = (await self._read_one(0)).extent
         match self._asked:
-            case Since():
-                self._low, self._high = extent.first_index, extent.next_index
-                self._search()
-            case Range(publisher_id=publisher, first=first, last=last):
+            case Since(received_at=received_at):
+                first = await self._first_since(received_at, extent)
+                self._previous = await self._own_before(first, extent)
+                await self._give(first, extent.next_index)
+            case Range(publisher_id=publisher) as asked:
                 if publisher == self._context.settings.identity:
-                    # Own entries of bytes: their numbers are their indexes.
-                    start = 0 if first[0] < self._created else first[1]
-                    stop = self._end if last[0] > self._created or last[1] is None else last[1] + 1
-                    if max(first[0], self._created) <= last[0]:
-                        self._runs.append((max(start, extent.first_index), min(stop, self._end)))
-                    self._advance()
+                    await self._give(*self._own_range(asked, extent))
                 else:
-                    low, high = bounds(publisher, first, last)
-                    carried = len(publisher) == len(self._context.settings.identity)
-                    if carried:
-                        low, high = CARRIED_KEYS + low[1:], CARRIED_KEYS + high[1:]
-                    self._list(low, high)
+                    await self._give_listed(asked, extent.next_index)
+            case _:
+                assert_never(self._asked)
+        self._finish(True)
 
-    def _search(self) -> None:
-        """Halve where the first entry of the time may be."""
-        if self._low >= self._high:
-            self._runs.append((self._low, self._end))
-            self._high = self._low
-            self._look_back()
-            return
-        middle = (self._low + self._high) // 2
-        self._submit(
-            Read(log=self._log, index=middle, entries_max=1, bytes_max=1, token=self._halve)
-        )
+    def _own_range(self, asked: Range, extent: LogExtent) -> tuple[int, int]:
+        """Where own entries of bytes lie: their numbers are their indexes."""
+        created, first, last = self._record.created_at, asked.first, asked.last
+        if max(first[0], created) > last[0]:
+            return (0, 0)
+        start = 0 if first[0] < created else first[1]
+        end = extent.next_index
+        stop = end if last[0] > created or last[1] is None else last[1] + 1
+        return max(start, extent.first_index), min(stop, end)
 
-    def _halve(self, operation: Read) -> None:
-        assert isinstance(self._asked, Since)
-        middle = (self._low + self._high) // 2
-        entry = _first(operation, self._partition)
-        if entry is not None and entry.received_at < self._asked.received_at:
-            self._low = entry.index + 1
-        else:
-            self._high = middle
-        self._search()
+    async def _first_since(self, received_at: int, extent: LogExtent) -> int:
+        """The first entry that came then or later: halves where it may be."""
+        low, high = extent.first_index, extent.next_index
+        while low < high:
+            middle = (low + high) // 2
+            operation = await self._read_one(middle)
+            entry = _first(operation, self._partition)
+            if entry is not None and entry.received_at < received_at:
+                low = entry.index + 1
+            else:
+                high = middle
+        return low
 
-    def _look_back(self) -> None:
-        """Look for the own entry before the first: a message must name what it follows.
+    async def _own_before(self, first: int, extent: LogExtent) -> int | None:
+        """The own entry before the first: a message must name what it follows.
 
         One that named nothing would make what is before it look old to whoever lacks that. The
         reader knows it, where it has come so far; a log without own entries is not read through.
         """
-        if self._low == 0 or self._high >= self._end or self._previous is not None:
-            self._advance()
-            return
-        announced = self._reader.previous
-        if self._reader.next >= self._low and (announced is None or announced < self._low):
-            kept = announced is not None and announced >= self._first
-            self._previous = announced if kept else None
-            self._advance()
-        else:
-            self._read_back(max(0, self._low - BACK_ENTRIES))
+        if first >= extent.next_index:
+            return None
+        low = first
+        while low > 0:
+            announced = self._reader.previous
+            if self._reader.next >= low and (announced is None or announced < low):
+                kept = announced is not None and announced >= extent.first_index
+                return announced if kept else None
+            start = max(0, low - BACK_ENTRIES)
+            found, is_last = await self._last_own(start, low)
+            if found is not None or is_last:
+                return found
+            low = start
+        return None
 
-    def _read_back(self, index: int) -> None:
-        read = Read(log=self._log, index=index, until=self._low, bytes_max=READ_BYTES)
-        read.token = self._back
-        self._submit(read)
+    async def _last_own(self, start: int, until: int) -> tuple[int | None, bool]:
+        """The last own entry from `start` to before `until`; whether nothing is kept before it."""
+        found: int | None = None
+        index = start
+        while True:
+            operation = Read(log=self._log, index=index, until=until, bytes_max=READ_BYTES)
+            await read(self._context.streams.store, operation)
+            for block in operation.blocks:
+                for entry in entries_of(block, first=index, until=until):
+                    if is_own(entry):
+                        found = entry.index
+                index = block.next_index
+            if not operation.blocks or index >= until:
+                return found, not operation.blocks or operation.extent.first_index >= start
 
-    def _back(self, operation: Read) -> None:
-        index = operation.index
-        for block in operation.blocks:
-            for entry in entries_of(block, first=index, until=self._low):
-                if is_own(entry):
-                    self._previous = entry.index
-            index = block.next_index
-        if operation.blocks and index < self._low:
-            self._read_back(index)
-            return
-        start = max(0, self._low - BACK_ENTRIES)
-        self._low = start if operation.blocks and operation.extent.first_index < start else 0
-        self._look_back()
-
-    def _list(self, low: bytes, high: bytes) -> None:
-        self._submit(
-            ListKeys(log=self._log, start=low, end=high, limit=PAGE_KEYS, token=self._listed)
-        )
-
-    def _listed(self, operation: ListKeys) -> None:
-        self._runs.extend((index, index + 1) for _, index in operation.pairs if index < self._end)
-        if len(operation.pairs) == operation.limit:
-            low, high = key_after(*operation.pairs[-1]), operation.end or b""
-            self._more = partial(self._list, low, high)
-        self._advance()
+    async def _give_listed(self, asked: Range, end: int) -> None:
+        """Hand on what a range of keys leads to."""
+        low, high = bounds(asked.publisher_id, asked.first, asked.last)
+        if len(asked.publisher_id) == len(self._context.settings.identity):  # carried by a node
+            low, high = CARRIED_KEYS + low[1:], CARRIED_KEYS + high[1:]
+        while True:
+            page = ListKeys(log=self._log, start=low, end=high, limit=PAGE_KEYS)
+            await read(self._context.streams.store, page)
+            for _, index in page.pairs:
+                if index < end:
+                    await self._give(index, index + 1)
+            if len(page.pairs) < page.limit:
+                return
+            low = key_after(*page.pairs[-1])
 
     # Reading and sending ---------------------------------------------------------------------
 
-    def _advance(self) -> None:
-        """Send one slice, or read what comes next; goes on in another turn."""
-        if self._entries:
-            self._send()
-            self.system.post(self.address, _GoOn())
-        elif self._runs:
-            index, until = self._runs[0]
-            if index >= until:
-                self._runs.popleft()
-                self.system.post(self.address, _GoOn())
-                return
-            self._submit_for_link(
-                Read(
-                    log=self._log,
-                    index=index,
-                    until=until,
-                    bytes_max=READ_BYTES,
-                    token=self._read,
-                )
-            )
-        elif self._more is not None:
-            more, self._more = self._more, None
-            more()
-        else:
-            self._finish(True)
+    async def _read_one(self, index: int) -> Read:
+        operation = Read(log=self._log, index=index, entries_max=1, bytes_max=1)
+        await read(self._context.streams.store, operation)
+        return operation
 
-    def _read(self, operation: Read) -> None:
-        _, until = self._runs[0]
-        index = max(operation.index, operation.extent.first_index)
-        for block in operation.blocks:
-            self._entries += entries_of(block, partition=self._partition, first=index, until=until)
-            index = max(index, block.next_index)
-        # What is not there was trimmed.
-        self._runs[0] = (index if operation.blocks else until, until)
-        self._kept_bytes = sum(len(entry.data) for entry in self._entries)
-        if self._room is not None:
-            self._room.keep(operation, self._kept_bytes)
-        self.system.post(self.address, _GoOn())
+    async def _give(self, index: int, until: int) -> None:
+        """Read entries when the link has room for them, and send them slice by slice."""
+        while index < until:
+            operation = Read(log=self._log, index=index, until=until, bytes_max=READ_BYTES)
+            await read(self._room or self._context.streams.store, operation)
+            index = max(index, operation.extent.first_index)
+            entries: list[Entry] = []
+            for block in operation.blocks:
+                entries += entries_of(block, partition=self._partition, first=index, until=until)
+                index = max(index, block.next_index)
+            self._kept_bytes = sum(len(entry.data) for entry in entries)
+            if self._room is not None:
+                self._room.keep(operation, self._kept_bytes)
+            for start in range(0, len(entries), SLICE_ENTRIES):
+                self._send(entries[start : start + SLICE_ENTRIES])
+                await next_turn()
+            if not operation.blocks:
+                return  # what is not there was trimmed
 
-    def _send(self) -> None:
+    def _send(self, entries: Sequence[Entry]) -> None:
         messages: list[StreamMessage] = []
         size = 0
-        for _ in range(min(SLICE_ENTRIES, len(self._entries))):
-            entry = self._entries.popleft()
+        for entry in entries:
             size += len(entry.data)
             message = self._renderer.message(entry, self._previous)
             if is_own(entry):

@@ -246,7 +246,7 @@ def test_answers_that_fail_are_told_of_and_take_no_place(monkeypatch: pytest.Mon
             stream_id="s", partition=0, from_ref=MessageRef(0, 0), request_id="q"
         )
         with monkeypatch.context() as patch:
-            patch.setattr(resending.ResendingActor, "_found", failing)
+            patch.setattr(resending.ResendingActor, "_read_one", failing)
             for _ in range(OVERLAY_RESENDS_MAX + 1):
                 (answer,) = await node.say(request)
                 assert isinstance(answer, ErrorResponse)
