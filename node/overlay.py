@@ -20,7 +20,7 @@ from rillnode.actors.overlay.context import (
     is_known,
     verbs_of,
 )
-from rillnode.actors.overlay.member import MemberActor
+from rillnode.actors.overlay.member import MemberActor, Shares
 from rillnode.actors.overlay.stream_keys import parse_overlay_address
 from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS
 from rillnode.actors.overlay.tracker import TrackerActor
@@ -118,7 +118,7 @@ class Overlay:
             streams, settings, self._links, partial(self._admits, streams)
         )
         router.register_guard(MEMBER_ADDRESS, self._context.admits)
-        self._member = streams.system.spawn(partial(MemberActor, self._context))
+        self._member = streams.system.spawn(partial(MemberActor, self._context, Shares()))
 
     async def listen(self, bound: MutableMapping[str, Any]) -> None:
         """Bind the listener for released nodes, if there is to be one; it is in `bound` then.

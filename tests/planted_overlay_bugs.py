@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from planted_bugs import Patch, always
-from rillnode.actors.overlay import intake, loading, rendering, resending, sharing
+from rillnode.actors.overlay import intake, neighbours, rendering, resending, sharing
 from rillnode.actors.overlay.announcing import LogReader
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.keeping import Keeper
@@ -146,10 +146,9 @@ def resends_stop_early(patch: pytest.MonkeyPatch) -> None:
     """What was missed is told up to the end of one slice."""
     send = resending.ResendingActor._send
 
-    def once(self: Any) -> None:
-        send(self)
-        self._entries.clear()
-        self._runs.clear()
+    def once(self: Any, entries: Any) -> None:
+        send(self, entries)
+        self._finish(True)
 
     patch.setattr(resending, "SLICE_ENTRIES", 4)
     patch.setattr(resending.ResendingActor, "_send", once)
@@ -162,15 +161,15 @@ def taken_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def announced_from_the_end(patch: pytest.MonkeyPatch) -> None:
     """After a restart only what is new then is handed on."""
-    take = loading.Loading.take
+    load = neighbours.load
 
-    def forward(self: Any, message: Any) -> Any:
-        loaded = take(self, message)
-        if loaded is not None:
-            self._reader.next = loaded.next_index
+    async def forward(*parts: Any) -> Any:
+        loaded = await load(*parts)
+        *_, reader = parts
+        reader.next = loaded.next_index
         return loaded
 
-    patch.setattr(loading.Loading, "take", forward)
+    patch.setattr(neighbours, "load", forward)
 
 
 def announced_with_gaps(patch: pytest.MonkeyPatch) -> None:
@@ -198,21 +197,17 @@ def kept_in_any_order(patch: pytest.MonkeyPatch) -> None:
 def failed_appends_dropped(patch: pytest.MonkeyPatch) -> None:
     """What could not be written is taken to be there."""
 
-    def careless(self: Keeper, done: Any) -> None:
-        self._kept()
+    appended = Keeper._appended
 
-    patch.setattr(Keeper, "appended", careless)
+    def careless(self: Keeper, done: Any) -> None:
+        appended(self, msgspec.structs.replace(done, error=None))
+
+    patch.setattr(Keeper, "_appended", careless)
 
 
 def failed_appends_repeated(patch: pytest.MonkeyPatch) -> None:
     """What a failed sync has lost is written again, without a look whether it is there."""
-    looked = Keeper.looked
-
-    def blind(self: Keeper, done: Any) -> None:
-        done.value = None
-        looked(self, done)
-
-    patch.setattr(Keeper, "looked", blind)
+    patch.setattr(Keeper, "_mark", property(always(("", None))))
 
 
 def own_entries_taken_back(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ too, whether an append that has failed is in the log all the same, as may be aft
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import takewhile
 from struct import Struct
@@ -15,15 +16,18 @@ from typing import Final, NamedTuple
 
 from rillnode.actors.access import NODE_PRINCIPAL
 from rillnode.actors.delivery import Origin
-from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.waiting import Signal, Then
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.rendering import Item, item_of
 from rillnode.actors.storage import GetRecord, StreamRecord, log_id
 from rillnode.actors.storage.records import beside_log
+from rillnode.actors.storage.waiting import read
 from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
 from rillnode.actors.streams.resolving import stream_cell
 from rillnode.codecs.entries import EntryKind, split_items
+from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.codecs.streamr.duplicates import Number
 from rillnode.codecs.streamr.ordering import ChainName
 from rillnode.codecs.streamr.stream_message import StreamMessage
@@ -33,6 +37,9 @@ logger = logging.getLogger("rillnode.actors.overlay.keeping")
 _NUMBER: Final = Struct(">QQ")
 _CURSOR: Final = Struct(">QQ")
 _GONE: Final = ("stream.unknown", "stream.removed")
+
+RETRY_SECONDS: Final = 1.0
+"""How often it is looked whether the store can be written again."""
 
 Records = list[tuple[str, bytes | None]]
 
@@ -80,6 +87,30 @@ class _Waiting(NamedTuple):
     size: int
 
 
+class Underway:
+    """The append of one partition that has not ended, whichever instance of its actor asked.
+
+    There is one at a time. An instance that begins must know what is in the log: it waits until
+    that has ended which the one before it has begun.
+    """
+
+    def __init__(self) -> None:
+        self._end = Signal()
+        self._end.set()
+
+    def begun(self) -> None:
+        """Something is appended now."""
+        self._end = Signal()
+
+    def over(self, _: EntriesAppended) -> None:
+        """It has ended; harmless when repeated."""
+        self._end.set()
+
+    async def ended(self) -> None:
+        """Wait until nothing is under way."""
+        await self._end
+
+
 class Keeper:
     """The messages of one stream partition that are not durable yet.
 
@@ -90,7 +121,9 @@ class Keeper:
         intake: learns what was taken.
         record: the stream.
         partition: the partition.
-        asker: is sent what `appended` takes.
+        owner: whose appends these are.
+        underway: knows of them beyond this instance.
+        stored: told of each block of them that is in the log: its first index, and how many.
     """
 
     def __init__(
@@ -99,24 +132,22 @@ class Keeper:
         intake: Intake,
         record: StreamRecord,
         partition: int,
-        asker: Cell,
+        owner: Worker,
+        underway: Underway,
+        stored: Callable[[int, int], object],
     ) -> None:
         self._context = context
         self._intake = intake
         self._name = record.name
         self._partition = partition
         self._log = log_id(record.id, partition)
-        self._asker = asker
+        self._owner = owner
+        self._underway = underway
+        self._stored = stored
         self._waiting: list[_Waiting] = []
         self._in_flight: list[_Waiting] = []
         self._changed: dict[ChainName, None] = {}
         self._records: Records = []
-        self._failed = False
-
-    @property
-    def busy(self) -> bool:
-        """Whether anything is not durable yet."""
-        return bool(self._waiting or self._in_flight)
 
     def keep(self, message: StreamMessage, text: bytes | None, origin: Origin | None) -> None:
         """Let a message be appended, after those before it.
@@ -144,42 +175,36 @@ class Keeper:
         del self._waiting[: len(items)]
         self._append(kind, items)
 
-    @property
-    def failed(self) -> bool:
-        """Whether what failed must be looked after by `again`, later."""
-        return self._failed
-
-    def again(self) -> None:
-        """Look whether what failed is in the log, once the store knows what is on its disk."""
-        store = self._context.streams.store
-        if not self._failed or not store.health.writable:
-            return
-        self._failed = False
-        key, _ = self._mark
-        look = GetRecord(reply_to=self._asker, key=key)
-        if store.read(look):
-            self.looked(look)
-
-    def looked(self, done: GetRecord) -> None:
-        """Append once more what is not there."""
-        _, written = self._mark
-        if done.error is not None:
-            self._failed = True
-        elif written is not None and done.value == written:
-            self._kept()
-        else:
-            items = [one.item.data for one in self._in_flight]
-            self._append(self._in_flight[0].item.kind, items)
-
-    def appended(self, done: EntriesAppended) -> None:
-        """Take the end of an append."""
+    def _appended(self, done: EntriesAppended) -> None:
+        self._underway.over(done)
         if done.error is None:
+            self._stored(done.first_index, len(done.request.items))
             self._kept()
         elif done.error.code in _GONE:
             self.drop()
         else:
             logger.warning("not_kept", extra={"code": done.error.code})
-            self._failed = True
+            self._owner.begin(self._append_again(), _nobody_waits)
+
+    async def _append_again(self) -> None:
+        """Append once more what is not in the log, once the store knows what is on its disk."""
+        store = self._context.streams.store
+        key, written = self._mark
+        while True:
+            await self._owner.sleep(RETRY_SECONDS)
+            if not store.health.writable:
+                continue
+            look = GetRecord(key=key)
+            with suppress(StoreError):
+                await read(store, look)
+                break
+        if not self._in_flight:
+            return  # it was given up meanwhile
+        if written is not None and look.value == written:
+            self._kept()
+        else:
+            items = [one.item.data for one in self._in_flight]
+            self._append(self._in_flight[0].item.kind, items)
 
     @property
     def _mark(self) -> tuple[str, bytes | None]:
@@ -213,7 +238,7 @@ class Keeper:
             self.took(one.message)
         self._records = [*self._records, *self.records()]  # those of a failed append once more
         append = AppendEntries(
-            self._asker,
+            self._owner.address,
             NODE_PRINCIPAL,
             self._log,
             kind,
@@ -221,7 +246,9 @@ class Keeper:
             metas=metas if any(metas) else (),
             keys=keys,
             records=self._records,
+            then=Then(self._owner, self._appended, self._underway.over),
         )
+        self._underway.begun()
         stream = stream_cell(streams, self._name, self._partition)
         streams.system.post(stream, append)
 
@@ -238,3 +265,7 @@ class Keeper:
         changed, self._changed = self._changed, {}
         last = self._intake.last
         return [chain_record(self._log, chain, last.get(chain)) for chain in changed]
+
+
+def _nobody_waits(_: RillnodeError) -> None:
+    """What was begun ends with the instance; the next one learns from the log what is there."""

@@ -134,6 +134,10 @@ class Neighbourhood:
         self._told = told
         return told
 
+    def forget_told(self) -> None:
+        """Whoever was told has forgotten it."""
+        self._told = None
+
     def link(self, identity: str, origin: Origin, route: Route, dialect: Dialect) -> bool:
         """Take a neighbour in; whether it is new, or comes over a new link."""
         known = self.linked.get(identity)

@@ -6,18 +6,23 @@ a change, and again from time to time, so that a tracker that has started anew l
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Final, assert_never
+
+from thespian.actors import ActorAddress, ChildActorExited
 
 from rillnode.actors.delivery import Delivery, LinkLost, Origin
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.overlay.context import MEMBER_ADDRESS, OverlayContext, claim_of
 from rillnode.actors.overlay.dialect import decode
+from rillnode.actors.overlay.keeping import Underway
 from rillnode.actors.overlay.messages import (
+    Began,
+    BeganAnew,
     Instructed,
-    Leave,
     Linked,
     StorageFound,
     TrackerHeard,
@@ -25,10 +30,11 @@ from rillnode.actors.overlay.messages import (
 from rillnode.actors.overlay.neighbours import NeighboursActor
 from rillnode.actors.overlay.stream_keys import stream_key
 from rillnode.actors.storage import FOR_EVER, ListStreams, StreamRecord
+from rillnode.actors.storage.waiting import read
 from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.service import ADDRESSES as STREAM_SERVICE
-from rillnode.codecs.errors import CodecError
+from rillnode.codecs.errors import CodecError, RillnodeError, StoreError
 from rillnode.codecs.ockam.routing import Route, WireMessage, local
 from rillnode.codecs.streamr.network import (
     FindStorageNodes,
@@ -59,6 +65,10 @@ lost, `SOON_SECONDS` until that hears."""
 RETRY_SECONDS: Final = 1.0
 """Pause after the store could not list the streams."""
 
+RESPAWN_SECONDS: Final = 1.0
+RESPAWN_SECONDS_MAX: Final = 60.0
+"""Pause before a partition whose actor was given up gets another; twice as long each time."""
+
 
 @dataclass(slots=True)
 class _Tracker:
@@ -70,12 +80,40 @@ class _Tracker:
 
 @dataclass(slots=True)
 class _Share:
-    """A stream partition that is shared, and its neighbours as they were told."""
+    """A stream partition that is shared: its neighbours actor, what that tells and was told.
 
+    Attributes:
+        tracker: the number of its tracker.
+        underway: its appends, for whichever actor serves it.
+        instructed: the tracker's last word.
+        storage: likewise, of who keeps the stream.
+        failures: how often its actor was given up.
+    """
+
+    record: StreamRecord
+    tracker: int
     cell: Cell
-    tracker: _Tracker
+    underway: Underway
     linked: tuple[str, ...] = ()
     counter: int = 0
+    instructed: Instructed | None = None
+    storage: StorageFound | None = None
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class Shares:
+    """What a node shares: an instance of its member that fails leaves it to the next.
+
+    Attributes:
+        of: by stream and partition.
+        early: instructions for streams that a storage node is still to make.
+    """
+
+    of: dict[tuple[str, int], _Share] = field(default_factory=dict[tuple[str, int], _Share])
+    early: dict[tuple[str, int], Instructed] = field(
+        default_factory=dict[tuple[str, int], Instructed]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,31 +127,43 @@ class _Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class _List:
-    """Time to ask again for the streams after a name."""
+class _Respawn:
+    """Time for a new actor of a partition whose actor was given up."""
 
-    after: str
+    stream_id: str
+    partition: int
 
 
 class MemberActor(Worker):
-    """The member of one node; its address is MEMBER_ADDRESS."""
+    """The member of one node; its address is MEMBER_ADDRESS.
+
+    Args:
+        context: the node's parts.
+        shares: what is shared, whichever instance looks after it.
+    """
 
     mailbox_messages_max = 16_384
-    on_failure = "resume"
+    essential = True
 
-    def __init__(self, context: OverlayContext) -> None:
+    def __init__(self, context: OverlayContext, shares: Shares) -> None:
         self._context = context
         self._trackers = [_Tracker(route) for route in context.settings.trackers]
-        self._shares: dict[tuple[str, int], _Share] = {}
-        self._records: dict[str, StreamRecord] = {}
-        self._early: dict[tuple[str, int], Instructed] = {}
+        self._shares = shares.of
+        self._early = shares.early
         self._saying = False
         self._started = iso_time(context.streams.clock.now_ms())
 
     def started(self) -> None:
-        """Take the address and look what streams there are."""
+        """Take the address, take up what is shared already, and look what streams there are."""
         self._context.streams.router.register(MEMBER_ADDRESS, self.address)
-        self._list("")
+        asked = set[int]()
+        for (stream_id, partition), share in self._shares.items():
+            self._respawn(stream_id, partition)
+            self.system.post(share.cell, BeganAnew())
+            if share.tracker not in asked:  # its answer tells that it is heard
+                asked.add(share.tracker)
+                self._find_storage(self._trackers[share.tracker], stream_id, partition)
+        self.begin(self._list(), _nobody_waits)
         self._repeat()
 
     def handle(
@@ -121,12 +171,13 @@ class MemberActor(Worker):
         message: Delivery
         | LinkLost
         | Linked
+        | Began
+        | ChildActorExited
         | StreamRecord
         | StreamRemoved
-        | ListStreams
         | _Say
         | _Repeat
-        | _List,
+        | _Respawn,
         sender: Cell | None,
     ) -> None:
         """Take the trackers' words, news of streams, and what neighbours actors tell."""
@@ -140,77 +191,110 @@ class MemberActor(Worker):
                     share.linked, share.counter = tuple(message.names), message.counter
                     self._context.neighbours[stream_key(stream_id, partition)] = share.linked
                     self._say_soon()
-            case ListStreams():
-                self._listed(message)
+            case Began(stream_id=stream_id, partition=partition):
+                self._tell(stream_id, partition)
             case StreamRecord():
                 self._share(message)
             case StreamRemoved(record=record):
                 self._unshare(record)
             case LinkLost(origin=origin):
                 self._lost(origin)
+            case ChildActorExited():
+                self._ended(message.childAddress)
+            case _Respawn(stream_id=stream_id, partition=partition):
+                self._respawn(stream_id, partition)
             case _Say():
                 self._saying = False
                 self._say()
             case _Repeat():
                 self._repeat()
-            case _List(after=after):
-                self._list(after)
             case _:
                 assert_never(message)
 
     # Streams ---------------------------------------------------------------------------------
 
-    def _list(self, after: str) -> None:
-        operation = ListStreams(reply_to=self.address, after=after)
-        if self._context.streams.store.read(operation):
-            self.system.post(self.address, operation)
-
-    def _listed(self, operation: ListStreams) -> None:
-        if operation.error is not None:
-            logger.warning("not_listed", extra={"code": operation.error.code})
-            self.wake_after(RETRY_SECONDS, _List(operation.after))
-            return
-        for record in operation.records:
-            self._share(record)
-        if operation.more:
-            self._list(operation.records[-1].name)
+    async def _list(self) -> None:
+        """Take part in all streams that there are, and in those no more that are not there."""
+        before, there = dict(self._shares), set[int]()
+        after = ""
+        while True:
+            page = ListStreams(after=after)
+            try:
+                await read(self._context.streams.store, page)
+            except StoreError as error:
+                logger.warning("not_listed", extra={"code": error.code})
+                await self.sleep(RETRY_SECONDS)
+                continue
+            for record in page.records:
+                there.add(record.id)
+                self._share(record)
+            if not page.more:
+                break
+            after = page.records[-1].name
+        for share in before.values():
+            if share.record.id not in there:
+                self._unshare(share.record)
 
     def _share(self, record: StreamRecord) -> None:
         """Take part in a stream's partitions, those that it has now."""
-        known = self._records.get(record.name)
-        if known is not None and known.id != record.id:
-            self._unshare(known)
+        known = self._shares.get((record.name, 0))
+        if known is not None and known.record.id != record.id:
+            self._unshare(known.record)
         if not self._context.settings.takes_part(record.name):
             return
-        self._records[record.name] = record
         for partition in range(record.partitions):
             share = self._shares.get((record.name, partition))
             if share is not None:
+                share.record = record
                 self.system.post(share.cell, record)
                 continue
-            factory = partial(NeighboursActor, self._context, record, partition, self.address)
-            cell = self.system.spawn(factory)
-            tracker = self._tracker(record.name, partition)
-            self._shares[record.name, partition] = _Share(cell, tracker)
-            self.system.post(cell, TrackerHeard(tracker.origin is not None))
-            told = self._early.pop((record.name, partition), None)
-            if told is not None:
-                self.system.post(cell, told)
+            underway = Underway()
+            cell = self._spawn(record, partition, underway)
+            nth = tracker_of(record.name, partition, len(self._trackers))
+            share = _Share(record, nth, cell, underway)
+            share.instructed = self._early.pop((record.name, partition), None)
+            self._shares[record.name, partition] = share
+            tracker = self._trackers[nth]
             if tracker.origin is not None:
                 self._find_storage(tracker, record.name, partition)
         self._say_soon()
 
-    def _unshare(self, record: StreamRecord) -> None:
-        known = self._records.get(record.name)
-        if known is None or known.id != record.id:
+    def _spawn(self, record: StreamRecord, partition: int, underway: Underway) -> Cell:
+        factory = partial(NeighboursActor, self._context, record, partition, self.address, underway)
+        return self.system.spawn(factory, parent=self.address)
+
+    def _tell(self, stream_id: str, partition: int) -> None:
+        """Tell an actor that begins all that the tracker has said."""
+        share = self._shares.get((stream_id, partition))
+        if share is None:
             return
-        del self._records[record.name]
-        for partition in range(known.partitions):
-            share = self._shares.pop((record.name, partition), None)
-            if share is not None:
-                self.system.post(share.cell, Leave())
+        heard = self._trackers[share.tracker].origin is not None
+        for told in (TrackerHeard(heard), share.instructed, share.storage):
+            if told is not None:
+                self.system.post(share.cell, told)
+
+    def _unshare(self, record: StreamRecord) -> None:
+        for partition in count():
+            share = self._shares.get((record.name, partition))
+            if share is None or share.record.id != record.id:
+                break
+            del self._shares[record.name, partition]
+            self.system.exit(share.cell)
             self._context.neighbours.pop(stream_key(record.name, partition), None)
         self._say_soon()
+
+    def _ended(self, cell: ActorAddress) -> None:
+        """A neighbours actor has ended: one that was given up is followed by another, later."""
+        for (stream_id, partition), share in self._shares.items():
+            if share.cell is cell:
+                pause = min(RESPAWN_SECONDS * 2**share.failures, RESPAWN_SECONDS_MAX)
+                share.failures += 1
+                self.wake_after(pause, _Respawn(stream_id, partition))
+
+    def _respawn(self, stream_id: str, partition: int) -> None:
+        share = self._shares.get((stream_id, partition))
+        if share is not None and share.cell.exited:
+            share.cell = self._spawn(share.record, partition, share.underway)
 
     # Statuses --------------------------------------------------------------------------------
 
@@ -221,17 +305,18 @@ class MemberActor(Worker):
 
     def _repeat(self) -> None:
         self._say_soon()
+        for stream_id, partition in self._early:  # what was not made might have been forgotten
+            self._ensure_stream(stream_id, partition)
         self.wake_after(REPEAT_SECONDS, _Repeat())
 
     def _say(self) -> None:
         """Tell each tracker how the node is linked in what it is responsible for."""
-        said: dict[int, dict[str, StreamStatus]] = {id(one): {} for one in self._trackers}
+        said: list[dict[str, StreamStatus]] = [{} for _ in self._trackers]
         for (stream_id, partition), share in self._shares.items():
-            said[id(share.tracker)][stream_key(stream_id, partition)] = StreamStatus(
+            said[share.tracker][stream_key(stream_id, partition)] = StreamStatus(
                 inbound_nodes=share.linked, outbound_nodes=share.linked, counter=share.counter
             )
-        for tracker in self._trackers:
-            streams = said[id(tracker)]
+        for tracker, streams in zip(self._trackers, said, strict=True):
             message = StatusMessage(status=Status(streams=streams, started=self._started))
             self._send(tracker.route, self._context.dialect.encode(message))
 
@@ -251,6 +336,7 @@ class MemberActor(Worker):
                     nodes = self._addresses(origin, instruction.node_addresses)
                     told = Instructed(nodes, instruction.counter or 0)
                     if share is not None:
+                        share.instructed = told
                         self.system.post(share.cell, told)
                     else:
                         self._ensure(instruction.stream_id, instruction.stream_partition or 0, told)
@@ -258,7 +344,8 @@ class MemberActor(Worker):
                     share = self._find(origin, found.stream_id, found.stream_partition)
                     if share is not None:
                         nodes = self._addresses(origin, found.node_addresses)
-                        self.system.post(share.cell, StorageFound(nodes))
+                        share.storage = StorageFound(nodes)
+                        self.system.post(share.cell, share.storage)
                 case _:
                     raise CodecError("network.type", "trackers do not send this")
         except CodecError as error:
@@ -267,19 +354,17 @@ class MemberActor(Worker):
 
     def _find(self, origin: Origin, stream_id: str, partition: int | None) -> _Share | None:
         """What a tracker speaks of; it is heard from now on."""
-        tracker = self._tracker(stream_id, partition or 0)
+        nth = tracker_of(stream_id, partition or 0, len(self._trackers))
+        tracker = self._trackers[nth]
         if tracker.origin is not origin:
             self._heard(tracker, origin)
         return self._shares.get((stream_id, partition or 0))
-
-    def _tracker(self, stream_id: str, partition: int) -> _Tracker:
-        return self._trackers[tracker_of(stream_id, partition, len(self._trackers))]
 
     def _heard(self, tracker: _Tracker, origin: Origin) -> None:
         tracker.origin = origin
         origin.watch(self.address)
         for (stream_id, partition), share in self._shares.items():
-            if share.tracker is tracker:
+            if self._trackers[share.tracker] is tracker:
                 self.system.post(share.cell, TrackerHeard(True))
                 self._find_storage(tracker, stream_id, partition)
 
@@ -292,7 +377,7 @@ class MemberActor(Worker):
             if tracker.origin is origin:
                 tracker.origin = None
                 for share in self._shares.values():
-                    if share.tracker is tracker:
+                    if self._trackers[share.tracker] is tracker:
                         self.system.post(share.cell, TrackerHeard(False))
                 self._say_soon()
 
@@ -302,6 +387,9 @@ class MemberActor(Worker):
         if not settings.storage or not settings.takes_part(stream_id):
             return
         self._early[stream_id, partition] = told
+        self._ensure_stream(stream_id, partition)
+
+    def _ensure_stream(self, stream_id: str, partition: int) -> None:
         service = self._context.streams.router.lookup(STREAM_SERVICE[0])
         if service is not None:
             self.system.post(service, EnsureStream(stream_id, partition + 1, FOR_EVER))
@@ -319,3 +407,7 @@ class MemberActor(Worker):
             except CodecError:
                 continue
         return found
+
+
+def _nobody_waits(_: RillnodeError) -> None:
+    """What was begun ends with the instance; the next one begins it anew."""

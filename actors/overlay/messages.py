@@ -39,5 +39,13 @@ class Linked:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
-    """Take part no more."""
+class Began:
+    """Tells the member that an instance begins, and knows nothing of what was said before."""
+
+    stream_id: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeganAnew:
+    """The member begins anew: it hears no tracker yet, and is to be told of the neighbours."""

@@ -25,28 +25,27 @@ from rillnode.actors.overlay.dialect import (
     read_broadcast,
 )
 from rillnode.actors.overlay.intake import Intake
-from rillnode.actors.overlay.keeping import Keeper
+from rillnode.actors.overlay.keeping import Keeper, Underway
 from rillnode.actors.overlay.linking import Neighbourhood
-from rillnode.actors.overlay.loading import Loaded, Loading
-from rillnode.actors.overlay.messages import Instructed, Leave, Linked, StorageFound, TrackerHeard
+from rillnode.actors.overlay.loading import Loaded, load
+from rillnode.actors.overlay.messages import (
+    Began,
+    BeganAnew,
+    Instructed,
+    Linked,
+    StorageFound,
+    TrackerHeard,
+)
 from rillnode.actors.overlay.missing import Missing
 from rillnode.actors.overlay.rendering import Renderer, is_carried, is_own
 from rillnode.actors.overlay.settling import MARGIN_MS, Settling
 from rillnode.actors.overlay.sharing import Sharing
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.rights import RightsChanged
-from rillnode.actors.storage import (
-    FindStream,
-    GetRecord,
-    ListRecords,
-    PutRecords,
-    Read,
-    StreamRecord,
-)
+from rillnode.actors.storage import Read, StreamRecord
 from rillnode.actors.streams.followers import Grown, Removed
-from rillnode.actors.streams.inside import EntriesAppended
 from rillnode.codecs.entries import Entry, EntryKind
-from rillnode.codecs.errors import CodecError
+from rillnode.codecs.errors import CodecError, StoreError
 from rillnode.codecs.ockam.routing import Route, WireMessage, local
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
@@ -102,76 +101,80 @@ class _Announce:
     """Time to see whether any neighbour takes more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Again:
-    """Time to try the store again."""
-
-
-_Message = (
-    Delivery
-    | LinkLost
-    | Instructed
-    | TrackerHeard
-    | StorageFound
-    | Leave
-    | StreamRecord
-    | RightsChanged
-    | Grown
-    | Removed
-    | EntriesAppended
-    | ChildActorExited
-    | ListRecords
-    | FindStream
-    | Read
-    | GetRecord
-    | PutRecords
-    | _Tick
-    | _Again
-)
-
-
 class NeighboursActor(Worker):
-    """One partition of one shared stream."""
+    """One partition of one shared stream.
+
+    Args:
+        context: the node's parts.
+        record: the stream.
+        partition: the partition.
+        member: the node's, which tells whom to be linked to.
+        underway: the appends of this partition, whichever instance has begun them.
+    """
 
     mailbox_messages_max = 16_384
-    on_failure = "resume"
+
+    _settling: Settling
 
     def __init__(
-        self, context: OverlayContext, record: StreamRecord, partition: int, member: Cell
+        self,
+        context: OverlayContext,
+        record: StreamRecord,
+        partition: int,
+        member: Cell,
+        underway: Underway,
     ) -> None:
         self._context = context
         self._record = record
         self._partition = partition
         self._member = member
+        self._underway = underway
         self._own_address = overlay_address(record.name, partition)
         self._behind: dict[str, int] = {}
-        self._waiting: list[_Message] = []
-        self._settling: Settling | None = None
         self._ticking = False
         self._pausing = False
         self._saved_at = 0.0
 
-    def started(self) -> None:
-        """Take the address; load what was kept beside the log."""
-        context, me = self._context, self.address
+    async def started(self) -> None:
+        """Take the address, and take up what is kept beside the log; messages wait for that."""
+        context, record, partition, me = self._context, self._record, self._partition, self.address
         context.streams.router.register(self._own_address, me)
-        context.streams.access.rights.watch(self._record.name, me)
+        context.streams.access.rights.watch(record.name, me)
         own: Route = (local(self._own_address),)
         self._intake = Intake()
         self._links = Neighbourhood(context, own, me)
-        self._reader = LogReader(context, self._record, self._partition, me)
-        self._keeper = Keeper(context, self._intake, self._record, self._partition, me)
-        self._renderer = Renderer(self._record, self._partition, context.settings.identity)
-        self._sharing = Sharing(
-            context, self._record, self._partition, self._links, self._intake, self._keeper
+        self._reader = LogReader(context, record, partition, self, self._read)
+        self._keeper = Keeper(
+            context, self._intake, record, partition, self, self._underway, self._reader.skip
         )
-        self._missing = Missing(
-            context, self._record, self._partition, self._links, self._reader, me
-        )
-        self._loading = Loading(
-            context, self._record, self._partition, self._intake, self._reader, me
-        )
-        self._loading.begin()
+        self._renderer = Renderer(record, partition, context.settings.identity)
+        self._sharing = Sharing(context, record, partition, self._links, self._intake, self._keeper)
+        self._missing = Missing(context, record, partition, self._links, self._reader, me)
+        # What the member answers waits as well.
+        self.system.post(self._member, Began(record.name, partition))
+        await self._underway.ended()
+        self._begin(await self._load())
+
+    async def _load(self) -> Loaded:
+        while True:
+            try:
+                return await load(
+                    self._context, self._record, self._partition, self._intake, self._reader
+                )
+            except StoreError as error:
+                logger.warning("not_loaded", extra={"code": error.code})
+                await self.sleep(RETRY_SECONDS)
+
+    def _begin(self, loaded: Loaded) -> None:
+        clock = self._context.streams.clock
+        since_ms = loaded.last_received_at
+        if since_ms is None:
+            since_ms = 0 if self._context.settings.storage else clock.now_ms()
+        self._settling = Settling(max(0, since_ms - MARGIN_MS), clock.monotonic())
+        self._reader.grown(loaded.next_index)
+        self._saved_at = clock.monotonic()
+        self._tell()
+        self._tick_later()
 
     def stopped(self) -> None:
         """Give everything back."""
@@ -180,48 +183,45 @@ class NeighboursActor(Worker):
         self._missing.close()
         for one in self._links.close():
             self._links.tell(one, self._about(UnsubscribeRequest))
-        self._context.streams.router.unregister(self._own_address)
+        router = self._context.streams.router
+        if router.table.get(self._own_address) is self.address:  # and not of a later stream's
+            router.unregister(self._own_address)
         self._context.streams.access.rights.unwatch(self._record.name, self.address)
 
-    def handle(self, message: _Message, sender: Cell | None) -> None:
+    def handle(
+        self,
+        message: Delivery
+        | LinkLost
+        | Instructed
+        | TrackerHeard
+        | StorageFound
+        | BeganAnew
+        | StreamRecord
+        | RightsChanged
+        | Grown
+        | Removed
+        | ChildActorExited
+        | _Tick
+        | _Announce,
+        sender: Cell | None,
+    ) -> None:
         """Take what comes from nodes, the member, the log and the store."""
-        if self._settling is None:
-            self._load(message)
-        else:
-            self._handle(message)
-        if not self._ticking and self._has_work:
-            self._ticking = True
-            self.wake_after(TICK_SECONDS, _Tick())
-
-    @property
-    def _has_work(self) -> bool:
-        """Whether time has to bring something: so that idle streams cost none."""
-        return self._settling is not None and (
-            not self._links.exact
-            or bool(self._behind)
-            or self._intake.deadline is not None
-            or self._reader.unsaved
-            or self._keeper.failed
-            or (bool(self._links.linked) and self._reader.behind)
-        )
-
-    def _handle(self, message: _Message) -> None:
         match message:
             case Delivery():
                 self._deliver(message)
             case Grown(next_index=index):
                 self._reader.grown(index)
                 self._announce()
-            case EntriesAppended():
-                self._appended(message)
-            case Read():
-                self._read(message)
             case Instructed():
                 self._instruct(message)
             case TrackerHeard(heard=heard):
                 self._tracked(heard)
             case StorageFound(nodes=nodes):
                 self._missing.storage_found(nodes, self._since_ms())
+            case BeganAnew():
+                self._tracked(False)
+                self._links.forget_told()
+                self._tell()
             case LinkLost(origin=origin):
                 if self._links.lost(origin):
                     self._disturbed()
@@ -233,53 +233,32 @@ class NeighboursActor(Worker):
                 self._sharing.update(message)
             case RightsChanged():
                 self._revoke()
-            case _Tick():
-                self._tick()
             case _Announce():
                 self._pausing = False
                 self._announce()
-            case GetRecord():
-                self._keeper.looked(message)
-            case Leave():
-                self.system.exit(self.address)
-            case PutRecords():
-                pass  # what could not be kept now is kept with what comes later
+            case _Tick():
+                self._tick()
             case Removed():
-                pass  # the member says so, too
-            case ListRecords() | FindStream() | _Again():
-                pass  # loading is over
+                pass  # the member hears of it, too, and ends this
             case _:
                 assert_never(message)
+        self._tick_later()
 
-    def _load(self, message: _Message) -> None:
-        """Until it is known what was taken, messages wait."""
-        match message:
-            case ListRecords() | FindStream() | Read():
-                loaded = self._loading.take(message)
-                if isinstance(loaded, Loaded):
-                    self._loaded(loaded)
-            case _Again():
-                self._loading.begin()
-            case Leave():
-                self.system.exit(self.address)
-            case _:
-                self._waiting.append(message)
-        if self._loading.failed:
-            self._loading.failed = False
-            self.wake_after(RETRY_SECONDS, _Again())
+    def _tick_later(self) -> None:
+        if not self._ticking and self._has_work:
+            self._ticking = True
+            self.wake_after(TICK_SECONDS, _Tick())
 
-    def _loaded(self, loaded: Loaded) -> None:
-        clock = self._context.streams.clock
-        since_ms = loaded.last_received_at
-        if since_ms is None:
-            since_ms = 0 if self._context.settings.storage else clock.now_ms()
-        self._settling = Settling(max(0, since_ms - MARGIN_MS), clock.monotonic())
-        self._reader.grown(loaded.next_index)
-        self._tell()
-        waiting, self._waiting = self._waiting, []
-        for message in waiting:
-            self.handle(message, None)
-        self._saved_at = clock.monotonic()
+    @property
+    def _has_work(self) -> bool:
+        """Whether time has to bring something: so that idle streams cost none."""
+        return (
+            not self._links.exact
+            or bool(self._behind)
+            or self._intake.deadline is not None
+            or self._reader.unsaved
+            or (bool(self._links.linked) and self._reader.behind)
+        )
 
     # Links -----------------------------------------------------------------------------------
 
@@ -307,7 +286,6 @@ class NeighboursActor(Worker):
         self._ask_neighbours()
         self._tell()
         self._sharing.poll()
-        self._keeper.again()
         self._flush(None)
         self._announce()
         for identity, since_ms in list(self._behind.items()):
@@ -322,12 +300,10 @@ class NeighboursActor(Worker):
 
     def _tracked(self, heard: bool) -> None:
         clock = self._context.streams.clock
-        assert self._settling is not None
         self._settling.tracked(heard, clock.now_ms(), clock.monotonic())
 
     def _disturbed(self) -> None:
         clock = self._context.streams.clock
-        assert self._settling is not None
         self._settling.disturbed(clock.now_ms(), clock.monotonic())
 
     def _tell(self) -> None:
@@ -408,7 +384,6 @@ class NeighboursActor(Worker):
         self._tell()
 
     def _since_ms(self) -> int | None:
-        assert self._settling is not None
         return self._settling.since_ms(self._context.streams.clock.monotonic())
 
     def _flush(self, source: Origin | None) -> None:
@@ -431,9 +406,7 @@ class NeighboursActor(Worker):
             self._pausing = True
             self.wake_after(PAUSE_SECONDS, _Announce())
             return
-        done = self._reader.advance(reader)
-        if done is not None:
-            self._read(done)
+        self._reader.advance(reader)
 
     def _read(self, operation: Read) -> None:
         entries = self._reader.entries(operation)
@@ -448,6 +421,7 @@ class NeighboursActor(Worker):
         self._sharing.published(messages)
         self._flush(None)
         self._announce()
+        self._tick_later()
 
     def _render(self, entry: Entry) -> StreamMessage | None:
         if entry.kind is EntryKind.BYTES and entry.meta:
@@ -459,8 +433,3 @@ class NeighboursActor(Worker):
             self._context.counters["forged"] += 1  # only a node speaks on its chain
             return None
         return message
-
-    def _appended(self, done: EntriesAppended) -> None:
-        self._keeper.appended(done)
-        if done.error is None:
-            self._reader.skip(done.first_index, len(done.request.items))
