@@ -23,6 +23,7 @@ class Graphs:
         counters: the number of each node's last instruction.
         known: the neighbours that each node has told of, or was told of.
         named_at: when a released node was last told to dial each, on the monotonic clock.
+        told_at: when each node was last instructed, likewise.
     """
 
     def __init__(self, make: Callable[[], Topology]) -> None:
@@ -31,6 +32,7 @@ class Graphs:
         self.counters: dict[str, int] = {}
         self.known: dict[str, frozenset[str]] = {}
         self.named_at: dict[str, float] = {}
+        self.told_at: dict[str, float] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._graphs.values()))
@@ -85,6 +87,7 @@ class Graphs:
         self.counters.pop(name, None)
         self.known.pop(name, None)
         self.named_at.pop(name, None)
+        self.told_at.pop(name, None)
         for kind, graph in list(self._graphs.items()):
             graph.leave(name)
             if not len(graph):

@@ -65,6 +65,10 @@ SLICE_NODES: Final = 32
 """Nodes of streams that are brought to their neighbours in one turn, and as many more as a single
 stream has: each takes some 20 us, and 50 for every neighbour that is told. Own choice."""
 
+UNHEARD_SECONDS: Final = 5.0
+"""After this a node that does not know its last instruction has not got it, and is instructed once
+more. Own choice: longer than any way takes, shorter than nodes repeat their statuses."""
+
 _UNCOUNTED: Final = frozenset(one.name for one in GENERATIONS.values() if not one.counted)
 """Nodes that cannot tell which instructions they have heard."""
 
@@ -120,7 +124,7 @@ class TrackerActor(Worker):
     """
 
     mailbox_messages_max = 16_384
-    on_failure = "resume"
+    essential = True
 
     def __init__(
         self, router: Router, access: Access, *, degree: int, random: Callable[[], Random]
@@ -136,6 +140,18 @@ class TrackerActor(Worker):
         self._forming: deque[tuple[str, dict[str, None]]] = deque()  # those whose time has come
         self._gathered_since = self._gathered_last = 0.0
         self.counters: Counter[str] = Counter()
+
+    def stopped(self) -> None:
+        """Look after nothing any more. Nodes repeat what they say, and are known again by that.
+
+        Released ones do not: they are cut off, and say it when they come again.
+        """
+        for key in self._overlays:
+            self._access.rights.unwatch(parse_stream_key(key)[0], self.address)
+        for node in self._nodes.values():
+            node.origin.unwatch(self.address)
+            if isinstance(node.address, ReleasedPeer) and node.origin.link is not None:
+                node.origin.link.close("the tracker begins anew")
 
     def handle(
         self, message: Delivery | LinkLost | RightsChanged | _Form | _Late, sender: Cell | None
@@ -231,7 +247,11 @@ class TrackerActor(Worker):
         last = overlay.counters.get(name)
         counted = OWN in node.kinds or _UNCOUNTED.isdisjoint(node.kinds)
         if last is not None and counted and (said.counter or 0) < last:
-            return  # said before it had heard the last instruction
+            # Said before it had heard the last instruction, or it never has.
+            now = self.system.timing.monotonic()
+            if now - overlay.told_at.get(name, now) > UNHEARD_SECONDS:
+                self._instruct(key, name)
+            return
         overlay.counters[name] = max(last or 0, said.counter or 0)
         node.streams[key] = None
         neighbours = dict.fromkeys((*said.inbound_nodes, *said.outbound_nodes))
@@ -309,9 +329,10 @@ class TrackerActor(Worker):
     def _instruct(self, key: str, name: str) -> None:
         """Tell a node of its neighbours."""
         node, overlay = self._nodes[name], self._overlays[key]
+        now = overlay.told_at[name] = self.system.timing.monotonic()
         if OWN not in node.kinds:
             new = overlay.names(name) - overlay.known.get(name, frozenset())
-            overlay.named_at |= dict.fromkeys(new, self.system.timing.monotonic())
+            overlay.named_at |= dict.fromkeys(new, now)
         overlay.known[name] = overlay.names(name)
         counter = overlay.counters[name] = overlay.counters.get(name, 0) + 1
         addresses = tuple(
