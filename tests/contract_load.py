@@ -1,4 +1,4 @@
-"""A small load of every kind of client on a simulated node with a peer, and what it was promised.
+"""A small load of every kind of client on simulated nodes, and what it was promised.
 
 Each client does one round of all that it can: it connects, asks, and leaves. What it asks has an
 outcome within `OUTCOME_SECONDS`, an error too; what was confirmed to it is there at the end.
@@ -6,9 +6,10 @@ outcome within `OUTCOME_SECONDS`, an error too; what was confirmed to it is ther
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Final, TypeVar
 
+import aiohttp
 import pytest
 from msgspec.structs import replace
 
@@ -47,7 +48,12 @@ from rillnode.node.config import (
     StreamrListener,
     StreamTable,
 )
+from rillnode.node.config.overlay_tables import OverlayTable
+from rillnode.node.streamr_client.endpoints import endpoints_of
+from rillnode.node.streamr_client.login import Login
+from rillnode.node.streamr_client.rest import Rest
 from rillnode.testing import MemoryNetwork
+from streamr_keys_support import PUBLISHER, SUBSCRIBER, rsa_key
 
 T = TypeVar("T")
 
@@ -62,12 +68,13 @@ CONFIG: Final = Config(
     name=NODE,
     on_fatal="stay",
     grants=(
-        GrantTable(who="eth:*", streams="*", may=("create", "push", "pull", "subscribe")),
+        GrantTable(who="eth:*", streams="*", may=("create",)),
         GrantTable(who="noise:*", streams="*", may=VERBS),
     ),
     streams=(StreamTable(name="limited", retain_entries_max=1),),
     streamr=StreamrListener(),
     nextgraph=NextgraphListener(registration="open"),
+    overlay=OverlayTable(streams=("shared*",)),
     ockam=OckamListener(
         listen=f"{NODE}:4000",
         allow_plain=True,
@@ -80,19 +87,36 @@ PEER_CONFIG: Final = Config(
     grants=(GrantTable(who="noise:*", streams="*", may=VERBS),),
     ockam=OckamListener(listen=f"{PEER}:4000", allow_plain=True),
 )
+MEMBER: Final = "c"
+GUEST: Final = "d"
 
 
 def add_nodes(network: MemoryNetwork) -> None:
-    """Add the node that all of this is about, and its peer."""
+    """Add the node that all of this is about, its peer, and two that share streams with it."""
     network.add_node(PEER, config=PEER_CONFIG)
     network.add_node(NODE, peers=(PEER,), config=CONFIG)
+    for name in (MEMBER, GUEST):
+        config = Config(
+            name=name,
+            on_fatal="stay",
+            grants=(GrantTable(who="noise:*", streams="*", may=VERBS),),
+            overlay=OverlayTable(streams=("shared*",), trackers=(NODE,)),
+        )
+        network.add_node(name, peers=(NODE,), config=config)
 
 
+STREAMR_URL: Final = f"ws://{NODE}:8890"
 SUBSCRIBED_SECONDS: Final = 0.01
 """Virtual time in which a subscription has been made, on links of a millisecond."""
+EXCHANGED_SECONDS: Final = 1.5
+"""Virtual time in which a key was asked for, as clients do after a second, and given."""
 LEFT_SECONDS: Final = 3.0
 """Virtual time after which the actor of a stream that is no more has left; retention has swept by
 the end of two rounds."""
+LINKED_SECONDS: Final = 1.0
+"""Virtual time in which nodes that share a stream are linked in it, mostly."""
+SHARED_SECONDS: Final = 60
+"""Virtual time within which each has what the other has, whatever has failed between them."""
 SERVICES: Final = (
     ("echo", b"hello"),
     ("uppercase", b"\x05hello"),
@@ -288,43 +312,88 @@ class Ockam(Round):
 
 
 class Streamr(Round):
-    """Publishes, follows, and has resent what is stored."""
+    """Publishes, follows, has resent what is stored, and gives another its key for a while."""
 
     async def _connect(self) -> streamr.Client:
-        return await self.ask(
-            "connect", streamr.connect(f"ws://{NODE}:8890", private_key="11" * 32)
-        )
+        return await self._open(PUBLISHER)
+
+    async def _open(self, key: streamr.EthereumKey) -> streamr.Client:
+        client = streamr.Client(endpoints_of(STREAMR_URL), key=key, make_rsa_key=rsa_key)
+        await self.ask("connect", client.open())
+        return client
 
     async def talk(self) -> None:
         client = await self._connect()
         try:
             await self._talk(client)
+            await self._share(client)
         finally:
             await self.ask("close", client.close())
+        async with aiohttp.ClientSession() as http:
+            await self._call(http)
 
     async def _talk(self, client: streamr.Client) -> None:
         await self.ask("create", client.get_or_create_stream("sensors"))
         following = await self.once("subscribe", client.subscribe("sensors"))
         text = f"streamr {self.number}"
-
-        async def publish() -> None:
-            await client.publish("sensors", text)
-            await client.flush()
-
-        try:
-            await self.ask("publish", publish())
+        if await self._published(client, "sensors", text):
             self.confirmed.append(text)
-        except RillnodeError:
-            if self.strict:
-                raise
         if self.strict:
             assert following is not None
             await self.ask("follow", anext(following))
         await self.once("resend", self._stored(client))
         await self.once("permissions", client.permissions("sensors"))
         await self.once("describe", client.get_stream("sensors"))
+        with pytest.raises(RillnodeError):
+            await self.ask("be refused", client.subscribe("sensors", partition=7))
         if following is not None:
             await self.once("unsubscribe", following.close())
+
+    async def _published(self, client: streamr.Client, stream: str, text: str) -> bool:
+        async def publish() -> bool:
+            await client.publish(stream, text)
+            await client.flush()
+            return True
+
+        return bool(await self.once("publish", publish()))
+
+    async def _share(self, client: streamr.Client) -> None:
+        """Encrypt for another, who may not follow any more then; the stream is removed."""
+        stream = f"secret-{self.number}"
+        await self.ask("create", client.create_stream(stream))
+        await self.once("encrypt", client.encrypt(stream))
+        await self.once("grant", client.grant(stream, "subscribe", user=SUBSCRIBER.address))
+        own = await self.once("subscribe", client.subscribe(stream))
+        other = await self._open(SUBSCRIBER)
+        try:
+            following = await self.once("subscribe", other.subscribe(stream))
+            first = asyncio.ensure_future(_next(following))
+            await self._published(client, stream, "secret")
+            await asyncio.sleep(EXCHANGED_SECONDS)
+            if self.strict:
+                assert (await self.ask("follow", first)).content == "secret"
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            await self.once("revoke", client.revoke(stream, "subscribe", user=SUBSCRIBER.address))
+            if self.strict:
+                with pytest.raises(RillnodeError):
+                    await self.ask("be told", _next(following))
+        finally:
+            await self.ask("close", other.close())
+        async with await self.ask("connect", self.network.connect(NODE)) as native:
+            await self.once("remove", native.remove(stream))
+        if own is not None:
+            await self.once("unsubscribe", own.close())
+        await asyncio.sleep(LEFT_SECONDS)
+
+    async def _call(self, http: aiohttp.ClientSession) -> None:
+        """Ask over REST alone."""
+        url = endpoints_of(STREAMR_URL).rest
+        login = Login(http, url, key=PUBLISHER)
+        rest = Rest(http, url, login.token)
+        await self.once("list", rest.get("/streams", query={"public": "true"}))
+        await self.once("publishers", rest.get("/streams/sensors/publishers"))
+        await self.once("log out", rest.post("/logout", {}))
 
     async def _stored(self, client: streamr.Client) -> list[object]:
         return [one.content async for one in client.resend("sensors", streamr.From(0))]
@@ -332,6 +401,59 @@ class Streamr(Round):
     async def check(self) -> None:
         async with await self._connect() as client:
             assert set(self.confirmed) <= set(await self._stored(client)), "a message is lost"
+
+
+async def _next(following: streamr.Subscription | None) -> streamr.Message:
+    assert following is not None
+    return await anext(following)
+
+
+class Overlay(Round):
+    """Pushes to streams that nodes share, at two of them; a third comes and dies."""
+
+    async def talk(self) -> None:
+        self.network.restart(GUEST)
+        clients = {
+            name: await self.ask("connect", self.network.connect(name))
+            for name in (NODE, MEMBER, GUEST)
+        }
+        try:
+            await self._talk(clients)
+        finally:
+            for client in clients.values():
+                await self.ask("close", client.close())
+            self.network.kill(GUEST)
+        if self.strict:
+            await self.check()
+
+    async def _talk(self, clients: Mapping[str, Client]) -> None:
+        brief = f"shared-{self.number}"
+        for name, client in clients.items():
+            stream = await self.ask("create", client.stream("shared"))
+            data = b"shared %d at %b" % (self.number, name.encode())
+            if name != GUEST and await self.once("push", stream.push(data)) is not None:
+                self.confirmed.append(data)
+            own = await self.once("create another", client.stream(brief))
+            if own is not None:
+                await self.once("push there", own.push(data))
+        await asyncio.sleep(LINKED_SECONDS)
+        for client in clients.values():
+            await self.once("remove", client.remove(brief))
+
+    async def check(self) -> None:
+        for name in (NODE, MEMBER):
+            await self._has_all(name)
+
+    async def _has_all(self, name: str) -> None:
+        """Wait until a node has all that was confirmed at either."""
+        async with await self.network.connect(name) as client:
+            stream = await client.stream("shared")
+            for _ in range(SHARED_SECONDS):
+                found = [bytes(entry.data) for entry in await stream.pull(0, 1_000)]
+                if set(self.confirmed) <= set(found):
+                    return
+                await asyncio.sleep(1.0)
+        raise AssertionError(f"what was confirmed has not come to {name}")
 
 
 class Nextgraph(Round):
@@ -491,4 +613,4 @@ class Operator(Round):
         pass  # it is about what others have
 
 
-ROUNDS: Final = (Native, Ockam, Streamr, Nextgraph, Channel, Peer, Operator)
+ROUNDS: Final = (Native, Ockam, Streamr, Overlay, Nextgraph, Channel, Peer, Operator)
