@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from planted_bugs import Patch, always
-from rillnode.actors.overlay import intake, neighbours, rendering, resending, sharing
+from rillnode.actors.overlay import intake, loading, neighbours, rendering, resending, sharing
 from rillnode.actors.overlay.announcing import LogReader
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.keeping import Keeper
@@ -161,7 +161,7 @@ def taken_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def announced_from_the_end(patch: pytest.MonkeyPatch) -> None:
     """After a restart only what is new then is handed on."""
-    load = neighbours.load
+    load = loading.load
 
     async def forward(*parts: Any) -> Any:
         loaded = await load(*parts)
@@ -196,7 +196,6 @@ def kept_in_any_order(patch: pytest.MonkeyPatch) -> None:
 
 def failed_appends_dropped(patch: pytest.MonkeyPatch) -> None:
     """What could not be written is taken to be there."""
-
     appended = Keeper._appended
 
     def careless(self: Keeper, done: Any) -> None:

@@ -15,9 +15,8 @@ from rillnode.actors.streamr.context import Relays
 from rillnode.actors.streamr.fanout import Fanout
 from rillnode.actors.streamr.publishing import Publishing
 from rillnode.actors.streamr.relay import RelayActor
-from rillnode.actors.streamr.requests import Publish, Unsubscribe
+from rillnode.actors.streamr.requests import Publish
 from rillnode.actors.streamr.resend_answer import ResendAnswer
-from rillnode.actors.streamr.subscribing import unsubscribed
 from rillnode.codecs.streamr.signing import Verdict
 from rillnode.codecs.streamr.stream_message import StreamMessage
 from rillnode.node.simulation.scenario import ClientsTable
@@ -37,14 +36,13 @@ STREAMR = ClientsTable(
 
 def broadcast_before_commit(patch: pytest.MonkeyPatch) -> None:
     """What a Streamr client publishes is sent to subscribers before it is durable."""
-    do = RelayActor._do
+    publish = RelayActor._publish
 
-    def hasty(self: RelayActor, request: Any, sender: Any) -> None:
-        if isinstance(request, Publish) and self._record is not None:
-            self._clients.broadcast([one.message for one in request.publications])
-        do(self, request, sender)
+    def hasty(self: RelayActor, request: Publish, record: Any) -> None:
+        self._clients.broadcast([one.message for one in request.publications])
+        publish(self, request, record)
 
-    patch.setattr(RelayActor, "_do", hasty)
+    patch.setattr(RelayActor, "_publish", hasty)
 
 
 def resend_without_last(patch: pytest.MonkeyPatch) -> None:
@@ -74,11 +72,7 @@ def fan_out_to_first(patch: pytest.MonkeyPatch) -> None:
 
 def unsubscribed_still_served(patch: pytest.MonkeyPatch) -> None:
     """A Streamr client that unsubscribes is told so, and still sent what is new."""
-
-    def deaf(self: RelayActor, request: Unsubscribe) -> None:
-        unsubscribed(request)
-
-    patch.setattr(RelayActor, "_unsubscribe", deaf)
+    patch.setattr(RelayActor, "_remove", always(None))
 
 
 def published_twice(patch: pytest.MonkeyPatch) -> None:
