@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from rillnode.actors.streamr.key_exchange import KeyExchangeActor
+from rillnode.actors.streamr.requests import Publish
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.key_exchange import key_stream_of
 from rillnode.codecs.streamr.stream_message import StreamMessage
+from rillnode.testing import fail
 from streamr_support import ALICE, BOB, STREAM, StreamrCore, array, message, publish, with_streamr
 
 CAROL = EthereumKey(b"\x03" * 32)
@@ -97,5 +100,20 @@ def test_key_streams_have_one_partition_and_leave_with_their_last_client() -> No
         client.close()
         await node.core.settle()
         assert await node.client().ask(publish(key_message(28, REQUEST))) == []
+
+    with_streamr(test)
+
+
+def test_who_follows_a_key_stream_hears_on_though_a_key_message_fails() -> None:
+    async def test(node: StreamrCore) -> None:
+        await granted(node)
+        subscriber, publisher = node.client(), node.client()
+        made = key_message(28, REQUEST)
+        await subscriber.subscribe(made.id.stream_id)
+        with fail(KeyExchangeActor, Publish):
+            (error,) = await publisher.ask(publish(made))
+        assert (error[:3], error[4]) == ([2, 7, "p"], "REQUEST_FAILED")
+        assert await publisher.ask(publish(made)) == []
+        assert await subscriber.heard() == [[2, 0, "", array(made)]]
 
     with_streamr(test)
