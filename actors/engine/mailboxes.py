@@ -58,18 +58,31 @@ class Held(list[Envelope]):
 
     def append(self, envelope: Envelope, /) -> None:
         """Keep a message for later, or have it taken soon."""
-        message, sender = envelope
-        if sender.__class__ is Then or isinstance(message, ActorExitRequest):
+        if _does_not_wait(envelope):
             self.at_once.append(envelope)
             if len(self.at_once) == 1:
                 self._enqueue()
         else:
             super().append(envelope)
 
+    def put_back(self, left: list[Envelope]) -> None:
+        """Keep messages in front of the others."""
+        self[:0] = [one for one in left if not _does_not_wait(one)]
+        at_once = [one for one in left if _does_not_wait(one)]
+        if at_once:
+            if not self.at_once:  # else it is in the queue: twice, and it would have two turns
+                self._enqueue()
+            self.at_once[:0] = at_once
+
     def take(self) -> list[Envelope]:
         """What is not to wait."""
         taken, self.at_once = self.at_once, []
         return taken
+
+
+def _does_not_wait(envelope: Envelope) -> bool:
+    message, sender = envelope
+    return sender.__class__ is Then or isinstance(message, ActorExitRequest)
 
 
 class Mailboxes:
@@ -217,7 +230,7 @@ class Mailboxes:
         """Let an actor take nothing new; what its turn has not come to waits on, first."""
         mailbox = cell.mailbox
         if isinstance(mailbox, Held):
-            mailbox[:0] = left
+            mailbox.put_back(left)
             return mailbox
         held = Held(lambda: self.enqueue(cell), [*left, *mailbox])
         cell.mailbox = held
@@ -244,11 +257,7 @@ class Mailboxes:
                 elif not isinstance(message, ActorExitRequest):
                     self._letters.bury(cell, message, sender, "unhandled")
         elif isinstance(mailbox, Held):
-            rest, mailbox.at_once = mailbox.at_once, []
-            waiting = list(mailbox)
-            mailbox.clear()
-            for envelope in (*left, *waiting, *rest):
-                mailbox.append(envelope)
+            mailbox.put_back(left)
         elif mailbox:
             mailbox[:0] = left
         elif left:

@@ -146,7 +146,7 @@ class Turns:
                 try:
                     message_class = message.__class__
                     if message_class in plain and sender is None:
-                        result = instance.handle(message, None)
+                        result = instance.receiveMessage(message, None)
                         if result is not None and result.__class__ is CoroutineType:
                             if self._waits(cell, result, message, None):
                                 left = list(pending)
