@@ -123,7 +123,7 @@ def test_how_far_was_announced_is_written_again_where_that_failed() -> None:
                 core.store.faults.failing_syncs = int(len(written) == 1)
             submit(operation)  # type: ignore[arg-type]
 
-        core.store.submit = noted  # type: ignore[method-assign,assignment]
+        core.store.submit = noted  # type: ignore[method-assign]
         for _ in range(20):
             await passed(core, SAVE_SECONDS / 4)
         first, second, *more = written
