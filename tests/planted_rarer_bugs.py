@@ -124,7 +124,7 @@ def first_subscriber_served(patch: pytest.MonkeyPatch) -> None:
 
 def aliases_taken_over(patch: pytest.MonkeyPatch) -> None:
     """An alias in use goes to whoever asks for it."""
-    patch.setattr(static_forwarding, "_may_replace", always(True))
+    patch.setattr(static_forwarding.StaticForwardingService, "_may_replace", always(True))
 
 
 def ends_ignored(patch: pytest.MonkeyPatch) -> None:

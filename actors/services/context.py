@@ -1,6 +1,7 @@
 """What the services of a hub share: the node's parts, refusals, and limits on what they keep."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +16,9 @@ from rillnode.codecs.ockam.routing import WireMessage
 logger = logging.getLogger("rillnode.actors.services.context")
 
 REFUSED: Final = "refused"
+
+Ended = Callable[[Cell], object]
+"""Told of an actor's end by itself: what is counted for it does not wait for a message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ since 2022-02.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.router import Router
+from rillnode.actors.services.context import Ended
 from rillnode.codecs.ockam.routing import Route, WireMessage
 
 HOLD_SECONDS: Final = 0.005
@@ -36,20 +37,27 @@ class Forwarder(Worker):
         own_address: the address to give back at the end; None where another actor has it.
         receiver: the origin of who registered.
         route: where messages are sent.
+        ended: told of its end.
     """
 
     on_failure = "resume"
 
     def __init__(
-        self, router: Router, own_address: bytes | None, receiver: Origin, route: Route
+        self,
+        router: Router,
+        own_address: bytes | None,
+        receiver: Origin,
+        route: Route,
+        ended: Ended,
     ) -> None:
         self._router = router
         self._own_address = own_address
         self._receiver = receiver
         self._route = route
+        self._ended = ended
         self._held: list[tuple[Origin, int]] = []
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Delivery | _Look, sender: Cell | None) -> None:
         """Send on; the sender's connection is held until the receiver's has taken it."""
         match message:
             case Delivery(origin=origin, messages=messages, tracked=tracked):
@@ -66,7 +74,7 @@ class Forwarder(Worker):
                 else:
                     self._release()
             case _:
-                pass
+                assert_never(message)
 
     def stopped(self) -> None:
         """Give the address back, unless another has it by now, and let the senders go on."""
@@ -74,6 +82,7 @@ class Forwarder(Worker):
         if own_address is not None and self._router.lookup(own_address) is self.address:
             self._router.unregister(own_address)
         self._release()
+        self._ended(self.address)
 
     def _hold(self, sender: Origin, size: int) -> None:
         if not self._held:

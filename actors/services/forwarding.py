@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Final
 
-from thespian.actors import ChildActorExited
-
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.return_routes import leads_out
 from rillnode.actors.router import Router
-from rillnode.actors.services.context import Allowance, ServiceContext
+from rillnode.actors.services.context import Allowance, Ended, ServiceContext
 from rillnode.actors.services.forwarder import Forwarder
 from rillnode.actors.services.tracing import Watcher
 from rillnode.codecs.ockam.routing import Route, WireMessage
@@ -32,12 +30,13 @@ class AliasKind:
     Attributes:
         service: the service that makes it, for the log.
         prefix: its address begins so.
-        make: the actor behind it, given its address, the origin of who asked, and the route to it.
+        make: the actor behind it, given its address, the origin of who asked, the route to it, and
+            who is to be told of its end.
     """
 
     service: str
     prefix: bytes
-    make: Callable[[Router, bytes, Origin, Route], Worker]
+    make: Callable[[Router, bytes, Origin, Route, Ended], Worker]
 
 
 FORWARDING: Final = AliasKind("forwarding", b"FWD_", Forwarder)
@@ -58,16 +57,10 @@ class AliasService(Worker):
         """Made for the first who asks: at most nodes nobody does."""
         return Allowance()
 
-    def handle(self, message: object, sender: Cell | None) -> None:
-        """Take requests and the ends of aliases."""
-        match message:
-            case Delivery(origin=origin, messages=messages):
-                for wire in messages:
-                    self._make_alias(origin, wire)
-            case ChildActorExited(childAddress=Cell() as cell):
-                self._allowance.give_back(cell)
-            case _:
-                pass
+    def handle(self, message: Delivery, sender: Cell | None) -> None:
+        """Take requests."""
+        for wire in message.messages:
+            self._make_alias(message.origin, wire)
 
     def _make_alias(self, origin: Origin, wire: WireMessage) -> None:
         context, kind, route = self._context, self._kind, wire.return_route
@@ -77,8 +70,9 @@ class AliasService(Worker):
             context.refuse(kind.service, "too_many_aliases", origin, wire)
         else:
             alias = kind.prefix + context.entropy(8).hex().encode()
-            factory = partial(kind.make, context.router, alias, origin, route)
+            ended = self._allowance.give_back
+            factory = partial(kind.make, context.router, alias, origin, route, ended)
             cell = context.system.spawn(factory, parent=self.address)
-            context.router.register(alias, cell)
             self._allowance.take(origin, cell)
+            context.router.register(alias, cell)
             context.router.reply(origin, alias, [(route, wire.payload)])

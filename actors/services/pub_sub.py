@@ -12,8 +12,6 @@ never end, and a name belongs to whoever uses it last.
 from functools import cached_property, partial
 from typing import Final, NamedTuple
 
-from thespian.actors import ChildActorExited
-
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
@@ -56,21 +54,15 @@ class PubSubService(Worker):
         """Made for the first who asks: at most nodes nobody does."""
         return Allowance()
 
-    def handle(self, message: object, sender: Cell | None) -> None:
-        """Take requests, what is published, and the ends of subscriptions."""
-        match message:
-            case Delivery(origin=origin, messages=messages):
-                # One delivery's messages are all for one address.
-                topic = self._topics.get(messages[0].onward_route[0].value)
-                if topic is not None:
-                    self._publish(message, topic)
-                    return
-                for wire in messages:
-                    self._request(origin, wire)
-            case ChildActorExited(childAddress=Cell() as cell):
-                self._forget(cell)
-            case _:
-                pass
+    def handle(self, message: Delivery, sender: Cell | None) -> None:
+        """Take requests, and what is published."""
+        # One delivery's messages are all for one address.
+        topic = self._topics.get(message.messages[0].onward_route[0].value)
+        if topic is not None:
+            self._publish(message, topic)
+            return
+        for wire in message.messages:
+            self._request(message.origin, wire)
 
     def _publish(self, delivery: Delivery, topic: dict[_Subscriber, _Subscription]) -> None:
         for cell, receiver in topic.values():
@@ -99,7 +91,7 @@ class PubSubService(Worker):
             if replaced is not None:
                 self._forget(replaced.cell)
                 context.system.exit(replaced.cell)
-            factory = partial(Forwarder, context.router, None, origin, route)
+            factory = partial(Forwarder, context.router, None, origin, route, self._forget)
             cell = context.system.spawn(factory, parent=self.address)
             self._allowance.take(origin, cell)
             self._topics.setdefault(address, {})[subscriber] = _Subscription(cell, origin)

@@ -21,9 +21,8 @@ interface is that of 2022-05 to 2023-10, before who asks had to prove an identit
 
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Final
-
-from thespian.actors import ChildActorExited
+from math import inf
+from typing import Final, assert_never
 
 from rillnode.actors.access import ANONYMOUS
 from rillnode.actors.delivery import Delivery, Origin
@@ -51,12 +50,13 @@ STATUSES: Final = {"return_route": api.BAD_REQUEST, "alias_taken": api.CONFLICT}
 class _Alias:
     """Who holds a name: a principal, through a connection whose forwarder is `cell`.
 
-    Both are None while it is not connected.
+    Both are None while it is not connected, which it may be until `kept_until`.
     """
 
     principal: str
     origin: Origin | None
     cell: Cell | None
+    kept_until: float = inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +82,17 @@ class StaticForwardingService(Worker):
         """Made for the first who asks: at most nodes nobody does."""
         return Allowance()
 
-    def handle(self, message: object, sender: Cell | None) -> None:
-        """Take requests, the ends of routes, and of the time that a name is kept."""
+    def handle(self, message: Delivery | _Release, sender: Cell | None) -> None:
+        """Take requests, and the ends of the time that a name is kept."""
         match message:
             case Delivery(origin=origin, messages=messages):
                 for wire in messages:
                     self._request(origin, wire)
-            case ChildActorExited(childAddress=Cell() as cell):
-                self._ended(cell)
             case _Release(name=name, alias=alias):
                 if self._aliases.get(name) is alias and alias.cell is None:
                     self._forget(name, alias)
             case _:
-                pass
+                assert_never(message)
 
     def _request(self, origin: Origin, wire: WireMessage) -> None:
         context = self._context
@@ -145,7 +143,7 @@ class StaticForwardingService(Worker):
         held = self._aliases.get(name)
         if not leads_out(self._context.router, origin, wire.return_route):
             return "return_route"
-        if held is not None and not _may_replace(held, origin):
+        if held is not None and not self._may_replace(held, origin):
             return "alias_taken"
         if not (held or self._allowance.permits(origin)):
             return "too_many_aliases"
@@ -154,15 +152,22 @@ class StaticForwardingService(Worker):
         self._assign(origin, wire, name)
         return None
 
+    def _may_replace(self, held: _Alias, origin: Origin) -> bool:
+        if held.origin is origin or self.system.timing.monotonic() >= held.kept_until:
+            return True
+        return held.principal == origin.principal != ANONYMOUS
+
     def _assign(self, origin: Origin, wire: WireMessage, name: str) -> None:
         context = self._context
         address = PREFIX + name.encode()
-        factory = partial(Forwarder, context.router, address, origin, wire.return_route)
+        factory = partial(
+            Forwarder, context.router, address, origin, wire.return_route, self._ended
+        )
         cell = context.system.spawn(factory, parent=self.address)
-        context.router.register(address, cell)
         self._allowance.take(origin, cell)
         self._aliases[name] = _Alias(origin.principal, origin, cell)
         self._names[cell] = name
+        context.router.register(address, cell)
 
     def _forget(self, name: str, alias: _Alias) -> None:
         del self._aliases[name]
@@ -176,17 +181,12 @@ class StaticForwardingService(Worker):
     def _ended(self, cell: Cell) -> None:
         """A connection has ended, unless its alias was given a new route before."""
         name = self._names.get(cell)
-        if name is None:
+        if name is None or self.address.exited:
             return
         alias = self._aliases[name]
         self._forget(name, alias)
         if alias.principal != ANONYMOUS:
-            kept = self._aliases[name] = _Alias(alias.principal, None, None)
+            until = self.system.timing.monotonic() + ALIAS_KEPT_SECONDS
+            kept = self._aliases[name] = _Alias(alias.principal, None, None, until)
             self._allowance.reserve(alias.principal)
             self.wake_after(ALIAS_KEPT_SECONDS, _Release(name, kept))
-
-
-def _may_replace(held: _Alias, origin: Origin) -> bool:
-    if held.origin is origin:
-        return True
-    return held.principal == origin.principal != ANONYMOUS

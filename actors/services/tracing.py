@@ -10,6 +10,7 @@ from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.router import Router
+from rillnode.actors.services.context import Ended
 from rillnode.codecs.ockam.routing import Route, WireMessage, local
 
 
@@ -19,18 +20,22 @@ class Watcher(Worker):
     on_failure = "stop"
 
     def __init__(
-        self, router: Router, own_address: bytes, receiver: Origin, tracing_route: Route
+        self,
+        router: Router,
+        own_address: bytes,
+        receiver: Origin,
+        tracing_route: Route,
+        ended: Ended,
     ) -> None:
         self._router = router
         self._receiver = receiver
         self._own_address = own_address
         self._own = (local(own_address),)
         self._tracing_route = tracing_route
+        self._ended = ended
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Delivery, sender: Cell | None) -> None:
         """Send on, then send the copies."""
-        if not isinstance(message, Delivery):
-            return
         origin, tracked = message.origin, message.tracked
         traced = [
             WireMessage(wire.onward_route[1:], self._own + wire.return_route, wire.payload)
@@ -48,3 +53,4 @@ class Watcher(Worker):
     def stopped(self) -> None:
         """Give the address back."""
         self._router.unregister(self._own_address)
+        self._ended(self.address)
