@@ -25,10 +25,8 @@ class StatusActor(Worker):
         self._access = access
         self._document = document
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Delivery, sender: Cell | None) -> None:
         """Answer requests for the status."""
-        if not isinstance(message, Delivery):
-            return
         origin = message.origin
         if not self._access.administers(origin.principal):
             self._router.undeliverable("refused", message)

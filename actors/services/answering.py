@@ -39,10 +39,8 @@ class AnsweringActor(Worker):
         self._router = router
         self._answer = answer
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Delivery, sender: Cell | None) -> None:
         """Answer requests."""
-        if not isinstance(message, Delivery):
-            return
         for wire in message.messages:
             try:
                 payload = self._answer(wire.payload, message.origin)
