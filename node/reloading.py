@@ -13,8 +13,8 @@ import msgspec
 from rillnode.actors.access import Access
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.quotas import Quotas
-from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.retention import Recount
+from rillnode.actors.streams.revising import EnsureStream
 from rillnode.actors.streams.rules import StreamRules
 from rillnode.node.config import ApiKeyTable, Config
 

@@ -34,11 +34,11 @@ from rillnode.actors.storage.commit import GroupCommit
 from rillnode.actors.storage.readers import ReaderPool
 from rillnode.actors.storage.waiting import read
 from rillnode.actors.storage.writer import Writer
-from rillnode.actors.streams import reading
+from rillnode.actors.streams import reading, service
 from rillnode.actors.streams import retention as retention_actor
 from rillnode.actors.streams import stream as stream_actor
+from rillnode.actors.streams.answers import unknown_stream
 from rillnode.actors.streams.appending import Appends
-from rillnode.actors.streams.ask import UNKNOWN
 from rillnode.actors.streams.asked import Pushes
 from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.followers import Followers
@@ -46,12 +46,12 @@ from rillnode.actors.streams.index import IndexActor
 from rillnode.actors.streams.index_service import IndexService
 from rillnode.actors.streams.pulling import collect
 from rillnode.actors.streams.retention import RetentionActor
-from rillnode.actors.streams.service import StreamService
 from rillnode.actors.streams.stream import StreamActor
 from rillnode.actors.streams.subscribers import Subscribers
 from rillnode.actors.streams.subscription import SubscriptionActor
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body, split_items
+from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.node.client.session import Session
 from rillnode.node.simulation.scenario import FaultKind
 from rillnode.transports.tcp_link import TcpLink
@@ -211,7 +211,7 @@ def unread_streams_are_unknown(patch: pytest.MonkeyPatch) -> None:
     lose = StreamActor._lose
 
     def sure(self: StreamActor, message: Any, _: Any) -> None:
-        lose(self, message, UNKNOWN)
+        lose(self, message, unknown_stream())
 
     patch.setattr(StreamActor, "_lose", sure)
 
@@ -232,10 +232,13 @@ def repairs_read_as_empty(patch: pytest.MonkeyPatch) -> None:
 def failed_work_unanswered(patch: pytest.MonkeyPatch) -> None:
     """Who asks something of a stream that the store cannot do is not answered."""
 
-    def silent(self: StreamService, name: str, _: Any) -> None:
-        self._names.pop(name, None)
+    refuse = service._Ask.refuse
 
-    patch.setattr(StreamService, "_fail", silent)
+    def silent(self: Any, error: RillnodeError) -> None:
+        if not isinstance(error, StoreError):
+            refuse(self, error)
+
+    patch.setattr(service._Ask, "refuse", silent)
 
 
 def _ignore(_: StoreHealth) -> None:

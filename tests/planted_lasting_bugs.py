@@ -58,16 +58,13 @@ def failed_reads_are_the_end(patch: pytest.MonkeyPatch) -> None:
 
 def fewer_partitions(patch: pytest.MonkeyPatch) -> None:
     """A stream has as many partitions as who opened it last knew of."""
-    wanted = StreamService._wanted
+    wanted = StreamService._with_partitions
 
-    def shrinking(self: StreamService, name: str, record: Any, waiting: Any) -> Any:
-        found = wanted(self, name, record, waiting)
-        partitions = waiting[-1].partitions
-        if found is None or not partitions:
-            return found
+    def shrinking(self: StreamService, who: str, name: str, partitions: int, record: Any) -> Any:
+        found = wanted(self, who, name, partitions, record)
         return msgspec.structs.replace(found, partitions=partitions)
 
-    patch.setattr(StreamService, "_wanted", shrinking)
+    patch.setattr(StreamService, "_with_partitions", shrinking)
 
 
 def positions_outlive_streams(patch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from rillnode.actors.services import static_forwarding
 from rillnode.actors.services.pub_sub import PubSubService
 from rillnode.actors.storage import SavedIndexKey, commit, retention
 from rillnode.actors.streams import appending, asked, index_service, stream
+from rillnode.actors.streams.records import Named
 from rillnode.actors.streams.retention import RetentionActor
 from rillnode.actors.streams.service import StreamService
 from rillnode.actors.streams.stream import StreamActor
@@ -70,24 +71,24 @@ def positions_for_all(patch: pytest.MonkeyPatch) -> None:
 
 def first_partition_trimmed(patch: pytest.MonkeyPatch) -> None:
     """Whichever partition is to be trimmed, the first is."""
-    trim = StreamService._trim
+    trim = Named.trim
 
-    def first(self: StreamService, record: Any, work: Any, _: int, before: int) -> None:
-        trim(self, record, work, 0, before)
+    async def first(self: Named, record: Any, _: int, before: int) -> int:
+        return await trim(self, record, 0, before)
 
-    patch.setattr(StreamService, "_trim", first)
+    patch.setattr(Named, "trim", first)
 
 
 def first_partition_told(patch: pytest.MonkeyPatch) -> None:
     """Of a stream's removal only those hear who follow its first partition."""
-    removed = StreamService._removed
+    removed = Named._removed
 
-    def short(self: StreamService, operation: Any) -> None:
+    def short(self: Named, operation: Any) -> None:
         if operation.record is not None:
             operation.record = msgspec.structs.replace(operation.record, partitions=1)
         removed(self, operation)
 
-    patch.setattr(StreamService, "_removed", short)
+    patch.setattr(Named, "_removed", short)
 
 
 def nonsense_not_expected(patch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,8 @@ from rillnode.actors.overlay.neighbours import NeighboursActor
 from rillnode.actors.overlay.stream_keys import stream_key
 from rillnode.actors.storage import FOR_EVER, ListStreams, StreamRecord
 from rillnode.actors.storage.waiting import read
-from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.context import StreamRemoved
+from rillnode.actors.streams.revising import EnsureStream
 from rillnode.actors.streams.service import ADDRESSES as STREAM_SERVICE
 from rillnode.codecs.errors import CodecError, RillnodeError, StoreError
 from rillnode.codecs.ockam.routing import Route, WireMessage, local

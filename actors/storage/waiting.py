@@ -1,7 +1,8 @@
 """The store for handlers that wait: operations that are awaited."""
 
 import asyncio
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 from rillnode.actors.engine.waiting import Signal, Then, Work
 from rillnode.actors.storage import LogStore, Operation, ReadOperation, WriteOperation
@@ -32,15 +33,25 @@ async def read(store: Reads[R], *operations: R) -> None:
     _check(operations)
 
 
-async def write(store: LogStore, *operations: WriteOperation) -> None:
+async def write(
+    store: LogStore,
+    *operations: WriteOperation,
+    done: Callable[[WriteOperation], object] | None = None,
+) -> None:
     """Submit operations in order, and wait until all are complete.
 
     Where this is cancelled they go on, as what is submitted always does.
 
+    Args:
+        store: the store.
+        operations: what to write.
+        done: called with each when it is complete, also if nobody waits for it any more: for what
+            follows from a write whatever becomes of the instance that has asked for it.
+
     Raises:
         StoreError: the first that one of them has.
     """
-    arrivals = _Arrivals(operations)
+    arrivals = _Arrivals(operations, done)
     for operation in operations:
         store.submit(operation)
     await arrivals.all
@@ -54,10 +65,13 @@ class _Arrivals:
         all: set when the last is complete.
     """
 
-    __slots__ = ("_left", "all")
+    __slots__ = ("_done", "_left", "all")
 
-    def __init__(self, operations: tuple[Operation, ...]) -> None:
+    def __init__(
+        self, operations: tuple[Operation, ...], done: Callable[[Any], object] | None = None
+    ) -> None:
         self._left = len(operations)
+        self._done = done
         self.all = Signal()
         work = asyncio.current_task()
         assert isinstance(work, Work), "only handlers of actors wait for the store"
@@ -67,11 +81,16 @@ class _Arrivals:
         if not operations:
             self.all.set()
 
-    def arrived(self, _: Operation) -> None:
-        """One is complete."""
+    def arrived(self, operation: Operation) -> None:
+        """One is complete; harmless when repeated."""
+        if operation.then is None:
+            return
+        operation.then = None
         self._left -= 1
         if not self._left:
             self.all.set()
+        if self._done is not None:
+            self._done(operation)
 
 
 def _check(operations: tuple[Operation, ...]) -> None:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from rillnode.codecs import native
-from rillnode.codecs.errors import CodecError, RillnodeError
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.ockam import stream_admin
 from rillnode.codecs.ockam.stream import (
     BidirectionalPublisherRequest,
@@ -32,6 +32,12 @@ INVALID_REQUEST: Final = "Invalid request"
 """The one reason that released Ockam nodes give."""
 
 _ERROR_TAGS: Final = frozenset({"error", "error:response"})
+
+
+def unknown_stream() -> RequestError:
+    """The refusal of who may do nothing with a stream, as of who asks for one that is not there."""
+    text = "No such stream, or it is not yours to use: see `rillnode stream ls`"
+    return RequestError("stream.unknown", text)
 
 
 def invalid_request(cause: object, reason: str = INVALID_REQUEST) -> bytes:

@@ -15,6 +15,7 @@ from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.storage import ListIndexes, SavedIndexKey, StoreHealth
+from rillnode.actors.storage.waiting import read
 from rillnode.actors.streams.answers import failed, invalid_request
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.index import (
@@ -25,9 +26,9 @@ from rillnode.actors.streams.index import (
     Position,
     SavePosition,
 )
-from rillnode.actors.streams.listing import Listing
+from rillnode.actors.streams.listing import Page
 from rillnode.codecs import native
-from rillnode.codecs.errors import CodecError, RequestError
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.limits import NAME_BYTES_MAX
 from rillnode.codecs.ockam.routing import Route, WireMessage
 from rillnode.codecs.ockam.stream import (
@@ -112,8 +113,6 @@ class IndexService(Worker):
                 self._forward(key, SavePosition(message, index))
             case Position():
                 self._answer(message)
-            case ListIndexes():
-                self._listed(message)
             case StreamRemoved(record=record):
                 self._forget(
                     owner for key, owner in self._owners.items() if key.stream == record.name
@@ -144,8 +143,8 @@ class IndexService(Worker):
                 case native.LoadIndexRequest() | native.SaveIndexRequest():
                     self._ask(origin, wire, request, request.stream, request.partition)
                 case native.ListIndexesRequest():
-                    address = wire.onward_route[0].value
-                    self._list_for(Listing(origin, wire.return_route, request, address))
+                    listing = self._list(origin, wire, request)
+                    self.begin(listing, partial(self._not_listed, origin, wire, request))
                 case _:
                     self._malformed(origin, wire, request)
 
@@ -250,45 +249,37 @@ class IndexService(Worker):
                 )
         self._reply(origin, asked.address, asked.return_route, payload)
 
-    def _list_for(self, listing: Listing[native.SavedIndex]) -> None:
-        request = listing.request
-        after = None
+    async def _list(
+        self, origin: Origin, wire: WireMessage, request: native.ListIndexesRequest
+    ) -> None:
+        allows, principal = self._context.access.allows, origin.principal
+        answer, more, after = Page[native.SavedIndex](), True, None
         if request.after_stream:
             after = SavedIndexKey(
                 request.after_stream, request.after_partition, request.after_client_id
             )
-        self._list(listing, after)
+        while more and not answer.full:
+            page = ListIndexes(stream=request.stream, after=after, limit=PAGE_INDEXES)
+            await read(self._context.store, page)
+            answer.take(
+                native.SavedIndex(key.stream, key.partition, key.client_id, index)
+                for key, index in page.indexes
+                if allows(principal, "pull", key.stream)
+            )
+            more = len(page.indexes) == page.limit
+            after = page.indexes[-1][0] if more else None
+        last = answer.items[-1] if answer.full else None
+        response = native.ListIndexesResponse(request.request_id, answer.items, last)
+        self._tell(origin, wire, native.encode(response))
 
-    def _list(self, listing: Listing[native.SavedIndex], after: SavedIndexKey | None) -> None:
-        operation = ListIndexes(
-            reply_to=self.address,
-            token=listing,
-            stream=listing.request.stream,
-            after=after,
-            limit=PAGE_INDEXES,
-        )
-        if self._context.store.read(operation):
-            self._listed(operation)
-
-    def _listed(self, operation: ListIndexes) -> None:
-        listing: Listing[native.SavedIndex] = operation.token
-        request_id = listing.request.request_id
-        if operation.error is not None:
-            payload = failed(request_id, operation.error)
-            self._reply(listing.origin, listing.address, listing.return_route, payload)
-            return
-        allows, principal = self._context.access.allows, listing.origin.principal
-        listing.take(
-            native.SavedIndex(key.stream, key.partition, key.client_id, index)
-            for key, index in operation.indexes
-            if allows(principal, "pull", key.stream)
-        )
-        if len(operation.indexes) == operation.limit and not listing.full:
-            self._list(listing, operation.indexes[-1][0])
-            return
-        last = listing.items[-1] if listing.full else None
-        response = native.ListIndexesResponse(request_id, listing.items, last)
-        self._reply(listing.origin, listing.address, listing.return_route, native.encode(response))
+    def _not_listed(
+        self,
+        origin: Origin,
+        wire: WireMessage,
+        request: native.ListIndexesRequest,
+        error: RillnodeError,
+    ) -> None:
+        self._tell(origin, wire, failed(request.request_id, error))
 
     def _refuse(
         self, origin: Origin, wire: WireMessage, request: _Get | _Save, error: RequestError

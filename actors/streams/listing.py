@@ -6,11 +6,9 @@ of is never told, not even as a place in a list.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from rillnode.actors.delivery import Origin
 from rillnode.codecs import native
-from rillnode.codecs.ockam.routing import Route
 
 ANSWER_PARTS: Final = 1_000
 """Parts of items with which an answer ends: a stream has up to 1,024 partitions, each takes up to
@@ -24,13 +22,9 @@ def _one(_: object) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Listing(Generic[T]):
-    """One list request to an address of a service, and the items found for it so far."""
+class Page(Generic[T]):
+    """What one answer to a list request holds, so far."""
 
-    origin: Origin
-    return_route: Route
-    request: Any
-    address: bytes
     items: list[T] = field(default_factory=list[T])
     parts: int = 0
 

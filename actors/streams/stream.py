@@ -29,9 +29,8 @@ from rillnode.actors.storage import (
     removed_error,
 )
 from rillnode.actors.storage.waiting import read
-from rillnode.actors.streams.answers import failed, invalid_request, is_error
+from rillnode.actors.streams.answers import failed, invalid_request, is_error, unknown_stream
 from rillnode.actors.streams.appending import Appends
-from rillnode.actors.streams.ask import UNKNOWN as UNKNOWN_STREAM
 from rillnode.actors.streams.asked import NEEDS, Answers, confirm
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.inside import AppendEntries
@@ -154,7 +153,7 @@ class StreamActor(Worker):
                     break
                 find = FindStream(name=self._name)
         if record is None or self._partition >= record.partitions:
-            return UNKNOWN_STREAM
+            return unknown_stream()
         self._log = log_id(record.id, self._partition)
         self._appends = Appends(context, self._own_address, self._log, record.owner)
         self._appends.update(record)

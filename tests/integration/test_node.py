@@ -47,7 +47,7 @@ def test_a_node_whose_stream_service_has_ended_is_not_ready(
             http = node.addresses()["http"]
             stream = await client.stream("s")
             with monkeypatch.context() as patch:
-                patch.setattr(StreamService, "_requests", fails)
+                patch.setattr(StreamService, "handle", fails)
                 for _ in range(10):
                     with pytest.raises(RequestError):
                         await client.describe("s")

@@ -161,7 +161,7 @@ def test_an_append_of_another_actor_has_its_outcome(monkeypatch: pytest.MonkeyPa
 
 
 def test_streams_outlive_the_service_that_made_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing = Failing(monkeypatch, StreamService, "_requests")
+    failing = Failing(monkeypatch, StreamService, "handle")
 
     async def test(core: Core) -> None:
         peer = core.peer()

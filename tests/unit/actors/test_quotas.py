@@ -19,8 +19,8 @@ from rillnode.actors.storage import (
     WriteOperation,
 )
 from rillnode.actors.streams import retention
-from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.retention import SWEEP_SECONDS, RetentionActor
+from rillnode.actors.streams.revising import EnsureStream
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.ockam.stream import (

@@ -14,9 +14,9 @@ from rillnode.actors.storage import (
     StreamRecord,
     log_id,
 )
-from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.retention import SWEEP_SECONDS
+from rillnode.actors.streams.revising import EnsureStream
 from rillnode.actors.streams.stream import MISSING_SECONDS
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from core_support import Core, Peer, decode, encode, with_core
 from rillnode.actors.access import Grant
 from rillnode.actors.storage import FindStream, Read, ReadOperation, Retention
-from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.context import parse_stream_address, stream_address
 from rillnode.actors.streams.retention import SWEEP_SECONDS
+from rillnode.actors.streams.revising import EnsureStream
 from rillnode.actors.streams.stream import MISSING_SECONDS
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body

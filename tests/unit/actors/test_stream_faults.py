@@ -30,13 +30,13 @@ from rillnode.actors.storage import (
     log_id,
 )
 from rillnode.actors.streams import reading, retention
-from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.asked import NativeRead
 from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.followers import Grown
 from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
 from rillnode.actors.streams.resolving import stream_cell
 from rillnode.actors.streams.retention import SWEEP_SECONDS, Recount, RetentionActor
+from rillnode.actors.streams.revising import EnsureStream
 from rillnode.actors.streams.stream import MISSING_SECONDS, StreamActor
 from rillnode.actors.streams.subscription import SubscriptionActor
 from rillnode.codecs import native

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from core_support import Core, with_core
 from rillnode.actors.access import Grant
 from rillnode.actors.storage import FOR_EVER, Retention
-from rillnode.actors.streams.ask import EnsureStream
 from rillnode.actors.streams.retention import SWEEP_SECONDS
+from rillnode.actors.streams.revising import EnsureStream
 from rillnode.actors.streams.rules import StreamRule, StreamRules
 from rillnode.codecs import native
 from rillnode.codecs.limits import PARTITIONS_MAX

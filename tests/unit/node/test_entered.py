@@ -475,9 +475,8 @@ def test_a_failed_node_does_not_drain_for_long(
     monkeypatch.setattr(runtime, "FAILED_DRAIN_SECONDS", 0.2)
     handle = StreamService.handle
 
-    def answers_nobody(self: StreamService, message: object, sender: Cell | None) -> None:
-        if not asking:
-            handle(self, message, sender)
+    def answers_nobody(self: StreamService, message: Any, sender: Cell | None) -> Any:
+        return None if asking else handle(self, message, sender)
 
     monkeypatch.setattr(StreamService, "handle", answers_nobody)
     asking: list[asyncio.Task[Any]] = []

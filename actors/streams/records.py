@@ -1,0 +1,202 @@
+"""The records of streams: looked up and changed by one at a time, for each name.
+
+Who wants something of a stream waits until those before have what they want. Those who wait while
+the store is asked about a name share its answer: a thousand clients that open one stream at once
+cost one look, and where the store is away they need not wait for it one after the other.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rillnode.actors.engine.waiting import Orders
+from rillnode.actors.storage import (
+    FindStream,
+    LogExtent,
+    PutStream,
+    RemoveStream,
+    StreamRecord,
+    Trim,
+    WriteOperation,
+    log_id,
+)
+from rillnode.actors.storage.waiting import read, write
+from rillnode.actors.streams.context import StreamContext, StreamRemoved, tell_removed
+from rillnode.codecs.errors import RequestError, StoreError
+
+Changed = Callable[[StreamRecord | StreamRemoved], None]
+"""Told of every stream that is looked at, as it is then, and of each that is removed."""
+
+Wanted = Callable[[StreamRecord | None], StreamRecord | None]
+"""What a stream's record is to be, out of what it is; None: there is no stream, or shall be none.
+
+It raises a RequestError to refuse, and is called again where another node was first.
+"""
+
+
+class Found(NamedTuple):
+    """A stream as it is: None where there is none, and the extents of its partitions."""
+
+    record: StreamRecord | None
+    extents: Sequence[LogExtent] = ()
+
+
+@dataclass(slots=True)
+class _Name:
+    """What those share who ask for one name.
+
+    Attributes:
+        asking: how many there are.
+        asked: the number of the last.
+        known: what the store has told last; None: it is not true any more.
+        told: the number of the last for whom that is no older than the question.
+    """
+
+    asking: int = 0
+    asked: int = 0
+    known: Found | StoreError | None = None
+    told: int = 0
+
+
+class Records:
+    """The records of all streams of a node, for the one actor that changes them."""
+
+    def __init__(self, context: StreamContext, changed: Changed) -> None:
+        self.context = context
+        self.changed = changed
+        self._names: dict[str, _Name] = {}
+        self._orders = Orders()
+
+    @asynccontextmanager
+    async def of(self, name: str) -> "AsyncGenerator[Named]":
+        """A stream's record, which nobody else changes within the block, in the order of asking."""
+        shared = self._names.setdefault(name, _Name())
+        shared.asking += 1
+        shared.asked += 1
+        named = Named(self, name, shared)
+        try:
+            async with self._orders.of(name):
+                yield named
+        finally:
+            shared.asking -= 1
+            if not shared.asking:
+                del self._names[name]
+
+
+class Named:
+    """One who asks for a name, while it is his turn.
+
+    What follows from a write does so although he does not wait for it any more.
+    """
+
+    __slots__ = ("_name", "_number", "_records", "_shared")
+
+    def __init__(self, records: Records, name: str, shared: _Name) -> None:
+        self._records = records
+        self._name = name
+        self._shared = shared
+        self._number = shared.asked
+
+    async def change(self, wanted: Wanted) -> Found:
+        """Bring the stream to what is wanted; that is durable then.
+
+        Raises:
+            RequestError: what `wanted` raises; `quota.streams`.
+            StoreError: it could not be read, or stored.
+        """
+        context = self._records.context
+        while True:
+            found = await self._look()
+            record = wanted(found.record)
+            if record == found.record:
+                if record is not None:
+                    self._records.changed(record)
+                return found
+            if record is None:
+                await self._write(RemoveStream(name=self._name), self._removed)
+                return Found(None)
+            if found.record is None and not context.quotas.admit_stream(record.owner, self._name):
+                text = "You own as many streams as your quota allows: remove one"
+                raise RequestError("quota.streams", text)
+            put = PutStream(token=found.record is None, record=record)
+            try:
+                await self._write(put, self._stored)
+            except StoreError as error:
+                if error.code != "store.exists":
+                    raise
+                # Another node was first: what is asked for is asked of its stream.
+                found = await self._look()
+                if found.record is not None:
+                    context.quotas.found(found.record, found.extents)
+                continue
+            if found.record is None:
+                return Found(put.record, [LogExtent()] * record.partitions)
+            wanted = _as_it_is
+
+    async def trim(self, record: StreamRecord, partition: int, before: int) -> int:
+        """Drop entries of a partition; return the index of the first that is left.
+
+        Raises:
+            StoreError: that could not be done.
+        """
+        self._shared.known = None
+        trim = Trim(token=record.owner, log=log_id(record.id, partition), before=before)
+        await write(self._records.context.store, trim, done=self._trimmed)
+        return trim.extent.first_index
+
+    async def _look(self) -> Found:
+        shared = self._shared
+        if shared.known is None or shared.told < self._number:
+            shared.known, shared.told = None, shared.asked
+            find = FindStream(name=self._name)
+            try:
+                await read(self._records.context.store, find)
+            except StoreError as error:
+                shared.known = error
+                raise
+            shared.known = Found(find.record, find.extents)
+        known = shared.known
+        if isinstance(known, StoreError):
+            # Another for each: one exception that several raise gathers what all of them went
+            # through.
+            raise StoreError(known.code, known.text, retryable=known.retryable, **known.context)
+        return known
+
+    async def _write(
+        self, operation: WriteOperation, done: Callable[[WriteOperation], object]
+    ) -> None:
+        shared = self._shared
+        shared.known = None
+        try:
+            await write(self._records.context.store, operation, done=done)
+        except StoreError as error:
+            if error.code != "store.exists":
+                shared.known, shared.told = error, shared.asked
+            raise
+
+    # What follows from a write ---------------------------------------------------------------
+
+    def _stored(self, put: WriteOperation) -> None:
+        assert isinstance(put, PutStream)
+        if put.error is None:
+            self._records.changed(put.record)
+        elif put.token:
+            self._records.context.quotas.not_created(put.record.owner, put.record.name)
+
+    def _trimmed(self, trim: WriteOperation) -> None:
+        assert isinstance(trim, Trim)
+        if trim.error is None:
+            self._records.context.quotas.keeps(trim.token, trim.log, trim.extent)
+
+    def _removed(self, removal: WriteOperation) -> None:
+        assert isinstance(removal, RemoveStream)
+        context, record = self._records.context, removal.record
+        if removal.error is not None or record is None:
+            return
+        context.quotas.removed(record)
+        self._records.changed(tell_removed(context, record))
+
+
+def _as_it_is(record: StreamRecord | None) -> StreamRecord | None:
+    return record
