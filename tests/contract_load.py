@@ -117,6 +117,7 @@ LINKED_SECONDS: Final = 1.0
 """Virtual time in which nodes that share a stream are linked in it, mostly."""
 SHARED_SECONDS: Final = 60
 """Virtual time within which each has what the other has, whatever has failed between them."""
+SUBSCRIBER: Final = "0x" + "22" * 20
 SERVICES: Final = (
     ("echo", b"hello"),
     ("uppercase", b"\x05hello"),
@@ -342,7 +343,9 @@ class Streamr(Round):
             assert following is not None
             await self.ask("follow", anext(following))
         await self.once("resend", self._stored(client))
+        await self.once("grant", client.grant("sensors", "subscribe", user=SUBSCRIBER))
         await self.once("permissions", client.permissions("sensors"))
+        await self.once("revoke", client.revoke("sensors", "subscribe", user=SUBSCRIBER))
         await self.once("describe", client.get_stream("sensors"))
         with pytest.raises(RillnodeError):
             await self.ask("be refused", client.subscribe("sensors", partition=7))
@@ -599,7 +602,7 @@ class Peer(Round):
 
 
 class Operator(Round):
-    """Gives somebody a grant while clients are connected, and takes it back."""
+    """Changes grants and streams while clients are connected, and asks for a copy of the store."""
 
     async def talk(self) -> None:
         node = self.network.node(NODE)
@@ -608,9 +611,23 @@ class Operator(Round):
         for changed in ((*grants, one), grants):
             await asyncio.sleep(0.05)
             node.reload(replace(node.config, grants=changed))
+        table = StreamTable(name="configured", partitions=self.number)
+        node.reload(replace(node.config, streams=(*CONFIG.streams, table)))
+        async with await self.ask("connect", self.network.connect(NODE)) as client:
+            await self.once("open", client.stream("configured"))
+            await self.once("copy", self._copied(client))
+
+    async def _copied(self, client: Client) -> None:
+        try:
+            await client.checkpoint()
+        except RillnodeError as error:
+            if error.code != "backup.unsupported":  # as every store in memory answers
+                raise
 
     async def check(self) -> None:
-        pass  # it is about what others have
+        async with await self.network.connect(NODE) as client:
+            made = await client.describe("configured")
+            assert len(made.partitions) == self.number
 
 
 ROUNDS: Final = (Native, Ockam, Streamr, Overlay, Nextgraph, Channel, Peer, Operator)
