@@ -10,7 +10,7 @@ import pytest
 
 from planted_bugs import Patch, Planted, always
 from planted_service_bugs import CALLERS
-from rillnode.actors.delivery import Origin
+from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.router import Router
 from rillnode.actors.services.forwarder import Forwarder
 from rillnode.actors.storage import Read, commit
@@ -76,7 +76,7 @@ def forwarded_twice(patch: pytest.MonkeyPatch) -> None:
     """What is sent to an alias is sent on twice."""
     handle = Forwarder.handle
 
-    def eager(self: Forwarder, message: object, sender: Any) -> None:
+    def eager(self: Forwarder, message: Delivery, sender: Any) -> None:
         handle(self, message, sender)
         handle(self, message, sender)
 

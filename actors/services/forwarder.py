@@ -7,8 +7,7 @@ Source: the Elixir nodes of 2021 to 2024, where what follows the alias in the on
 since 2022-02.
 """
 
-from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final
 
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.engine.system import Cell
@@ -19,11 +18,6 @@ from rillnode.codecs.ockam.routing import Route, WireMessage
 
 HOLD_SECONDS: Final = 0.005
 """How often a forwarder looks whether its receiver has taken what it was sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """Time to see whether the receiver has taken what it was sent."""
 
 
 class Forwarder(Worker):
@@ -57,24 +51,16 @@ class Forwarder(Worker):
         self._ended = ended
         self._held: list[tuple[Origin, int]] = []
 
-    def handle(self, message: Delivery | _Look, sender: Cell | None) -> None:
+    def handle(self, message: Delivery, sender: Cell | None) -> None:
         """Send on; the sender's connection is held until the receiver's has taken it."""
-        match message:
-            case Delivery(origin=origin, messages=messages, tracked=tracked):
-                forwarded = [
-                    WireMessage(self._route + onward_route[1:], return_route, payload)
-                    for onward_route, return_route, payload in messages
-                ]
-                self._router.route(origin, forwarded, tracked=tracked)
-                if self._receiver.congested:
-                    self._hold(origin.account, sum(len(wire.payload) for wire in messages))
-            case _Look():
-                if self._receiver.congested:
-                    self.wake_after(HOLD_SECONDS, _Look())
-                else:
-                    self._release()
-            case _:
-                assert_never(message)
+        origin, messages = message.origin, message.messages
+        forwarded = [
+            WireMessage(self._route + onward_route[1:], return_route, payload)
+            for onward_route, return_route, payload in messages
+        ]
+        self._router.route(origin, forwarded, tracked=message.tracked)
+        if self._receiver.congested:
+            self._hold(origin.account, sum(len(wire.payload) for wire in messages))
 
     def stopped(self) -> None:
         """Give the address back, unless another has it by now, and let the senders go on."""
@@ -85,10 +71,18 @@ class Forwarder(Worker):
         self._ended(self.address)
 
     def _hold(self, sender: Origin, size: int) -> None:
-        if not self._held:
-            self.wake_after(HOLD_SECONDS, _Look())
         sender.reserved_bytes += size
         self._held.append((sender, size))
+        if len(self._held) == 1:
+            self.begin(self._taken(), lambda _: None)
+
+    async def _taken(self) -> None:
+        """Wait until the receiver has taken what it was sent, then let the senders go on."""
+        try:
+            while self._receiver.congested:
+                await self.sleep(HOLD_SECONDS)
+        finally:
+            self._release()
 
     def _release(self) -> None:
         held, self._held = self._held, []

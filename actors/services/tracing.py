@@ -17,7 +17,7 @@ from rillnode.codecs.ockam.routing import Route, WireMessage, local
 class Watcher(Worker):
     """One watcher."""
 
-    on_failure = "stop"
+    on_failure = "resume"
 
     def __init__(
         self,

@@ -163,7 +163,8 @@ def test_a_channel_may_be_opened_through_a_forwarder() -> None:
     async def test(house: House) -> None:
         core = house.core
         alias = local("alias")
-        forwarder = partial(Forwarder, core.router, None, Origin("", 0, native=False), LISTENER)
+        receiver = Origin("", 0, native=False)
+        forwarder = partial(Forwarder, core.router, None, receiver, LISTENER, lambda _: None)
         core.router.register(alias.value, core.system.spawn(forwarder))
         user = await User(house).open(listener=(alias,))
         assert [answer.payload for answer in await user.talk("echo", b"text")] == [b"text"]
