@@ -67,22 +67,13 @@ class BackupActor(Worker):
         self._directory = directory
         self._entropy = entropy
 
-    def handle(self, message: object, sender: Cell | None) -> None:
-        """Take requests and finished copies."""
-        match message:
-            case Delivery():
-                self._requests(message)
-            case Checkpoint():
-                self._made(message)
-            case _:
-                pass
-
-    def _requests(self, delivery: Delivery) -> None:
-        origin = delivery.origin
+    def handle(self, message: Delivery, sender: Cell | None) -> None:
+        """Take requests."""
+        origin = message.origin
         if not self._access.administers(origin.principal):
-            self._router.undeliverable("refused", delivery)
+            self._router.undeliverable("refused", message)
             return
-        for wire in delivery.messages:
+        for wire in message.messages:
             try:
                 request = decode_request(wire.payload, speaks_native=origin.native)
             except CodecError as error:
@@ -100,10 +91,14 @@ class BackupActor(Worker):
             self._reply(asked.origin, asked.return_route, failed(asked.request_id, _UNSUPPORTED))
             return
         path = self._directory / self._entropy(_NAME_BYTES).hex()
-        store.checkpoint(Checkpoint(reply_to=self.address, token=asked, path=path))
+        # Who asked has to know of the copy, whichever instance there is by then.
+        store.checkpoint(self.then(Checkpoint(token=asked, path=path), self._made, self._made))
 
     def _made(self, operation: Checkpoint) -> None:
-        asked: _Asked = operation.token
+        asked: _Asked | None
+        asked, operation.token = operation.token, None
+        if asked is None:
+            return  # it was told, and what followed has failed
         if operation.error is not None:
             payload = failed(asked.request_id, operation.error)
         else:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rillnode.actors.delivery import Origin
-from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.storage import LogStore, Read, StreamRecord, log_id
 from rillnode.actors.streams.answers import failed
 from rillnode.codecs import native
@@ -33,7 +33,7 @@ class SinkRanges:
         return_route: Route,
         request: native.SinkReadRequest,
         record: StreamRecord | None,
-        reader: Cell,
+        reader: Worker,
     ) -> None:
         """Read a range.
 
@@ -43,7 +43,7 @@ class SinkRanges:
             request: the range.
             record: the sink's stream of the request's name, as it was last listed: not before the
                 job planned the range.
-            reader: gets the completed operation, for `answer`.
+            reader: the actor that reads.
         """
         # A request may be about what another node has told of, and this one not heard of yet.
         if (
@@ -58,19 +58,22 @@ class SinkRanges:
             self._reply(origin, return_route, _gone(request))
             return
         operation = Read(
-            reply_to=reader,
             token=(origin, return_route, request),
             log=log_id(record.id, request.partition),
             index=request.index,
             until=request.until,
             bytes_max=native.block_budget(origin.message_bytes_max, request.bytes_max),
         )
+        reader.then(operation, self._answer, self._answer)
         if (origin.room(self._store) or self._store).read(operation):
-            self.answer(operation)
+            self._answer(operation)
 
-    def answer(self, operation: Read) -> None:
-        """Answer the job with what a completed operation has read."""
-        origin, return_route, request = operation.token
+    def _answer(self, operation: Read) -> None:
+        """Answer the job with what a completed operation has read, once."""
+        asked, operation.token = operation.token, None
+        if asked is None:
+            return
+        origin, return_route, request = asked
         extent = operation.extent
         if operation.error is not None:
             payload = failed(request.request_id, operation.error)

@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import takewhile
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import msgspec
 
@@ -26,18 +27,18 @@ from rillnode.actors.sink_ranges import SinkRanges
 from rillnode.actors.storage import (
     Capability,
     ListStreams,
-    Read,
+    LogExtent,
     SavedIndexKey,
     StreamRecord,
     log_id,
 )
+from rillnode.actors.storage.waiting import read
 from rillnode.actors.streams.answers import failed, invalid_request
 from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.holds import Holds
-from rillnode.actors.streams.index import Position
 from rillnode.actors.streams.index_service import AskPosition
 from rillnode.codecs import native
-from rillnode.codecs.errors import CodecError, RequestError, StoreError
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.ockam.routing import Route
 from rillnode.codecs.requests import decode_request
 
@@ -112,10 +113,9 @@ class _Exited:
 
 
 @dataclass(slots=True)
-class _Listing:
-    """The ends of all partitions, while the pages of streams come in; `answer` gets them."""
+class _Ends:
+    """The ends of all partitions, and how far the sink is behind them."""
 
-    answer: Callable[[list[native.SinkEnd] | StoreError], None]
     ends: list[native.SinkEnd] = field(default_factory=list[native.SinkEnd])
     rows_behind: int = 0
     bytes_behind: int = 0
@@ -129,7 +129,7 @@ class _Commit:
     return_route: Route
     request: native.SinkCommitRequest
     missing: int
-    error: StoreError | None = None
+    error: RillnodeError | None = None
 
 
 class SparkSinkActor(Worker):
@@ -195,19 +195,18 @@ class SparkSinkActor(Worker):
             self._next_start.cancel()
         self._next_start = self.wake_after(delay, _Start())
 
-    def handle(self, message: object, sender: Cell | None) -> None:
-        """Take the job's requests, its end, completed operations and timers."""
+    def handle(
+        self,
+        message: Delivery | StopSink | _Exited | _Start | _Measure | _RenewKey,
+        sender: Cell | None,
+    ) -> None:
+        """Take the job's requests, its end, and timers."""
         match message:
             case Delivery():
                 self._requests(message)
-            case ListStreams():
-                self._listed(message)
-            case Read():
-                self._ranges.answer(message)
-            case Position():
-                self._position(message)
-            case _Exited(job=job, code=code) if job is self._job:
-                self._start_after(self._job.ended(code))
+            case _Exited(job=job, code=code):
+                if job is self._job:
+                    self._start_after(self._job.ended(code))
             case _Start():
                 self._start_after(self._job.start())
             case _RenewKey():
@@ -217,7 +216,7 @@ class SparkSinkActor(Worker):
             case StopSink():
                 self._job.finish()
             case _:
-                pass
+                assert_never(message)
 
     # Requests --------------------------------------------------------------------------------
 
@@ -234,11 +233,12 @@ class SparkSinkActor(Worker):
                 self._reply(origin, wire.return_route, invalid_request(error))
                 continue
             match request:
-                case native.SinkEndsRequest():
-                    self._ends(origin, wire.return_route, request)
+                case native.SinkEndsRequest(request_id=request_id):
+                    refuse = partial(self._refuse, origin, wire.return_route, request_id)
+                    self.begin(self._ends(origin, wire.return_route, request), refuse)
                 case native.SinkReadRequest():
                     record = self._records.get(request.stream)
-                    self._ranges.ask(origin, wire.return_route, request, record, self.address)
+                    self._ranges.ask(origin, wire.return_route, request, record, self)
                 case native.SinkCommitRequest():
                     self._commit(origin, wire.return_route, request)
                 case native.SinkReportRequest():
@@ -248,68 +248,64 @@ class SparkSinkActor(Worker):
                 case _:
                     self._reply(origin, wire.return_route, invalid_request(request))
 
-    def _ends(self, origin: Origin, return_route: Route, request: native.SinkEndsRequest) -> None:
-        def answer(ends: list[native.SinkEnd] | StoreError) -> None:
-            if isinstance(ends, StoreError):
-                payload = failed(request.request_id, ends)
-            else:
-                payload = native.encode(native.SinkEndsResponse(request.request_id, ends))
-            self._reply(origin, return_route, payload)
-
-        self._list(_Listing(answer), after="")
+    async def _ends(
+        self, origin: Origin, return_route: Route, request: native.SinkEndsRequest
+    ) -> None:
+        found = await self._look()
+        response = native.SinkEndsResponse(request.request_id, found.ends)
+        self._reply(origin, return_route, native.encode(response))
 
     def _measure_again(self) -> None:
-        self._list(_Listing(lambda _: None), after="")
+        # Where the store cannot tell now, the next time is soon.
+        self.begin(self._look(), lambda _: None)
         self.wake_after(MEASURE_SECONDS, _Measure())
 
-    def _list(self, listing: _Listing, after: str) -> None:
+    async def _look(self) -> _Ends:
+        """Look at all of the sink's partitions, and note how far it is behind.
+
+        Raises:
+            StoreError: they could not be listed.
+        """
+        found, after, more = _Ends(), "", True
         prefix = literal_prefix(self._settings.streams)
-        operation = ListStreams(reply_to=self.address, token=listing, after=after, prefix=prefix)
-        if self._context.store.read(operation):
-            self._listed(operation)
+        while more:
+            page = ListStreams(after=after, prefix=prefix)
+            await read(self._context.store, page)
+            for record, extents in zip(page.records, page.extents, strict=True):
+                if any(fnmatchcase(record.name, pattern) for pattern in self._settings.streams):
+                    self._take(record, extents, found)
+            more = page.more
+            after = page.records[-1].name if more else ""
+        self._measure(found)
+        return found
 
-    def _listed(self, operation: ListStreams) -> None:
-        listing = operation.token
-        if operation.error is not None:
-            listing.answer(operation.error)
-            return
-        for record, extents in zip(operation.records, operation.extents, strict=True):
-            if not any(fnmatchcase(record.name, pattern) for pattern in self._settings.streams):
-                continue
-            self._records[record.name] = record
-            for partition, extent in enumerate(extents):
-                log = log_id(record.id, partition)
-                committed = self._hold.committed.get(log)
-                if committed is None or self._shared:
-                    # All that is there is held, until it is known what was committed before; the
-                    # job may also commit at another node.
-                    committed = self._hold.committed.setdefault(log, extent.first_index)
-                    key = SavedIndexKey(record.name, partition, self._principal)
-                    ask = AskPosition(key, self.address)
-                    self.system.post(self._ports.index_service, ask)
-                behind = max(0, extent.next_index - max(committed, extent.first_index))
-                kept = max(1, extent.next_index - extent.first_index)
-                listing.rows_behind += behind
-                listing.bytes_behind += extent.data_bytes * behind // kept
-                bounds = extent.first_index, extent.next_index
-                end = native.SinkEnd(record.name, record.created_at, partition, *bounds)
-                listing.ends.append(end)
-        if operation.more:
-            self._list(listing, operation.records[-1].name)
-            return
-        self._measure(listing)
-        listing.answer(listing.ends)
+    def _take(self, record: StreamRecord, extents: Sequence[LogExtent], found: _Ends) -> None:
+        self._records[record.name] = record
+        for partition, extent in enumerate(extents):
+            log = log_id(record.id, partition)
+            committed = self._hold.committed.get(log)
+            if committed is None or self._shared:
+                # All that is there is held, until it is known what was committed before; the
+                # job may also commit at another node.
+                committed = self._hold.committed.setdefault(log, extent.first_index)
+                self.begin(self._learn(record.name, partition), lambda _: None)
+            behind = max(0, extent.next_index - max(committed, extent.first_index))
+            kept = max(1, extent.next_index - extent.first_index)
+            found.rows_behind += behind
+            found.bytes_behind += extent.data_bytes * behind // kept
+            bounds = extent.first_index, extent.next_index
+            found.ends.append(native.SinkEnd(record.name, record.created_at, partition, *bounds))
 
-    def _measure(self, listing: _Listing) -> None:
+    def _measure(self, found: _Ends) -> None:
         """Note the lag; a sink too far behind loses its hold until it has caught up."""
         self._hold.known = True
-        self._status.rows_behind = listing.rows_behind
-        self._status.bytes_behind = listing.bytes_behind
-        released = listing.bytes_behind > self._settings.hold_bytes_max
+        self._status.rows_behind = found.rows_behind
+        self._status.bytes_behind = found.bytes_behind
+        released = found.bytes_behind > self._settings.hold_bytes_max
         if released and not self._hold.released:
             logger.warning(
                 "sink_hold_released",
-                extra={"sink": self._settings.name, "bytes_behind": listing.bytes_behind},
+                extra={"sink": self._settings.name, "bytes_behind": found.bytes_behind},
             )
         self._hold.released = released
 
@@ -322,31 +318,49 @@ class SparkSinkActor(Worker):
             return
         commit = _Commit(origin, return_route, request, len(request.positions))
         for position in request.positions:
-            key = SavedIndexKey(position.stream, position.partition, self._principal)
-            self.system.post(
-                self._ports.index_service, AskPosition(key, self.address, position.index, commit)
-            )
+            saving = self._save(commit, position)
+            self.begin(saving, partial(self._saved, commit))
 
-    def _position(self, position: Position) -> None:
-        """Count one saved position; the job is answered when all of its commit are durable."""
-        record = self._records.get(position.key.stream)
-        if record is not None and position.error is None and position.index is not None:
-            log = log_id(record.id, position.key.partition)
-            self._hold.committed[log] = max(position.index, self._hold.committed.get(log, 0))
-        ask = position.token
-        if not (isinstance(ask, AskPosition) and isinstance(ask.token, _Commit)):
-            return
-        commit = ask.token
-        commit.missing -= 1
+    async def _save(self, commit: _Commit, position: native.SinkPosition) -> None:
+        await self._position(position.stream, position.partition, position.index)
+        self._saved(commit)
+
+    async def _learn(self, stream: str, partition: int) -> None:
+        await self._position(stream, partition, None)
+
+    async def _position(self, stream: str, partition: int, index: int | None) -> None:
+        """Have a position saved, or looked for, and note what is durably committed.
+
+        Raises:
+            RillnodeError: that could not be done.
+        """
+        key = SavedIndexKey(stream, partition, self._principal)
+        position = await self.ask(self._ports.index_service, AskPosition(key, index))
         if position.error is not None:
-            commit.error = position.error
+            raise position.error
+        record = self._records.get(stream)
+        if record is not None and position.index is not None:
+            log = log_id(record.id, partition)
+            self._hold.committed[log] = max(position.index, self._hold.committed.get(log, 0))
+
+    def _saved(self, commit: _Commit, error: RillnodeError | None = None) -> None:
+        """Count one position; the job is answered when all of its commit are durable."""
+        commit.missing -= 1
+        commit.error = commit.error or error
         if commit.missing:
             return
         if commit.error is not None:
-            payload = failed(commit.request.request_id, commit.error)
+            self._refuse(
+                commit.origin, commit.return_route, commit.request.request_id, commit.error
+            )
         else:
-            payload = native.encode(native.DoneResponse(commit.request.request_id))
-        self._reply(commit.origin, commit.return_route, payload)
+            done = native.DoneResponse(commit.request.request_id)
+            self._reply(commit.origin, commit.return_route, native.encode(done))
+
+    def _refuse(
+        self, origin: Origin, return_route: Route, request_id: int, error: RillnodeError
+    ) -> None:
+        self._reply(origin, return_route, failed(request_id, error))
 
     def _report(
         self, origin: Origin, return_route: Route, request: native.SinkReportRequest

@@ -10,8 +10,8 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.ports import Entropy
 from rillnode.actors.storage import StoreHealth, StreamRecord
 from rillnode.actors.streams.context import PushedKeys, StreamContext, StreamRemoved, no_keys
+from rillnode.actors.streams.records import Changed
 from rillnode.actors.streams.rules import StreamRules
-from rillnode.actors.streams.service import Changed
 from rillnode.codecs.keys import Identity
 from rillnode.node.config import ApiKeyTable, Config
 from rillnode.node.telemetry import Telemetry

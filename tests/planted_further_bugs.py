@@ -42,7 +42,7 @@ from rillnode.actors.streams.appending import Appends
 from rillnode.actors.streams.asked import Pushes
 from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.followers import Followers
-from rillnode.actors.streams.index import IndexActor
+from rillnode.actors.streams.index import Positions
 from rillnode.actors.streams.index_service import IndexService
 from rillnode.actors.streams.pulling import collect
 from rillnode.actors.streams.retention import RetentionActor
@@ -197,13 +197,15 @@ def trimmed_keys_stay(patch: pytest.MonkeyPatch) -> None:
 
 def unread_positions_are_none(patch: pytest.MonkeyPatch) -> None:
     """A position that could not be read is taken for one that was never saved."""
-    load = IndexActor._load
+    look = Positions._look
 
-    def hopeful(self: IndexActor, operation: Any) -> None:
-        operation.error = None
-        load(self, operation)
+    async def hopeful(self: Positions, key: Any, line: Any, position: Any) -> None:
+        try:
+            await look(self, key, line, position)
+        except StoreError:
+            position.known, position.index = True, None
 
-    patch.setattr(IndexActor, "_load", hopeful)
+    patch.setattr(Positions, "_look", hopeful)
 
 
 def unread_streams_are_unknown(patch: pytest.MonkeyPatch) -> None:
@@ -349,14 +351,14 @@ def confirms_of_the_first_block(patch: pytest.MonkeyPatch) -> None:
 
 def all_positions_listed(patch: pytest.MonkeyPatch) -> None:
     """A list of positions shows those in streams, too, that the asker may not read."""
-    listed = IndexService._listed
+    listed = IndexService._list
 
-    def generous(self: IndexService, operation: Any) -> None:
+    async def generous(self: IndexService, asked: Any, request: Any) -> None:
         with pytest.MonkeyPatch.context() as within:
             within.setattr(Access, "allows", always(True))
-            listed(self, operation)
+            await listed(self, asked, request)
 
-    patch.setattr(IndexService, "_listed", generous)
+    patch.setattr(IndexService, "_list", generous)
 
 
 def anybody_is_the_subscriber(patch: pytest.MonkeyPatch) -> None:

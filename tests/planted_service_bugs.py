@@ -19,7 +19,7 @@ from rillnode.actors.storage.memory import MemoryLogStore
 from rillnode.actors.storage.memory_tables import MemoryTables
 from rillnode.actors.streams import index_service, stream
 from rillnode.actors.streams.appending import Appends
-from rillnode.actors.streams.index import IndexActor
+from rillnode.actors.streams.index import Positions
 from rillnode.actors.streams.reading import Reads
 from rillnode.actors.streams.stream import StreamActor
 from rillnode.actors.streams.subscription import SubscriptionActor
@@ -148,14 +148,15 @@ def positions_shared(patch: pytest.MonkeyPatch) -> None:
 
 def positions_go_back(patch: pytest.MonkeyPatch) -> None:
     """A lesser position is saved as it is asked for."""
-    request = IndexActor._request
+    settle = Positions._settle
 
-    def obedient(self: IndexActor, asked: Any) -> None:
-        if self._loaded:
-            self._highest = -1
-        request(self, asked)
+    async def obedient(self: Positions, key: Any, line: Any, index: Any, looked: int) -> Any:
+        if index is not None:
+            position = self._known.of(key)
+            position.known, position.index = True, None
+        return await settle(self, key, line, index, looked)
 
-    patch.setattr(IndexActor, "_request", obedient)
+    patch.setattr(Positions, "_settle", obedient)
 
 
 def credit_lost(patch: pytest.MonkeyPatch) -> None:

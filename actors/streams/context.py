@@ -13,6 +13,7 @@ from rillnode.actors.quotas import Quotas
 from rillnode.actors.router import Router
 from rillnode.actors.storage import LogStore, StreamRecord, logs_of
 from rillnode.actors.streams.followers import Followers
+from rillnode.actors.streams.index import KnownPositions
 from rillnode.actors.streams.inside import AppendEntries
 from rillnode.actors.streams.subscribers import Subscribers
 from rillnode.codecs.errors import RillnodeError
@@ -75,6 +76,7 @@ class StreamContext:
         appended: what became durable since the start.
         removals: streams that are told of as removed while somebody looks for one.
         followers: who is told when a log has grown.
+        positions: what is known of saved positions.
         subscribers: how many follow each log.
         stream_actor: makes the actor of a partition out of this, its address, name and number;
             None: StreamActor.
@@ -91,6 +93,7 @@ class StreamContext:
     appended: Appended = field(default_factory=Appended)
     removals: Removals = field(default_factory=Removals)
     followers: Followers = field(default_factory=Followers)
+    positions: KnownPositions = field(default_factory=KnownPositions)
     subscribers: Subscribers = field(default_factory=Subscribers)
     stream_actor: "Callable[[StreamContext, bytes, str, int], Worker] | None" = None
 

@@ -1,201 +1,228 @@
-"""The index actor: one consumer's position in one partition, durable and never moving back."""
+"""Saved positions: one consumer's place in one partition, durable and never moving back.
+
+Who asks for one position waits until those before have their answer. One save is under way at a
+time, of the highest that any of those wants who wait; so a consumer that saves often waits for few
+writes. Where the store fails, it fails for all who had asked by then.
+"""
 
 import logging
-from dataclasses import dataclass
+from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import Final
 
-from rillnode.actors.engine.system import Cell
-from rillnode.actors.engine.worker import Worker
-from rillnode.actors.storage import Capability, LoadIndex, SavedIndexKey, SaveIndex
-from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.engine.waiting import Orders
+from rillnode.actors.storage import (
+    Capability,
+    LoadIndex,
+    LogStore,
+    SavedIndexKey,
+    SaveIndex,
+    WriteOperation,
+)
+from rillnode.actors.storage.waiting import read, write
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.streams.index")
 
-
-@dataclass(frozen=True, slots=True)
-class GetPosition:
-    """Ask for the saved position."""
-
-    token: object
-
-
-@dataclass(frozen=True, slots=True)
-class EnsurePosition:
-    """Ask for the saved position, and save 0 where none is."""
-
-    token: object
-
-
-@dataclass(frozen=True, slots=True)
-class SavePosition:
-    """Save a position unless a higher one is saved."""
-
-    token: object
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """The answer to each request: what is durably saved, or why that could not be done."""
-
-    key: SavedIndexKey
-    token: object
-    index: int | None
-    error: StoreError | None = None
-
-
-class Forget:
-    """Tells an index actor to read the position again before the next request.
-
-    Its stream was removed, with what was saved for it; or the store was repaired, and a removal
-    that had failed has happened after all.
-    """
-
-
-FORGET: Final = Forget()
+KNOWN_MAX: Final = 10_000
+"""Positions that are known without a look; above it those not asked for for longest are forgotten.
+Own choice."""
 
 FENCED_MAX: Final = 5
 """A position is saved anew so often where another node saves the same one."""
 
 
-class IndexActor(Worker):
-    """Owner of one saved index.
+@dataclass(slots=True, eq=False)
+class _Position:
+    """What is known of one position.
 
-    Every request is answered once, to the index service that made the actor, in the order of the
-    requests, when all saves before it are durable.
+    Attributes:
+        known: whether `index` is what is durably saved.
+        index: None: nothing is saved.
+        changes: how often something has happened that makes a look of before outdated.
+        saves: how many are under way.
+        highest: of these.
     """
 
-    mailbox_messages_max = 4_096
-    on_failure = "restart"
+    known: bool = False
+    index: int | None = None
+    changes: int = 0
+    saves: int = 0
+    highest: int = -1
 
-    def __init__(self, context: StreamContext, key: SavedIndexKey, service: Cell) -> None:
-        self._context = context
-        self._key = key
-        self._service = service
-        self._loading = False
-        self._loaded = False
-        self._outdated = False
-        self._durable: int | None = None
-        self._highest = -1
-        self._saves_in_flight = 0
-        self._save_error: StoreError | None = None
-        # So often in a row another node was first.
-        self._fenced = 0
-        self._waiting: list[GetPosition | SavePosition] = []
-        self._unanswered: list[GetPosition | SavePosition] = []
+    def forget(self) -> None:
+        """What was known and asked for holds no more."""
+        self.known, self.index, self.highest = False, None, -1
+        self.changes += 1
 
-    def handle(self, message: object, sender: Cell | None) -> None:
-        """Take requests from the index service and completed operations from the store."""
-        match message:
-            case GetPosition():
-                self._doubt()
-                self._request(message)
-            case EnsurePosition(token=token):
-                self._doubt()
-                self._request(SavePosition(token, 0))
-            case SavePosition():
-                self._request(message)
-            case LoadIndex():
-                self._load(message)
-            case SaveIndex():
-                self._saved(message)
-            case Forget():
-                self._forget()
-            case _:
-                pass
-
-    def _doubt(self) -> None:
-        """Read the position again, where another node may have saved it since."""
-        busy = self._saves_in_flight or self._unanswered
-        if not busy and Capability.SHARED in self._context.store.capabilities:
-            self._loaded = False
-
-    def _request(self, request: GetPosition | SavePosition) -> None:
-        if not self._loaded:
-            self._waiting.append(request)
-            if not self._loading:
-                self._loading = True
-                self._look()
-            return
-        if isinstance(request, SavePosition) and request.index > self._highest:
-            self._highest = request.index
-            self._saves_in_flight += 1
-            self._context.store.submit(
-                SaveIndex(reply_to=self.address, key=self._key, index=request.index)
-            )
-        self._unanswered.append(request)
-        if not self._saves_in_flight:
-            self._answer()
-
-    def _look(self) -> None:
-        operation = LoadIndex(reply_to=self.address, key=self._key)
-        if self._context.store.read(operation):
-            self._load(operation)
-
-    def _load(self, operation: LoadIndex) -> None:
-        if self._outdated:
-            # It was told to forget while the store was looking.
-            self._outdated = False
-            self._look()
-            return
-        self._loading = False
-        waiting, self._waiting = self._waiting, []
-        if operation.error is not None:
-            # Not known is not "none": those who ask are told, and the next request loads again.
-            for request in waiting:
-                answer = Position(self._key, request.token, None, operation.error)
-                self.system.post(self._service, answer)
-            return
-        self._loaded = True
-        self._durable = operation.index
-        self._highest = -1 if operation.index is None else operation.index
-        for request in waiting:
-            self._request(request)
-
-    def _saved(self, operation: SaveIndex) -> None:
-        self._saves_in_flight -= 1
-        if operation.error is None:
-            self._durable = max(operation.index, self._durable or 0)
+    def saved(self, operation: SaveIndex) -> None:
+        """A save is complete."""
+        self.saves -= 1
+        self.changes += 1
+        error = operation.error
+        if error is None:
+            self.index = max(operation.index, self.index or 0)
         else:
-            self._save_error = operation.error
-            if operation.error.code == "store.fenced":
-                # Another node has: what is known here is read again before the next request.
-                self._loaded = False
-            logger.warning(
-                "index_not_saved",
-                extra={"stream": self._key.stream, "code": operation.error.code},
-            )
-        if not self._saves_in_flight:
-            # After a failure the highest asked for is not saved: it may be asked for again.
-            self._highest = -1 if self._durable is None else self._durable
-            error = self._save_error
-            if error is not None and error.code == "store.fenced" and self._fenced < FENCED_MAX:
-                self._save_again()
+            # Where another node was first, what is known here is outdated.
+            self.known = self.known and error.code != "store.fenced"
+            about = {"stream": operation.key.stream, "code": error.code}
+            logger.warning("index_not_saved", extra=about)
+        if not self.saves:
+            self.highest = -1
+
+
+class KnownPositions:
+    """What a node knows of saved positions: more than an instance of their owner does.
+
+    A save goes on when the instance that has asked for it is gone; the next one must save no less
+    while it is under way, and know what has come of it.
+    """
+
+    def __init__(self) -> None:
+        self._positions: OrderedDict[SavedIndexKey, _Position] = OrderedDict()
+
+    def of(self, key: SavedIndexKey) -> _Position:
+        """What is known of a position, the last to be forgotten now."""
+        positions = self._positions
+        position = positions.get(key)
+        if position is None:
+            position = positions[key] = _Position()
+            if len(positions) > KNOWN_MAX:
+                oldest, known = next(iter(positions.items()))
+                if known.saves:
+                    positions.move_to_end(oldest)
+                else:
+                    del positions[oldest]
+        else:
+            positions.move_to_end(key)
+        return position
+
+    def forget(self, stream: str | None = None) -> None:
+        """Look again before the next answer: for all positions in a stream, or all there are."""
+        for key, position in self._positions.items():
+            if stream is None or key.stream == stream:
+                position.forget()
+
+
+@dataclass(slots=True)
+class _Line:
+    """Those who ask for one position.
+
+    Attributes:
+        asking: how many there are.
+        asked: the number of the last.
+        wanted: what they want to have saved, by their numbers.
+        looked: the number of the last who had asked when the store was last asked to look.
+        tried: likewise to do anything.
+        error: why that failed, for those up to `failed`.
+    """
+
+    asking: int = 0
+    asked: int = 0
+    wanted: dict[int, int] = field(default_factory=dict[int, int])
+    looked: int = 0
+    tried: int = 0
+    failed: int = 0
+    error: StoreError | None = None
+
+
+class Positions:
+    """Answers what is saved, and saves, for the one actor that owns all positions of a node."""
+
+    def __init__(self, store: LogStore, known: KnownPositions) -> None:
+        self._store = store
+        self._known = known
+        self._lines: dict[SavedIndexKey, _Line] = {}
+        self._orders = Orders()
+
+    async def get(self, key: SavedIndexKey) -> int | None:
+        """What is durably saved, after all that was asked for before; None: nothing.
+
+        Raises:
+            StoreError: that cannot be told.
+        """
+        return await self._ask(key, None, anew=True)
+
+    async def ensure(self, key: SavedIndexKey) -> int | None:
+        """The same; where nothing is saved 0 is, and that is durable then.
+
+        Raises:
+            StoreError: that cannot be told, or not saved.
+        """
+        return await self._ask(key, 0, anew=True)
+
+    async def save(self, key: SavedIndexKey, index: int) -> int | None:
+        """Save a position unless a higher one is saved; return what is durably saved then.
+
+        Raises:
+            StoreError: it was not saved.
+        """
+        return await self._ask(key, index, anew=False)
+
+    async def _ask(self, key: SavedIndexKey, index: int | None, *, anew: bool) -> int | None:
+        line = self._lines.setdefault(key, _Line())
+        line.asking += 1
+        line.asked += 1
+        number = line.asked
+        if index is not None:
+            line.wanted[number] = index
+        try:
+            async with self._orders.of(key):
+                if line.error is not None and number <= line.failed:
+                    error = line.error
+                    raise StoreError(
+                        error.code, error.text, retryable=error.retryable, **error.context
+                    )
+                try:
+                    # Another node may have saved it since.
+                    anew = anew and Capability.SHARED in self._store.capabilities
+                    return await self._settle(key, line, index, number if anew else 0)
+                except StoreError as error:
+                    line.error, line.failed = error, line.tried
+                    raise
+        finally:
+            line.wanted.pop(number, None)
+            line.asking -= 1
+            if not line.asking:
+                del self._lines[key]
+
+    async def _settle(
+        self, key: SavedIndexKey, line: _Line, index: int | None, looked: int
+    ) -> int | None:
+        fenced = 0
+        while True:
+            position = self._known.of(key)
+            if not position.known or line.looked < looked:
+                await self._look(key, line, position)
+            elif index is None or (position.index is not None and index <= position.index):
+                return position.index
             else:
-                self._fenced = 0
-                self._answer()
+                try:
+                    return await self._save(key, line, position)
+                except StoreError as error:
+                    if error.code != "store.fenced" or fenced == FENCED_MAX:
+                        raise
+                    fenced += 1
 
-    def _save_again(self) -> None:
-        """Another node has saved the position: look where it is now, and save what is beyond."""
-        self._fenced += 1
-        self._save_error = None
-        requests, self._unanswered = self._unanswered, []
-        for request in requests:
-            self._request(request)
+    async def _look(self, key: SavedIndexKey, line: _Line, position: _Position) -> None:
+        line.tried = line.looked = line.asked
+        changes = position.changes
+        load = LoadIndex(key=key)
+        await read(self._store, load)
+        if position.changes == changes:
+            position.known, position.index = True, load.index
 
-    def _forget(self) -> None:
-        # Saves under way were submitted after the removal, and count.
-        self._outdated = self._loading
-        self._loaded = False
-        self._durable = None
-        if not self._saves_in_flight:
-            self._highest = -1
+    async def _save(self, key: SavedIndexKey, line: _Line, position: _Position) -> int:
+        line.tried = line.asked
+        index = max(position.highest, *line.wanted.values())
+        position.highest = index
+        position.saves += 1
+        save = SaveIndex(token=position, key=key, index=index)
+        await write(self._store, save, done=_saved)
+        return max(index, position.index or 0)
 
-    def _answer(self) -> None:
-        requests, self._unanswered = self._unanswered, []
-        error, self._save_error = self._save_error, None
-        for request in requests:
-            failed = error if isinstance(request, SavePosition) else None
-            answer = Position(self._key, request.token, self._durable, failed)
-            self.system.post(self._service, answer)
+
+def _saved(operation: WriteOperation) -> None:
+    assert isinstance(operation, SaveIndex)
+    position: _Position = operation.token
+    position.saved(operation)
