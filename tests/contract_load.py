@@ -117,7 +117,7 @@ LINKED_SECONDS: Final = 1.0
 """Virtual time in which nodes that share a stream are linked in it, mostly."""
 SHARED_SECONDS: Final = 60
 """Virtual time within which each has what the other has, whatever has failed between them."""
-SUBSCRIBER: Final = "0x" + "22" * 20
+GRANTED: Final = "0x" + "22" * 20
 SERVICES: Final = (
     ("echo", b"hello"),
     ("uppercase", b"\x05hello"),
@@ -343,9 +343,9 @@ class Streamr(Round):
             assert following is not None
             await self.ask("follow", anext(following))
         await self.once("resend", self._stored(client))
-        await self.once("grant", client.grant("sensors", "subscribe", user=SUBSCRIBER))
+        await self.once("grant", client.grant("sensors", "subscribe", user=GRANTED))
         await self.once("permissions", client.permissions("sensors"))
-        await self.once("revoke", client.revoke("sensors", "subscribe", user=SUBSCRIBER))
+        await self.once("revoke", client.revoke("sensors", "subscribe", user=GRANTED))
         await self.once("describe", client.get_stream("sensors"))
         with pytest.raises(RillnodeError):
             await self.ask("be refused", client.subscribe("sensors", partition=7))

@@ -19,9 +19,9 @@ whose examples have the service at `stream_subscribe`.
 import logging
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
-from thespian.actors import ChildActorExited
+from thespian.actors import ActorAddress, ChildActorExited
 
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.engine.system import Cell
@@ -81,25 +81,37 @@ class _Made:
 class _Workers:
     """The workers of one kind, and how many each principal has."""
 
-    made: dict[_Key, _Made] = field(default_factory=dict[_Key, _Made])
-    _keys: dict[Cell, _Key] = field(default_factory=dict[Cell, _Key])
+    _made: dict[_Key, _Made] = field(default_factory=dict[_Key, _Made])
+    _keys: dict[ActorAddress, _Key] = field(default_factory=dict[ActorAddress, _Key])
     _principals: Tally[str] = field(default_factory=Tally)
 
-    def held_by(self, principal: str) -> int:
-        """How many a principal has."""
-        return self._principals[principal]
+    def get(self, key: _Key) -> _Made | None:
+        """The worker of a key."""
+        made = self._made.get(key)
+        if made is not None and made.cell.exited:
+            # Its end may be on its way, or have met a failure.
+            self.forget(made.cell)
+            return None
+        return made
+
+    def may_have(self, principal: str, most: int) -> bool:
+        """Whether a principal may have another one."""
+        if self._principals[principal] >= most:
+            for made in [one for one in self._made.values() if one.cell.exited]:
+                self.forget(made.cell)
+        return self._principals[principal] < most
 
     def add(self, key: _Key, made: _Made) -> None:
         """Count a worker."""
-        self.made[key] = made
+        self._made[key] = made
         self._keys[made.cell] = key
         self._principals[key.principal] += 1
 
-    def forget(self, cell: Cell) -> None:
+    def forget(self, cell: ActorAddress) -> None:
         """A worker of either kind has ended."""
         key = self._keys.pop(cell, None)
         if key is not None:
-            del self.made[key]
+            del self._made[key]
             self._principals.drop(key.principal)
 
 
@@ -131,17 +143,17 @@ class SubscriptionService(Worker):
     def _publishers(self) -> _Workers:
         return _Workers()
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Delivery | ChildActorExited, sender: Cell | None) -> None:
         """Take requests and the ends of workers."""
         match message:
             case Delivery(origin=origin, messages=messages):
                 for wire in messages:
                     self._request(origin, wire)
-            case ChildActorExited(childAddress=Cell() as cell):
+            case ChildActorExited(childAddress=cell):
                 self._consumers.forget(cell)
                 self._publishers.forget(cell)
             case _:
-                pass
+                assert_never(message)
 
     def _request(self, origin: Origin, wire: WireMessage) -> None:
         if not leads_out(self._context.router, origin, wire.return_route):
@@ -163,7 +175,7 @@ class SubscriptionService(Worker):
     def _subscribe(self, origin: Origin, wire: WireMessage, request: BidirectionalRequest) -> None:
         context, principal, stream = self._context, origin.principal, request.stream_name
         key = _Key(principal, (stream,), request.subscription_id or DEFAULT_SUBSCRIPTION)
-        made = self._consumers.made.get(key)
+        made = self._consumers.get(key)
         if made is not None:
             made.presence.renew(origin, wire.return_route[0])
             self.system.post(made.cell, Renewed())
@@ -172,7 +184,7 @@ class SubscriptionService(Worker):
             and context.access.allows(principal, "pull", stream)
         ):
             self._refuse(origin, wire, "not_allowed")
-        elif self._consumers.held_by(principal) >= STREAM_SUBSCRIPTIONS_PER_PRINCIPAL_MAX:
+        elif not self._consumers.may_have(principal, STREAM_SUBSCRIPTIONS_PER_PRINCIPAL_MAX):
             self._refuse(origin, wire, "too_many_subscriptions")
         else:
             address = PREFIX + context.entropy(8).hex().encode()
@@ -194,7 +206,7 @@ class SubscriptionService(Worker):
         context, principal = self._context, origin.principal
         streams = request.publisher_stream, request.consumer_stream
         key = _Key(principal, streams, request.subscription_id or DEFAULT_SUBSCRIPTION)
-        made = self._publishers.made.get(key)
+        made = self._publishers.get(key)
         if made is not None:
             made.presence.renew(origin, wire.return_route[0])
         elif not (
@@ -203,7 +215,7 @@ class SubscriptionService(Worker):
         ):
             self._refuse(origin, wire, "not_allowed")
             return
-        elif self._publishers.held_by(principal) >= STREAM_PUBLISHERS_PER_PRINCIPAL_MAX:
+        elif not self._publishers.may_have(principal, STREAM_PUBLISHERS_PER_PRINCIPAL_MAX):
             self._refuse(origin, wire, "too_many_publishers")
             return
         else:

@@ -16,7 +16,7 @@ which deliver an item once, wherever it leads.
 import logging
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from thespian.actors import ChildActorExited
 
@@ -30,11 +30,11 @@ from rillnode.actors.storage import SavedIndexKey
 from rillnode.actors.streams.bidirectional_items import ItemRouting, Subscription
 from rillnode.actors.streams.bidirectional_publisher import LOOK_SECONDS, RETRY_SECONDS
 from rillnode.actors.streams.context import StreamContext
-from rillnode.actors.streams.index import Position
 from rillnode.actors.streams.index_service import AskPosition
 from rillnode.actors.streams.service import ADDRESSES
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, items_of
+from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.limits import (
     FRAME_BYTES_MAX,
     STREAM_SUBSCRIBER_AWAY_SECONDS_MAX,
@@ -101,12 +101,9 @@ class _Look:
     """Time to look whether the subscriber has stayed away."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Index:
-    """Marks what an instance asks of the index service."""
-
-    instance: "ConsumerActor"
-    loading: bool
+Message = (
+    Delivery | Handled | RightsChanged | Renewed | ChildActorExited | _More | _GoOn | _Open | _Look
+)
 
 
 class ConsumerActor(Worker):
@@ -154,7 +151,7 @@ class ConsumerActor(Worker):
         self.wake_after(LOOK_SECONDS, _Look())
         self._open()
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Message, sender: Cell | None) -> None:
         """Take entries, answers, and the ends of what was waited for."""
         match message:
             case Delivery(origin=origin, messages=messages) if origin is self._following:
@@ -165,24 +162,23 @@ class ConsumerActor(Worker):
                     self._opened(wire)
             case Delivery():
                 self._context.router.undeliverable("refused", message)
-            case Position():
-                self._position(message)
             case Handled() if self._busy and self._under_way[-1][0].unhandled:
                 self._settle()  # of an earlier slice
             case Handled() | _GoOn():
                 self._go_on()
-            case RightsChanged() if self._stream and not self._may_pull():
-                self._end("refused")
+            case RightsChanged():
+                if self._stream and not self._may_pull():
+                    self._end("refused")
             case Renewed() | _More():
                 self._deliver()
             case _Open():
                 self._open()
             case _Look():
                 self._look()
-            case ChildActorExited(childAddress=Cell() as cell):
+            case ChildActorExited(childAddress=cell):
                 self._subscription.publishers.forget(cell)
             case _:
-                pass
+                assert_never(message)
 
     def stopped(self) -> None:
         """Give the address back; end what lives no longer than this instance."""
@@ -211,7 +207,7 @@ class ConsumerActor(Worker):
             case native.StreamResponse(stream=info) if self._may_pull():
                 self._subscription.opened = True
                 self._stream = info.partitions[0].address
-                self._ask_index(None)
+                self.begin(self._follow(), lambda _: None)
             case native.Failure(retryable=True):
                 self.wake_after(RETRY_SECONDS, _Open())
             case _:
@@ -221,29 +217,30 @@ class ConsumerActor(Worker):
         subscription = self._subscription
         return self._context.access.allows(subscription.principal, "pull", subscription.stream)
 
-    def _ask_index(self, index: int | None) -> None:
-        subscription = self._subscription
-        key = SavedIndexKey(subscription.stream, 0, subscription.subscription_id)
-        token = _Index(self, loading=index is None)
-        self.system.post(self._index_service, AskPosition(key, self.address, index, token))
-
-    def _position(self, position: Position) -> None:
-        asked = position.token.token if isinstance(position.token, AskPosition) else None
-        if not isinstance(asked, _Index) or asked.instance is not self:
-            return
-        if not asked.loading:
-            self._saving = False
-            if position.error is None:
-                self._saved = max(self._saved, position.index or 0)
-                self._save()
-            else:
-                self._wait(RETRY_SECONDS)
-        elif position.error is not None:
+    async def _follow(self) -> None:
+        """Follow the stream from the saved index."""
+        try:
+            index = await self._position(None)
+        except RillnodeError:
             self.wake_after(RETRY_SECONDS, _Open())
-        elif not self._following.attached:
-            self._next = self._handled = self._saved = position.index or 0
+            return
+        if not self._following.attached:
+            self._next = self._handled = self._saved = index
             request = native.SubscribeRequest(_REQUEST_ID, self._next, CREDIT_BYTES)
             self._ask(self._following, self._stream, request)
+
+    async def _position(self, index: int | None) -> int:
+        """Load the saved index, or save one; what is durably saved then.
+
+        Raises:
+            RillnodeError: that could not be done.
+        """
+        subscription = self._subscription
+        key = SavedIndexKey(subscription.stream, 0, subscription.subscription_id)
+        position = await self.ask(self._index_service, AskPosition(key, index))
+        if position.error is not None:
+            raise position.error
+        return position.index or 0
 
     def _read(self, wire: WireMessage) -> None:
         """Take entries; they wait here until they can be delivered."""
@@ -358,5 +355,14 @@ class ConsumerActor(Worker):
 
     def _save(self) -> None:
         if self._handled > self._saved and not self._saving:
-            self._saving = True
-            self._ask_index(self._handled)
+            self.begin(self._save_handled(), lambda _: None)
+
+    async def _save_handled(self) -> None:
+        self._saving = True
+        try:
+            while self._handled > self._saved:
+                self._saved = max(self._saved, await self._position(self._handled))
+        except RillnodeError:
+            self._wait(RETRY_SECONDS)
+        finally:
+            self._saving = False

@@ -15,7 +15,9 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Final
+from typing import Final, assert_never
+
+from thespian.actors import ActorAddress
 
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.engine.system import Cell
@@ -120,7 +122,7 @@ class PublisherActor(Worker):
             self.wake_after(LOOK_SECONDS, _Look())
         self._ask()
 
-    def handle(self, message: object, sender: Cell | None) -> None:
+    def handle(self, message: Delivery | _Again | _Look, sender: Cell | None) -> None:
         """Take messages to publish, and what the stream answers."""
         match message:
             case Delivery(origin=origin, messages=messages) if origin is self._origin:
@@ -134,7 +136,7 @@ class PublisherActor(Worker):
             case _Look():
                 self._look()
             case _:
-                pass
+                assert_never(message)
 
     def stopped(self) -> None:
         """Give the address back, and let go of the connections that wait."""
@@ -296,7 +298,7 @@ class ReturnPublishers:
             self._known.move_to_end(return_stream)
         return known[0]
 
-    def forget(self, ended: Cell) -> None:
+    def forget(self, ended: ActorAddress) -> None:
         """A publisher has ended."""
         for name, (_, cell) in self._known.items():
             if cell is ended:
