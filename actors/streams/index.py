@@ -50,9 +50,9 @@ class _Position:
     saves: int = 0
     highest: int = -1
 
-    def forget(self) -> None:
-        """What was known and asked for holds no more."""
-        self.known, self.index, self.highest = False, None, -1
+    def look_again(self) -> None:
+        """What was known may hold no more."""
+        self.known, self.index = False, None
         self.changes += 1
 
     def saved(self, operation: SaveIndex) -> None:
@@ -97,11 +97,17 @@ class KnownPositions:
             positions.move_to_end(key)
         return position
 
-    def forget(self, stream: str | None = None) -> None:
-        """Look again before the next answer: for all positions in a stream, or all there are."""
+    def forget(self, stream: str) -> None:
+        """A stream was removed, and with it what was saved, and is being saved, for it."""
         for key, position in self._positions.items():
-            if stream is None or key.stream == stream:
-                position.forget()
+            if key.stream == stream:
+                position.look_again()
+                position.highest = -1
+
+    def look_again(self) -> None:
+        """Have all positions looked at before the next answer."""
+        for position in self._positions.values():
+            position.look_again()
 
 
 @dataclass(slots=True)

@@ -113,6 +113,10 @@ class IndexService(Worker):
         self._context = context
         self._positions = Positions(context.store, context.positions)
 
+    def started(self) -> None:
+        """Take nothing for known: an instance before this one may have failed at a removal."""
+        self._context.positions.look_again()
+
     def handle(
         self, message: Delivery | AskPosition | StreamRemoved | StoreHealth, sender: Cell | None
     ) -> Coroutine[Any, Any, None] | None:
@@ -129,7 +133,7 @@ class IndexService(Worker):
             case StoreHealth(writable=writable):
                 if writable:
                     # Of writes that failed before some may be there after all.
-                    self._context.positions.forget()
+                    self._context.positions.look_again()
             case _:
                 assert_never(message)
         return None

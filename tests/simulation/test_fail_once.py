@@ -169,6 +169,7 @@ UNREACHED: Final[frozenset[str]] = frozenset(
 )
 """What the load does not come to: it has neither tracing, nor Spark, nor released nodes."""
 
+
 async def load(rounds: list[Round]) -> None:
     """Two rounds of all clients at once, whatever they are told."""
     for _ in range(2):
