@@ -7,7 +7,7 @@ import pytest
 
 from core_support import Core, Request, decode, with_core
 from rillnode.actors.engine.faults import When
-from rillnode.actors.storage import LoadIndex, Operation, SaveIndex, StoreHealth
+from rillnode.actors.storage import LoadIndex, SaveIndex, StoreHealth
 from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.index_service import IndexService
 from rillnode.codecs import native
@@ -99,7 +99,7 @@ def test_a_save_under_way_goes_on_though_its_instance_is_gone_and_none_goes_back
 ) -> None:
     async def test(core: Core) -> None:
         peer = await with_saved(core)
-        submit, held = core.store.submit, list[Operation]()
+        submit, held = core.store.submit, list[Any]()
         monkeypatch.setattr(core.store, "submit", held.append)
         assert await peer.ask("stream_index", save(7, 50)) == []
         with fail(IndexService, StoreHealth):
