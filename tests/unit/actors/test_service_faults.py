@@ -273,7 +273,11 @@ def test_a_creation_that_it_fails_at_again_and_again_is_answered_each_time() -> 
     async def test(core: Core) -> None:
         peer = core.peer()
         ended: list[Cell] = []
-        core.system.on_fatal = lambda cell, _: ended.append(cell)
+
+        def on_fatal(cell: Cell, _: BaseException) -> None:
+            ended.append(cell)
+
+        core.system.on_fatal = on_fatal
         with fail(StreamService, times=StreamService.restarts_max + 1, when="after") as fault:
             for _ in range(StreamService.restarts_max + 1):
                 (answer,) = await peer.ask("stream", CreateRequest("s"))
