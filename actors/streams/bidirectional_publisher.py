@@ -283,7 +283,7 @@ class ReturnPublishers:
         Above STREAM_PUBLISHERS_PER_SUBSCRIPTION_MAX the one not asked for for longest ends.
         """
         known = self._known.get(return_stream)
-        if known is None:
+        if known is None or known[1].exited:
             settings = PublisherSettings(
                 principal=self._principal,
                 publisher_stream=return_stream,

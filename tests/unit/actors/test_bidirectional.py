@@ -7,9 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidirectional_support import (
+    FRIEND,
+    SERVICE,
+    create,
+    entries,
+    friend,
+    grant,
+    item,
+    publishers,
+    push,
+    saved,
+    subscribe,
+)
 from core_support import Core
-from hub_support import ME, HubPeer, slow, with_hub
-from rillnode.actors.access import VERBS, Grant, Verb
+from hub_support import HubPeer, slow, with_hub
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.quotas import Quota
 from rillnode.actors.storage import LoadIndex, ReadOperation, SaveIndex, WriteOperation
@@ -21,25 +33,18 @@ from rillnode.codecs.limits import (
     STREAM_SUBSCRIBER_AWAY_SECONDS_MAX,
 )
 from rillnode.codecs.ockam.hub import TEXT
-from rillnode.codecs.ockam.routing import Address, Route, WireMessage, encode_message, local
+from rillnode.codecs.ockam.routing import Route, WireMessage, encode_message, local
 from rillnode.codecs.ockam.stream import (
     BidirectionalPublisherRequest,
     BidirectionalRequest,
     CreateRequest,
-    GetIndexRequest,
-    IndexResponse,
     PullRequest,
-    PullResponse,
     PushRequest,
-    decode_response,
     encode_request,
 )
 from rillnode.codecs.ockam.stream_admin import AdminRequest, Delete
 from rillnode.codecs.ockam.stream_admin import encode_request as encode_admin
-from rillnode.codecs.ockam.stream_item import StreamMessage, decode_entry, encode_entry
-
-FRIEND = "noise:" + "33" * 32
-SERVICE = "stream_subscribe"
+from rillnode.codecs.ockam.stream_item import StreamMessage, decode_entry
 
 
 class Mute(Worker):
@@ -64,56 +69,6 @@ class Slow(Worker):
 
     async def handle(self, message: object, sender: object) -> None:
         await self._done.wait()
-
-
-def grant(core: Core, principal: str, streams: str = "*", *may: Verb) -> None:
-    core.access.add(Grant(who=principal, streams=streams, may=frozenset(may or VERBS)))
-
-
-def friend(core: Core) -> HubPeer:
-    """A peer that may do everything."""
-    grant(core, FRIEND)
-    return HubPeer(core, FRIEND)
-
-
-async def create(peer: HubPeer, *names: str) -> None:
-    for name in names:
-        assert await peer.ask("stream", encode_request(CreateRequest(name)))
-
-
-async def push(peer: HubPeer, stream: str, *entries: bytes) -> None:
-    for entry in entries:
-        await peer.ask(f"ST_S_0_{stream}", encode_request(PushRequest(1, entry)))
-
-
-async def entries(peer: HubPeer, stream: str) -> list[bytes]:
-    (answer,) = await peer.ask(f"ST_S_0_{stream}", encode_request(PullRequest(1, 0, 10_000)))
-    pulled = decode_response(answer.payload)
-    assert isinstance(pulled, PullResponse)
-    return [data for _, data in pulled.messages]
-
-
-async def saved(peer: HubPeer, stream: str, subscription_id: str = "foo") -> int | None:
-    request = encode_request(GetIndexRequest(subscription_id, stream))
-    (answer,) = await peer.ask("stream_index", request)
-    response = decode_response(answer.payload)
-    assert isinstance(response, IndexResponse)
-    return response.index
-
-
-async def subscribe(peer: HubPeer, stream: str, subscription_id: str = "foo") -> list[WireMessage]:
-    """Subscribe, and return what came of it."""
-    return await peer.ask(SERVICE, encode_request(BidirectionalRequest(stream, subscription_id)))
-
-
-async def publishers(peer: HubPeer, to: str, back: str, subscription_id: str = "") -> list[Address]:
-    request = BidirectionalPublisherRequest(to, back, subscription_id)
-    answers = await peer.ask(SERVICE, encode_request(request))
-    return [answer.return_route[0] for answer in answers]
-
-
-def item(onward: Route, payload: bytes = b"hi", *, back: str = "back", sender: Route = ME) -> bytes:
-    return encode_entry(back, WireMessage(onward, sender, payload))
 
 
 # Subscriptions -----------------------------------------------------------------------------------

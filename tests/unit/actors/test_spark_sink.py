@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
 from core_support import Core, Peer, with_core
+from rillnode.actors.delivery import Delivery
+from rillnode.actors.engine.faults import When
 from rillnode.actors.room import LOOK_SECONDS
 from rillnode.actors.sink_job import (
     BACKOFF_SECONDS,
@@ -26,11 +28,15 @@ from rillnode.actors.spark_sink import (
     StopSink,
     literal_prefix,
 )
+from rillnode.actors.storage import ListStreams, Read, ReadOperation, SaveIndex
 from rillnode.actors.streams.holds import Holds
+from rillnode.actors.streams.index_service import IndexService
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import ConfigError, RillnodeError, TransportError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
+from rillnode.node.simulation.remembered import remembered
+from rillnode.testing import fail, message_types
 
 SINK = "spark_sink/bronze"
 
@@ -709,3 +715,109 @@ def test_garbage_is_answered() -> None:
 )
 def test_literal_prefix_begins_every_match(patterns: tuple[str, ...], prefix: str) -> None:
     assert literal_prefix(patterns) == prefix
+
+
+# Failures ----------------------------------------------------------------------------------------
+
+ASKED: dict[str, native.Request] = {
+    "ends": native.SinkEndsRequest(7),
+    "read": native.SinkReadRequest(7, "s", 0, 0, 3, 65_536, 0),
+    "commit": native.SinkCommitRequest(7, [native.SinkPosition("s", 0, 2)]),
+    "report": native.SinkReportRequest(7, b"{}"),
+}
+
+at_both_times = pytest.mark.parametrize("when", get_args(When))
+
+
+@at_both_times
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        *((name, Delivery) for name in ASKED),
+        ("ends", ListStreams),
+        ("read", Read),
+        ("commit", SaveIndex),
+    ],
+)
+def test_what_the_job_asks_has_one_outcome_where_the_sink_fails(
+    name: str, message: type, when: When, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(core: Core) -> None:
+        await push(core.peer(), "s", b"a", b"b", b"c")
+        # What is read comes later, as from a store that is not in memory.
+        read = core.store.read
+
+        def later(asked: ReadOperation) -> bool:
+            if read(asked):
+                core.complete(asked)
+            return False
+
+        monkeypatch.setattr(core.store, "read", later)
+        sink = Sink(core, "s")
+        await sink.job.ask(SINK, native.SinkEndsRequest(1))
+        failing = IndexService if message is SaveIndex else SparkSinkActor
+        with fail(failing, message, when=when) as fault:
+            answers = await sink.job.ask(SINK, ASKED[name])
+        assert fault.hits == 1
+        assert [answer.request_id for answer in answers] == [7]
+        if when == "before" and message is not Read:
+            assert isinstance(answers[0], native.Failure)
+        # It begins anew, with a job of its own.
+        await sink.job.ask(SINK, native.SinkEndsRequest(1))
+        for request in ASKED.values():
+            (answer,) = await sink.job.ask(SINK, request)
+            assert not isinstance(answer, native.Failure)
+        assert core.holds.lowest(1 << 32) == 2
+        assert sink.jobs[-1].pid == sink.status.pid
+        assert [job.terminated for job in sink.jobs[:-1]] == [True] * (len(sink.jobs) - 1)
+        assert list(remembered(core.system)) == []
+
+    with_core(test)
+
+
+@at_both_times
+@pytest.mark.parametrize("name", ["_Exited", "_Start", "_Measure", "_RenewKey"])
+def test_a_sink_that_fails_at_what_it_does_by_itself_goes_on(name: str, when: When) -> None:
+    (kind,) = (one for one in message_types(SparkSinkActor) or () if one.__name__ == name)
+
+    async def test(core: Core) -> None:
+        friend = core.peer()
+        await push(friend, "s", b"a")
+        sink = Sink(core, "s")
+        await core.settle()
+        with fail(SparkSinkActor, kind, when=when) as fault:
+            sink.jobs[-1].on_exit(1)
+            for seconds in (0.0, *BACKOFF_SECONDS[:1], MEASURE_SECONDS, KEY_SECONDS):
+                core.clock.advance(seconds + 0.1)
+                await core.settle()
+        assert fault.hits == 1
+        core.clock.advance(max(BACKOFF_SECONDS))
+        await core.settle()
+        assert sink.status.pid == sink.jobs[-1].pid
+        await push(friend, "s", b"b")
+        core.clock.advance(MEASURE_SECONDS + 0.1)
+        await core.settle()
+        assert sink.status.rows_behind == 2
+        # Its key does not end.
+        keys = sink.keys
+        core.clock.advance(KEY_SECONDS)
+        await core.settle()
+        assert sink.keys > keys
+
+    with_core(test)
+
+
+@at_both_times
+def test_a_sink_that_fails_when_it_is_to_stop_leaves_one_job_at_most(when: When) -> None:
+    async def test(core: Core) -> None:
+        sink = Sink(core, "s")
+        await core.settle()
+        with fail(SparkSinkActor, StopSink, when=when) as fault:
+            core.system.post(sink.cell, StopSink())
+            await core.settle()
+        assert fault.hits == 1
+        core.system.post(sink.cell, StopSink())
+        await core.settle()
+        assert all(job.terminated for job in sink.jobs)
+
+    with_core(test)
