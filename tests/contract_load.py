@@ -21,8 +21,10 @@ from rillnode.actors.streams.retention import SWEEP_SECONDS
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.ockam.hub import TEXT
-from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.ockam.routing import Route, WireMessage, local, parse_route
 from rillnode.codecs.ockam.stream import (
+    BidirectionalPublisherRequest,
+    BidirectionalRequest,
     CreateRequest,
     CreateResponse,
     ErrorResponse,
@@ -37,7 +39,7 @@ from rillnode.codecs.ockam.stream import (
     decode_response,
     encode_request,
 )
-from rillnode.node.client import Client, Stream
+from rillnode.node.client import Client, SecureChannel, Stream
 from rillnode.node.client.messages import Answer
 from rillnode.node.config import (
     ChannelTable,
@@ -70,6 +72,7 @@ CONFIG: Final = Config(
     grants=(
         GrantTable(who="eth:*", streams="*", may=("create",)),
         GrantTable(who="noise:*", streams="*", may=VERBS),
+        GrantTable(who="ockam:*", streams="*", may=VERBS),
     ),
     streams=(StreamTable(name="limited", retain_entries_max=1),),
     streamr=StreamrListener(),
@@ -551,6 +554,64 @@ class Channel(Round):
         pass  # nothing is kept of it
 
 
+class Hub(Round):
+    """Has what is sent to aliases come, and talks to a service over streams of both directions."""
+
+    lossy = True
+
+    async def talk(self) -> None:
+        client = await self.ask("connect", self.network.connect(NODE))
+        try:
+            opening = client.secure_channel("SC_listener", timeout_seconds=5.0)
+            channel = await self.ask("open", opening)
+            await self._talk(channel)
+            for stream in self._streams:  # subscriptions to others would wait for their subscriber
+                await self.once("remove", client.remove(stream))
+            await channel.close()
+        finally:
+            await self.ask("close", client.close())
+
+    @property
+    def _streams(self) -> tuple[str, str]:
+        return f"there-{self.number}", f"here-{self.number}"
+
+    async def _talk(self, channel: SecureChannel) -> None:
+        came: asyncio.Queue[WireMessage] = asyncio.Queue()
+        back = (local(channel.messages.attach(came.put_nowait)),)
+
+        async def told(route: Route, payload: bytes) -> WireMessage | None:
+            while not came.empty():
+                came.get_nowait()  # copies of what was traced
+            channel.messages.send(route, payload, back)
+            return await self._comes(came)
+
+        for service, onward in (("forwarding_service", ""), ("tracing_service", "echo")):
+            made = await told(parse_route(service), b"hello")
+            if made is not None:
+                await told(made.return_route + parse_route(onward), b"hello")
+        there, here = self._streams
+        subscribing = parse_route("stream_subscribe")
+        publishing = encode_request(BidirectionalPublisherRequest(there, here, ""))
+        made = await told(subscribing, publishing)
+        for stream in (there, here):
+            subscription = encode_request(BidirectionalRequest(stream, "foo"))
+            channel.messages.send(subscribing, subscription, back)
+        if made is not None:
+            await told(made.return_route + parse_route("echo"), b"around")
+
+    async def _comes(self, came: "asyncio.Queue[WireMessage]") -> WireMessage | None:
+        """What comes; None: nothing does, as where it was lost."""
+        try:
+            return await asyncio.wait_for(came.get(), 2.0)
+        except TimeoutError:
+            if self.strict:
+                raise NoOutcome("what was sent to an alias has not come") from None
+            return None
+
+    async def check(self) -> None:
+        pass  # of aliases nothing is kept; subscriptions wait for their subscriber for some time
+
+
 class Peer(Round):
     """Reaches the node's peer, in every way; that one dies, and comes again."""
 
@@ -630,4 +691,4 @@ class Operator(Round):
             assert len(made.partitions) == self.number
 
 
-ROUNDS: Final = (Native, Ockam, Streamr, Overlay, Nextgraph, Channel, Peer, Operator)
+ROUNDS: Final = (Native, Ockam, Streamr, Overlay, Nextgraph, Channel, Hub, Peer, Operator)

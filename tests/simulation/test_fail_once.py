@@ -11,6 +11,7 @@ from contract_load import MEMBER, NODE, ROUNDS, Round, add_nodes
 from rillnode.actors.engine.faults import FAULTS, Fault, When
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Tracer
+from rillnode.actors.streams import bidirectional_consumer, bidirectional_publisher
 from rillnode.node import runtime
 from rillnode.node.config import Config
 from rillnode.node.simulation.leftovers import leftovers
@@ -23,6 +24,9 @@ FORGOTTEN_SECONDS: Final = 130.0
 
 LINKS: Final = {NODE: 3, MEMBER: 2}
 """The links of nodes to others when all clients are gone: to a peer, and to who shares streams."""
+
+AWAY_SECONDS: Final = 30.0
+"""How long subscriptions of both directions wait for their subscribers here, instead of an hour."""
 
 Case = tuple[type[Worker], type | None]
 
@@ -83,9 +87,7 @@ UNREACHED: Final[frozenset[str]] = frozenset(
         "peers.connection.ConnectionActor: Drain",
         "peers.connection.ConnectionActor: _Continue",
         "peers.dialling.PeerActor: StopPeer",
-        "services.forwarder.Forwarder: Delivery",
         "services.static_forwarding.StaticForwardingService: _Release",
-        "services.tracing.Watcher: Delivery",
         "spans.links.TracedConnection: Drain",
         "spans.links.TracedConnection: _Continue",
         "spans.links.TracedPeer: StopPeer",
@@ -113,26 +115,19 @@ UNREACHED: Final[frozenset[str]] = frozenset(
         "streamr.directory.Directory: LoadDirectory",
         "streamr.directory.Directory: _WatchAgain",
         "streamr.resend.ResendActor: RightsChanged",
-        "streams.bidirectional.SubscriptionService: ChildActorExited",
-        "streams.bidirectional.SubscriptionService: Delivery",
         "streams.bidirectional_consumer.ConsumerActor: ChildActorExited",
-        "streams.bidirectional_consumer.ConsumerActor: Delivery",
-        "streams.bidirectional_consumer.ConsumerActor: Handled",
         "streams.bidirectional_consumer.ConsumerActor: Renewed",
         "streams.bidirectional_consumer.ConsumerActor: RightsChanged",
         "streams.bidirectional_consumer.ConsumerActor: _GoOn",
         "streams.bidirectional_consumer.ConsumerActor: _Look",
         "streams.bidirectional_consumer.ConsumerActor: _More",
         "streams.bidirectional_consumer.ConsumerActor: _Open",
-        "streams.bidirectional_publisher.PublisherActor: Delivery",
         "streams.bidirectional_publisher.PublisherActor: _Again",
-        "streams.bidirectional_publisher.PublisherActor: _Look",
         "streams.following.StoreFollower: _Again",
         "streams.following.StoreFollower: _Changed",
         "streams.following.StoreFollower: _Count",
         "streams.following.StoreFollower: _Followed",
         "streams.following.StoreFollower: _Removed",
-        "streams.index_service.IndexService: AskPosition",
         "streams.index_service.IndexService: StoreHealth",
         "streams.subscription.SubscriptionActor: RightsChanged",
         "streams.subscription.SubscriptionActor: _Retry",
@@ -170,6 +165,8 @@ def with_node(
     program: Callable[[list[Round], MemoryNetwork], Awaitable[None]], *, traced: bool = False
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, MemoryNetwork(seed=7) as network:
+        for module in (bidirectional_consumer, bidirectional_publisher):
+            patch.setattr(module, "STREAM_SUBSCRIBER_AWAY_SECONDS_MAX", AWAY_SECONDS)
         if traced:
             patch.setattr(runtime, "telemetry", tracing)
         add_nodes(network)
