@@ -19,9 +19,7 @@ whose examples have the service at `stream_subscribe`.
 import logging
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Final, NamedTuple, assert_never
-
-from thespian.actors import ActorAddress, ChildActorExited
+from typing import Final, NamedTuple
 
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.engine.system import Cell
@@ -82,14 +80,14 @@ class _Workers:
     """The workers of one kind, and how many each principal has."""
 
     _made: dict[_Key, _Made] = field(default_factory=dict[_Key, _Made])
-    _keys: dict[ActorAddress, _Key] = field(default_factory=dict[ActorAddress, _Key])
+    _keys: dict[Cell, _Key] = field(default_factory=dict[Cell, _Key])
     _principals: Tally[str] = field(default_factory=Tally)
 
     def get(self, key: _Key) -> _Made | None:
         """The worker of a key."""
         made = self._made.get(key)
         if made is not None and made.cell.exited:
-            # Its end may be on its way, or have met a failure.
+            # It could not be made, again and again.
             self.forget(made.cell)
             return None
         return made
@@ -102,12 +100,14 @@ class _Workers:
         return self._principals[principal] < most
 
     def add(self, key: _Key, made: _Made) -> None:
-        """Count a worker."""
+        """Count a worker; harmless when repeated."""
+        if made.cell in self._keys:
+            return
         self._made[key] = made
         self._keys[made.cell] = key
         self._principals[key.principal] += 1
 
-    def forget(self, cell: ActorAddress) -> None:
+    def forget(self, cell: Cell) -> None:
         """A worker of either kind has ended."""
         key = self._keys.pop(cell, None)
         if key is not None:
@@ -143,17 +143,10 @@ class SubscriptionService(Worker):
     def _publishers(self) -> _Workers:
         return _Workers()
 
-    def handle(self, message: Delivery | ChildActorExited, sender: Cell | None) -> None:
-        """Take requests and the ends of workers."""
-        match message:
-            case Delivery(origin=origin, messages=messages):
-                for wire in messages:
-                    self._request(origin, wire)
-            case ChildActorExited(childAddress=cell):
-                self._consumers.forget(cell)
-                self._publishers.forget(cell)
-            case _:
-                assert_never(message)
+    def handle(self, message: Delivery, sender: Cell | None) -> None:
+        """Take requests."""
+        for wire in message.messages:
+            self._request(message.origin, wire)
 
     def _request(self, origin: Origin, wire: WireMessage) -> None:
         if not leads_out(self._context.router, origin, wire.return_route):
@@ -188,17 +181,23 @@ class SubscriptionService(Worker):
             self._refuse(origin, wire, "too_many_subscriptions")
         else:
             address = PREFIX + context.entropy(8).hex().encode()
+            presence = Presence(context.router, context.clock, origin, wire.return_route[0])
+
+            def began(cell: Cell) -> None:
+                self._consumers.add(key, _Made(cell, address, presence))
+
             subscription = Subscription(
                 principal=principal,
                 stream=stream,
                 subscription_id=key.subscription_id,
-                presence=Presence(context.router, context.clock, origin, wire.return_route[0]),
+                presence=presence,
                 publishers=ReturnPublishers(context, principal, stream),
                 services=self._services,
+                began=began,
+                ended=self._consumers.forget,
             )
             factory = partial(ConsumerActor, context, self._index_service, address, subscription)
-            cell = self.system.spawn(factory, parent=self.address)
-            self._consumers.add(key, _Made(cell, address, subscription.presence))
+            began(self.system.spawn(factory, parent=self.address))
 
     def _ensure_publisher(
         self, origin: Origin, wire: WireMessage, request: BidirectionalPublisherRequest
@@ -225,6 +224,7 @@ class SubscriptionService(Worker):
                 publisher_stream=request.publisher_stream,
                 consumer_stream=request.consumer_stream,
                 create=True,
+                ended=self._publishers.forget,
                 presence=presence,
             )
             address, cell = spawn_publisher(context, settings, self.address)

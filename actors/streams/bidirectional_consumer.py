@@ -18,8 +18,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from thespian.actors import ChildActorExited
-
 from rillnode.actors.access import ANONYMOUS, NODE_PRINCIPAL
 from rillnode.actors.delivery import Delivery, Handled, Origin, Slice
 from rillnode.actors.engine.system import Cell
@@ -101,9 +99,7 @@ class _Look:
     """Time to look whether the subscriber has stayed away."""
 
 
-Message = (
-    Delivery | Handled | RightsChanged | Renewed | ChildActorExited | _More | _GoOn | _Open | _Look
-)
+Message = Delivery | Handled | RightsChanged | Renewed | _More | _GoOn | _Open | _Look
 
 
 class ConsumerActor(Worker):
@@ -145,6 +141,7 @@ class ConsumerActor(Worker):
 
     def started(self) -> None:
         """Take an address for the answers of the stream, and open it."""
+        self._subscription.began(self.address)
         self._context.router.register(self._own_address, self.address)
         self._items.connection = self.address
         self._context.access.rights.watch(self._subscription.stream, self.address)
@@ -175,8 +172,6 @@ class ConsumerActor(Worker):
                 self._open()
             case _Look():
                 self._look()
-            case ChildActorExited(childAddress=cell):
-                self._subscription.publishers.forget(cell)
             case _:
                 assert_never(message)
 
@@ -186,6 +181,7 @@ class ConsumerActor(Worker):
         self._context.access.rights.unwatch(self._subscription.stream, self.address)
         self._following.end()
         self._items.end()
+        self._subscription.ended(self.address)
 
     # The stream ------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ or two of them would answer each other through their streams for ever.
 
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,6 +51,8 @@ class Subscription:
         presence: of the subscriber.
         publishers: into the return streams of its items.
         services: addresses of workers that answer whatever they get, streams apart.
+        began: told of the consumer when an instance of it begins.
+        ended: told of it when one ends: what is counted for it does not wait for a message.
         opened: whether the stream has been found or made.
     """
 
@@ -59,6 +62,8 @@ class Subscription:
     presence: Presence
     publishers: ReturnPublishers
     services: frozenset[bytes]
+    began: Callable[[Cell], object]
+    ended: Callable[[Cell], object]
     opened: bool = False
 
 

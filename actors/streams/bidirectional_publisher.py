@@ -12,12 +12,11 @@ Source: ockam-network/proposals, design 0009, bidirectional_worker; the Elixir n
 
 import logging
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Final, assert_never
-
-from thespian.actors import ActorAddress
 
 from rillnode.actors.delivery import Delivery, Origin
 from rillnode.actors.engine.system import Cell
@@ -64,12 +63,14 @@ class PublisherSettings:
         consumer_stream: where answers to them are to go.
         create: whether it makes its stream where there is none.
         presence: of the peer that asked for it; None: it ends with its parent.
+        ended: told of its end: what is counted for it does not wait for a message.
     """
 
     principal: str
     publisher_stream: str
     consumer_stream: str
     create: bool
+    ended: Callable[[Cell], object]
     presence: Presence | None = None
 
 
@@ -143,6 +144,7 @@ class PublisherActor(Worker):
         self._context.router.unregister(self._own_address)
         if self._pending:
             self._give_up("publisher_ended")
+        self._settings.ended(self.address)
 
     # Items -----------------------------------------------------------------------------------
 
@@ -289,6 +291,7 @@ class ReturnPublishers:
                 publisher_stream=return_stream,
                 consumer_stream=self._consumer_stream,
                 create=False,
+                ended=self._forget,
             )
             known = self._known[return_stream] = spawn_publisher(self._context, settings, parent)
             if len(self._known) > STREAM_PUBLISHERS_PER_SUBSCRIPTION_MAX:
@@ -298,7 +301,7 @@ class ReturnPublishers:
             self._known.move_to_end(return_stream)
         return known[0]
 
-    def forget(self, ended: ActorAddress) -> None:
+    def _forget(self, ended: Cell) -> None:
         """A publisher has ended."""
         for name, (_, cell) in self._known.items():
             if cell is ended:

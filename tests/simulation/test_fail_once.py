@@ -115,7 +115,6 @@ UNREACHED: Final[frozenset[str]] = frozenset(
         "streamr.directory.Directory: LoadDirectory",
         "streamr.directory.Directory: _WatchAgain",
         "streamr.resend.ResendActor: RightsChanged",
-        "streams.bidirectional_consumer.ConsumerActor: ChildActorExited",
         "streams.bidirectional_consumer.ConsumerActor: Renewed",
         "streams.bidirectional_consumer.ConsumerActor: RightsChanged",
         "streams.bidirectional_consumer.ConsumerActor: _GoOn",
