@@ -176,7 +176,7 @@ PLANTED_STORE = (
     _planted(unsynced_shown, *SEEN_TOO_EARLY, faults=BAD_DISKS, clients=READERS),
     _planted(tail_kept_in_repair, "subscription-gap", "pull-short", faults=("disk_failing",)),
     _planted(failed_groups_confirmed, "index-reassigned", faults=("disk_failing",)),
-    _planted(answered_before_written, "answered-twice"),
+    _planted(answered_before_written, "no-progress", "left-over"),
     _planted(refused_for_ever, "no-progress", faults=("disk_failing",)),
     _planted(last_slice_left_out, "pull-short", "index-reassigned", "confirm-lost"),
     _planted(trims_not_stored, "trimmed"),

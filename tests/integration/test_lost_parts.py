@@ -111,7 +111,7 @@ class Failing:
         failures = 0
         while failures < StreamService.restarts_max:
             try:
-                await client.describe("s")
+                await client.remove("nothing")  # which no client asks again by itself
             except RequestError as error:
                 if error.code == "actor.failed":
                     failures += 1
@@ -184,7 +184,7 @@ def test_a_node_that_is_to_stay_does(failing: Callable[..., Failing]) -> None:
             stream = await client.stream("s")
             await node.begin_to_fail(client)
             with pytest.raises(RequestError):
-                await client.describe("s")
+                await client.remove("nothing")
             url = f"http://{node.ports['http']}/readyz"
             async with asyncio.timeout(60.0):
                 while (answer := await asyncio.to_thread(fetch, url))[0] != 503:
