@@ -7,14 +7,17 @@ turn of its actor, so that no other code of the actor runs beside it.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Generator, Hashable
 from contextvars import Context, copy_context
 from types import coroutine
 from typing import Any, Final
 
 from rillnode.actors.engine.cell import Cell
 from rillnode.codecs.errors import ActorError, RillnodeError
+
+# What a task of asyncio's own calls around each of its steps.
+_enter_task: Final[Any] = asyncio.tasks._enter_task
+_leave_task: Final[Any] = asyncio.tasks._leave_task
 
 LINGER_SECONDS: Final = 5.0
 """How long cancelled work may still wait for what it tidies up. Own choice."""
@@ -68,6 +71,13 @@ class Signal:
             if self._work is not None:
                 self._work.wake()
 
+    def set_in_turn(self) -> None:
+        """Let the handler go on at once: this is a turn of its actor, and nothing else's."""
+        if not self.is_set:
+            self.is_set = True
+            if self._work is not None:
+                self._work.go_on()
+
     def awaited_by(self, work: "Work") -> None:
         """Somebody waits, and only he."""
         self._work = work
@@ -109,7 +119,6 @@ class Work:
         "holds",
         "instance",
         "message",
-        "then",
     )
 
     def __init__(
@@ -129,7 +138,6 @@ class Work:
         self.error: BaseException | None = None
         self.ended = False
         self.dropped = False
-        self.then = Then(self.instance, self._woken, self._woken)
         self._coroutine = coroutine
         self._tell = tell
         self._end = end
@@ -189,9 +197,11 @@ class Work:
 
     def wake(self, _: object = None) -> None:
         """Go on in a turn of the actor, soon."""
-        self.cell.base.post(self.cell, None, self.then)
+        then = Then(self.instance, self.go_on, self.go_on)
+        self.cell.base.post(self.cell, None, then)
 
-    def _woken(self, _: object) -> None:
+    def go_on(self, _: object = None) -> None:
+        """Go on, if what it waits for is there."""
         # It may have been woken twice for one wait, and wait for something else by now.
         waited, signal = self._fut_waiter, self._signal
         if waited is not None:
@@ -214,8 +224,8 @@ class Work:
         loop = asyncio.get_running_loop()
         before = asyncio.current_task(loop)
         if before is not None:
-            asyncio.tasks._leave_task(loop, before)
-        asyncio.tasks._enter_task(loop, self)  # type: ignore[arg-type]
+            _leave_task(loop, before)
+        _enter_task(loop, self)
         try:
             if thrown is None:
                 waited = self._context.run(self._coroutine.send, None)
@@ -228,9 +238,9 @@ class Work:
         else:
             self._wait_for(waited)
         finally:
-            asyncio.tasks._leave_task(loop, self)  # type: ignore[arg-type]
+            _leave_task(loop, self)
             if before is not None:
-                asyncio.tasks._enter_task(loop, before)
+                _enter_task(loop, before)
 
     def _wait_for(self, waited: Any) -> None:
         if isinstance(waited, Signal):
@@ -318,31 +328,49 @@ class Orders:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    @asynccontextmanager
-    async def of(self, key: Hashable) -> AsyncGenerator[None]:
-        """Have it to oneself, in the order of asking, until the block ends."""
+    def of(self, key: Hashable) -> "Order":
+        """Have it to oneself within an `async with`, in the order of asking."""
+        return Order(self, key)
+
+    async def enter(self, key: Hashable) -> None:
+        """Wait for one's turn; `leave` ends it. Who is cancelled meanwhile has none."""
         waiting = self._waiting.get(key)
         if waiting is None:
             self._waiting[key] = deque()
-        else:
-            turn = Signal()
-            waiting.append(turn)
-            try:
-                await turn
-            except BaseException:
-                if turn in waiting:
-                    waiting.remove(turn)
-                else:  # its turn had come: it is the next one's
-                    self._next(key)
-                raise
+            return
+        turn = Signal()
+        waiting.append(turn)
         try:
-            yield
-        finally:
-            self._next(key)
+            await turn
+        except BaseException:
+            if turn in waiting:
+                waiting.remove(turn)
+            else:  # its turn had come: it is the next one's
+                self.leave(key)
+            raise
 
-    def _next(self, key: Hashable) -> None:
+    def leave(self, key: Hashable) -> None:
+        """End one's turn."""
         waiting = self._waiting[key]
         if waiting:
             waiting.popleft().set()
         else:
             del self._waiting[key]
+
+
+class Order:
+    """One turn among those who ask for a key; an asynchronous generator costs twice as much."""
+
+    __slots__ = ("_key", "_orders")
+
+    def __init__(self, orders: Orders, key: Hashable) -> None:
+        self._orders = orders
+        self._key = key
+
+    async def __aenter__(self) -> None:
+        """Wait for it."""
+        await self._orders.enter(self._key)
+
+    async def __aexit__(self, *_: object) -> None:
+        """End it."""
+        self._orders.leave(self._key)

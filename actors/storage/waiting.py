@@ -29,7 +29,7 @@ async def read(store: Reads[R], *operations: R) -> None:
     for operation in operations:
         if store.read(operation):
             arrivals.arrived(operation)
-    await arrivals.all
+    await arrivals
     _check(operations)
 
 
@@ -54,43 +54,47 @@ async def write(
     arrivals = _Arrivals(operations, done)
     for operation in operations:
         store.submit(operation)
-    await arrivals.all
+    await arrivals
     _check(operations)
 
 
-class _Arrivals:
-    """Operations that one handler waits for.
+class _Arrivals(Signal):
+    """Operations that one handler waits for; set when the last is complete."""
 
-    Attributes:
-        all: set when the last is complete.
-    """
-
-    __slots__ = ("_done", "_left", "all")
+    __slots__ = ("_done", "_left")
 
     def __init__(
         self, operations: tuple[Operation, ...], done: Callable[[Any], object] | None = None
     ) -> None:
+        super().__init__()
         self._left = len(operations)
         self._done = done
-        self.all = Signal()
         work = asyncio.current_task()
         assert isinstance(work, Work), "only handlers of actors wait for the store"
-        then = Then(work.instance, self.arrived, self.arrived)
+        then = Then(work.instance, self._complete, self.arrived)
         for operation in operations:
             operation.reply_to, operation.then = work.cell, then
         if not operations:
-            self.all.set()
+            self.set()
 
     def arrived(self, operation: Operation) -> None:
         """One is complete; harmless when repeated."""
+        if self._took(operation):
+            self.set()
+
+    def _complete(self, operation: Operation) -> None:
+        # In a turn of its own: the handler goes on in it.
+        if self._took(operation):
+            self.set_in_turn()
+
+    def _took(self, operation: Operation) -> bool:
         if operation.then is None:
-            return
+            return False
         operation.then = None
         self._left -= 1
-        if not self._left:
-            self.all.set()
         if self._done is not None:
             self._done(operation)
+        return not self._left
 
 
 def _check(operations: tuple[Operation, ...]) -> None:

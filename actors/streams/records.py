@@ -5,8 +5,7 @@ the store is asked about a name share its answer: a thousand clients that open o
 cost one look, and where the store is away they need not wait for it one after the other.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -65,38 +64,53 @@ class Records:
     def __init__(self, context: StreamContext, changed: Changed) -> None:
         self.context = context
         self.changed = changed
-        self._names: dict[str, _Name] = {}
-        self._orders = Orders()
+        self.names: dict[str, _Name] = {}
+        self.orders = Orders()
 
-    @asynccontextmanager
-    async def of(self, name: str) -> "AsyncGenerator[Named]":
-        """A stream's record, which nobody else changes within the block, in the order of asking."""
-        shared = self._names.setdefault(name, _Name())
-        shared.asking += 1
-        shared.asked += 1
-        named = Named(self, name, shared)
-        try:
-            async with self._orders.of(name):
-                yield named
-        finally:
-            shared.asking -= 1
-            if not shared.asking:
-                del self._names[name]
+    def of(self, name: str) -> "Named":
+        """A stream's record, within an `async with`; see `Named`."""
+        return Named(self, name)
 
 
 class Named:
-    """One who asks for a name, while it is his turn.
+    """One who asks for a name; nobody else changes its record within an `async with` of this.
 
-    What follows from a write does so although he does not wait for it any more.
+    Turns are had in the order of asking. What follows from a write does so although nobody waits
+    for it any more.
     """
 
     __slots__ = ("_name", "_number", "_records", "_shared")
 
-    def __init__(self, records: Records, name: str, shared: _Name) -> None:
+    def __init__(self, records: Records, name: str) -> None:
         self._records = records
         self._name = name
+        shared = records.names.get(name)
+        if shared is None:
+            shared = records.names[name] = _Name()
+        shared.asking += 1
+        shared.asked += 1
         self._shared = shared
         self._number = shared.asked
+
+    async def __aenter__(self) -> "Named":
+        """Wait for one's turn."""
+        try:
+            await self._records.orders.enter(self._name)
+        except BaseException:
+            self._gone()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End it."""
+        self._records.orders.leave(self._name)
+        self._gone()
+
+    def _gone(self) -> None:
+        shared = self._shared
+        shared.asking -= 1
+        if not shared.asking:
+            del self._records.names[self._name]
 
     async def change(self, wanted: Wanted) -> Found:
         """Bring the stream to what is wanted; that is durable then.
