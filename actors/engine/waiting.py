@@ -323,7 +323,8 @@ class Orders:
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: dict[Hashable, deque[Signal]] = {}
+        # None: somebody goes on, and nobody waits behind him.
+        self._waiting: dict[Hashable, deque[Signal] | None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -334,10 +335,12 @@ class Orders:
 
     async def enter(self, key: Hashable) -> None:
         """Wait for one's turn; `leave` ends it. Who is cancelled meanwhile has none."""
-        waiting = self._waiting.get(key)
-        if waiting is None:
-            self._waiting[key] = deque()
+        if key not in self._waiting:
+            self._waiting[key] = None
             return
+        waiting = self._waiting[key]
+        if waiting is None:
+            waiting = self._waiting[key] = deque()
         turn = Signal()
         waiting.append(turn)
         try:

@@ -264,7 +264,8 @@ class ResendingActor(Worker):
                 self._previous = entry.index
             if message is not None and self._is_asked(message):
                 messages.append(message)
-        if messages:
+        # Its end may have been told, while this was about to go on.
+        if messages and not self._finished:
             self._context.counters["resent"] += len(messages)
             if self._room is not None:
                 self._room.post(size)

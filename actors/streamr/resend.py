@@ -230,7 +230,8 @@ class ResendActor(Worker):
                 message = read_entry(entry, query.stream_id, query.partition, key)
                 if message is not None and query.chain_id in (None, message.id.chain_id):
                     messages.append(message)
-        if messages:
+        # Its end may have been told, while this was about to go on.
+        if messages and not self._finished:
             self._sink.resent(messages)
 
     def _sent(self) -> None:
