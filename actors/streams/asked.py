@@ -1,18 +1,20 @@
 """What a stream's submitted operations were asked for by, and what they answer when completed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count, repeat
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
 from rillnode.actors.access import Verb
 from rillnode.actors.delivery import Origin
+from rillnode.actors.router import Router
 from rillnode.actors.storage import Read
 from rillnode.actors.streams.answers import failed
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError
-from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.ockam.routing import Route, WireMessage
 from rillnode.codecs.ockam.stream import (
     PullRequest,
     PushConfirm,
@@ -33,6 +35,25 @@ NEEDS: Final[Mapping[type, Verb]] = {
     native.AppendRequest: "push",
 }
 """What somebody must be granted who asks for it."""
+
+
+@dataclass(slots=True, eq=False)
+class ServiceRequest:
+    """One request of a peer to a service, which is answered from the address that it came to.
+
+    Attributes:
+        request: as it was decoded; None before.
+    """
+
+    router: Router
+    origin: Origin
+    wire: WireMessage
+    request: Any = None
+
+    def reply(self, payload: bytes) -> None:
+        """Answer it."""
+        answer = (self.wire.return_route, payload)
+        self.router.reply(self.origin, self.wire.onward_route[0].value, [answer])
 
 
 class Pushes(Struct, frozen=True):

@@ -10,20 +10,19 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.delivery import Delivery
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.router import Router
 from rillnode.actors.storage import ListIndexes, SavedIndexKey, StoreHealth
 from rillnode.actors.storage.waiting import read
 from rillnode.actors.streams.answers import failed, invalid_request
+from rillnode.actors.streams.asked import ServiceRequest
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.index import Positions
 from rillnode.actors.streams.listing import Page
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.limits import NAME_BYTES_MAX
-from rillnode.codecs.ockam.routing import WireMessage
 from rillnode.codecs.ockam.stream import (
     GetIndexRequest,
     GetPartitionIndexRequest,
@@ -67,22 +66,8 @@ class Position:
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
-    """One request of a peer.
-
-    Attributes:
-        request: as it was decoded; None before.
-    """
-
-    router: Router
-    origin: Origin
-    wire: WireMessage
-    request: Any = None
-
-    def reply(self, payload: bytes) -> None:
-        """Answer it."""
-        answer = (self.wire.return_route, payload)
-        self.router.reply(self.origin, self.wire.onward_route[0].value, [answer])
+class _Asked(ServiceRequest):
+    """One request of a peer."""
 
     def refuse(self, error: RillnodeError) -> None:
         """Answer why it was not done, as far as its protocol can say it."""

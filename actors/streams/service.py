@@ -14,10 +14,9 @@ from typing import Any, assert_never
 import msgspec
 
 from rillnode.actors.access import NODE_PRINCIPAL, Verb
-from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.delivery import Delivery
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.router import Router
 from rillnode.actors.storage import ListStreams, Retention, StreamRecord
 from rillnode.actors.storage.waiting import read
 from rillnode.actors.streams.answers import (
@@ -28,6 +27,7 @@ from rillnode.actors.streams.answers import (
     removal_done,
     unknown_stream,
 )
+from rillnode.actors.streams.asked import ServiceRequest
 from rillnode.actors.streams.context import StreamContext, stream_address
 from rillnode.actors.streams.describe import retention_of, stream_info, told
 from rillnode.actors.streams.listing import Page
@@ -38,7 +38,6 @@ from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
 from rillnode.codecs.ockam import stream_admin
-from rillnode.codecs.ockam.routing import WireMessage
 from rillnode.codecs.ockam.stream import CreatePartitionedRequest, CreateRequest
 from rillnode.codecs.requests import decode_service_request
 
@@ -50,22 +49,8 @@ are in guides and examples until 2024."""
 
 
 @dataclass(slots=True, eq=False)
-class _Ask:
-    """One request of a peer.
-
-    Attributes:
-        request: as it was decoded; None before.
-    """
-
-    router: Router
-    origin: Origin
-    wire: WireMessage
-    request: Any = None
-
-    def reply(self, payload: bytes) -> None:
-        """Answer it."""
-        answer = (self.wire.return_route, payload)
-        self.router.reply(self.origin, self.wire.onward_route[0].value, [answer])
+class _Ask(ServiceRequest):
+    """One request of a peer."""
 
     def describe(self, found: Found) -> None:
         """Answer how the stream is now."""
