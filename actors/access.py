@@ -74,6 +74,8 @@ class Access:
         self._answers: dict[frozenset[Verb], frozenset[Verb]] = {}
         self._cache: OrderedDict[tuple[str, str], frozenset[Verb]] = OrderedDict()
         self._unrestricted: dict[str, bool] = {}
+        # Of a principal whose grants are all for every stream; None: its streams differ.
+        self._alike: dict[str, frozenset[Verb] | None] = {}
         self.rights = Rights()
         for grant in grants:
             self._add(grant)
@@ -160,12 +162,17 @@ class Access:
 
     def verbs(self, principal: str, stream: str) -> frozenset[Verb]:
         """All that a principal may do with a stream."""
-        key = (principal, stream)
-        verbs = self._cache.get(key)
+        try:
+            verbs = self._alike[principal]
+        except KeyError:
+            verbs = self._find_alike(principal)
         if verbs is None:
-            verbs = self._cache[key] = self._find(principal, stream)
-            if len(self._cache) > _CACHE_MAX:
-                self._cache.popitem(last=False)
+            key = (principal, stream)
+            verbs = self._cache.get(key)
+            if verbs is None:
+                verbs = self._cache[key] = self._find(principal, stream)
+                if len(self._cache) > _CACHE_MAX:
+                    self._cache.popitem(last=False)
         own = self._streams.get(stream)
         if own is None:
             return verbs
@@ -215,6 +222,14 @@ class Access:
     def _changed(self) -> None:
         self._cache.clear()
         self._unrestricted.clear()
+        self._alike.clear()
+
+    def _find_alike(self, principal: str) -> frozenset[Verb] | None:
+        if len(self._alike) > _CACHE_MAX:
+            self._alike.clear()
+        alike = all(held.grant.streams == "*" for held in self._grants_of(principal))
+        verbs = self._alike[principal] = self._find(principal, "") if alike else None
+        return verbs
 
     def _find(self, principal: str, stream: str) -> frozenset[Verb]:
         if principal == NODE_PRINCIPAL:
