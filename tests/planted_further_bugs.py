@@ -222,11 +222,12 @@ def repairs_read_as_empty(patch: pytest.MonkeyPatch) -> None:
     """What is asked for while the store is repaired is answered as if nothing were there."""
     answer = ReaderPool._answer
 
-    def silent(self: ReaderPool, number: int, operation: Any) -> None:
-        answer(self, number, operation)
-        if operation.error is not None and operation.error.code == "store.repair":
-            operation.error = None
-            operation.extent = LogExtent()
+    def silent(self: ReaderPool, number: int, operations: Any) -> None:
+        answer(self, number, operations)
+        for operation in operations:
+            if operation.error is not None and operation.error.code == "store.repair":
+                operation.error = None
+                operation.extent = LogExtent()
 
     patch.setattr(ReaderPool, "_answer", silent)
 

@@ -223,7 +223,6 @@ class GroupCommit:
         stored = encode_record(record)
         if is_new:
             self._next_stream_id += 1
-            self._put(NEXT_STREAM_KEY, NUMBER.pack(self._next_stream_id))
             self._put(stream_id_key(record.id), utf8(record.name))
         self._put(key, stored)
         self._streams[record.name] = operation.record = record
@@ -290,6 +289,8 @@ class GroupCommit:
         changes = self._changes
         if not changes.puts and not changes.ranges:
             return
+        if self._written_stream_id != self._next_stream_id:
+            self._put(NEXT_STREAM_KEY, NUMBER.pack(self._next_stream_id))
         if not self._written:
             self._view.freeze()
             self._written = True

@@ -9,6 +9,7 @@ from typing import Final
 from rillnode.actors.storage import Complete, Read, ReadOperation
 from rillnode.actors.storage.completion import deliver
 from rillnode.actors.storage.reads import answer
+from rillnode.actors.storage.tables import Cursors
 from rillnode.actors.storage.view import DurableView
 from rillnode.actors.threads import Queue, Running, ThreadKilled, Threads
 from rillnode.codecs.errors import StoreError
@@ -73,35 +74,58 @@ class ReaderPool:
     def _run(self, number: int) -> None:
         while (operation := self._queue.get()) is not None:
             done: list[ReadOperation] = []
-            # What waits is answered together: waking the loop costs more than a look-up.
-            while operation is not None:
-                self._answer(number, operation)
-                done.append(operation)
-                operation = self._next_look_up(done)
+            waiting = [operation]
+            # What waits is answered together: waking the loop, and the cursors, cost more than a
+            # look-up. Ranges are delivered at once.
+            while waiting:
+                self._answer(number, waiting)
+                done += waiting
+                waiting = (
+                    [] if isinstance(done[-1], Read) else self._waiting(_BATCH_MAX - len(done))
+                )
             deliver(self._complete, done)
 
-    def _next_look_up(self, done: Sequence[ReadOperation]) -> ReadOperation | None:
-        """Another operation to be delivered with those done; ranges are delivered at once."""
-        if len(done) == _BATCH_MAX or isinstance(done[-1], Read):
-            return None
-        try:
-            operation = self._queue.get_nowait()
-        except Empty:
-            return None
-        if operation is None:
-            self._queue.put(None)
-        return operation
+    def _waiting(self, room: int) -> list[ReadOperation]:
+        """At most so many operations that wait already, up to a range."""
+        waiting: list[ReadOperation] = []
+        while len(waiting) < room:
+            try:
+                operation = self._queue.get_nowait()
+            except Empty:
+                break
+            if operation is None:
+                self._queue.put(None)
+                break
+            waiting.append(operation)
+            if isinstance(operation, Read):
+                break
+        return waiting
 
-    def _answer(self, number: int, operation: ReadOperation) -> None:
+    def _answer(self, number: int, operations: Sequence[ReadOperation]) -> None:
+        # Their cursors are made now: they show all that was durable when these were submitted.
         try:
-            self._view.read(number, partial(answer, operation))
-        except StoreError as error:
-            # Without its traceback, whose frames hold cursors: they keep the database open.
-            operation.error = error.with_traceback(None)
+            self._view.read(number, partial(_answer_each, operations))
+        except ThreadKilled:
+            raise
+        except BaseException as error:
+            failure = _failure(error)
+            for operation in operations:
+                operation.error = failure
+
+
+def _answer_each(operations: Sequence[ReadOperation], cursors: Cursors) -> None:
+    for operation in operations:
+        try:
+            answer(operation, cursors)
         except ThreadKilled:
             raise
         except BaseException as error:  # a panic of native code is none of Exception's kind
-            operation.error = StoreError(
-                "store.read", f"the store could not be read ({error}): check the disk"
-            )
-            logger.error("read_failed", extra={"reason": repr(error)})
+            operation.error = _failure(error)
+
+
+def _failure(error: BaseException) -> StoreError:
+    if isinstance(error, StoreError):
+        # Without its traceback, whose frames hold cursors: they keep the database open.
+        return error.with_traceback(None)
+    logger.error("read_failed", extra={"reason": repr(error)})
+    return StoreError("store.read", f"the store could not be read ({error}): check the disk")
