@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
+from string import ascii_letters, digits
+from typing import Final
 from urllib.parse import quote, unquote
 
 from rillnode.actors.access import Access
@@ -21,8 +23,8 @@ from rillnode.codecs.errors import RillnodeError
 ADDRESS_PREFIX = b"ST_S_"
 """Released nodes have named stream workers so since 2021-11."""
 
-_SAFE = "/.-_:@"
-
+_SAFE: Final = "/.-_:@"
+_UNQUOTED: Final = (ascii_letters + digits + _SAFE).encode()
 
 PushedKeys = Callable[[int, int], Sequence[tuple[bytes, int]]]
 
@@ -135,16 +137,19 @@ def stream_address(name: str, partition: int) -> bytes:
     The address holds the whole name, so that a node with 100,000 idle streams needs no table to
     find the stream of an address again.
     """
-    return b"%s%d_%s" % (ADDRESS_PREFIX, partition, quote(name, safe=_SAFE).encode())
+    quoted = name.encode()
+    if quoted.strip(_UNQUOTED):
+        quoted = quote(name, safe=_SAFE).encode()
+    return b"%s%d_%s" % (ADDRESS_PREFIX, partition, quoted)
 
 
 def parse_stream_address(address: bytes) -> tuple[str, int] | None:
     """The name and partition that an address was made of, or None where it was not."""
-    digits, separator, quoted = address[len(ADDRESS_PREFIX) :].partition(b"_")
-    if not (separator and digits.isdigit() and len(digits) <= 10 and quoted.isascii()):
+    number, separator, quoted = address[len(ADDRESS_PREFIX) :].partition(b"_")
+    if not (separator and number.isdigit() and len(number) <= 10 and quoted.isascii()):
         return None
     try:
-        name, partition = unquote(quoted.decode(), errors="strict"), int(digits)
+        name, partition = unquote(quoted.decode(), errors="strict"), int(number)
     except UnicodeDecodeError:
         return None
     return (name, partition) if stream_address(name, partition) == address else None

@@ -242,8 +242,9 @@ class StreamActor(Worker):
             force_setattr(delivery, "messages", delivery.messages[-left:])
             raise
         finally:
-            for append in self._appends.pushes(origin, pushes):
-                self._append(append)
+            if pushes:
+                for append in self._appends.pushes(origin, pushes):
+                    self._append(append)
             if answers:
                 self._context.router.reply(origin, self._own_address, answers)
             if refused:
