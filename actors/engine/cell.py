@@ -21,7 +21,7 @@ Period = timedelta | float | None
 Envelope = tuple[Any, Any]
 """A message and the address of its sender, or None where nobody waits for an answer.
 
-Of a completed operation the second is the `Then` that goes on with it.
+Of a completed operation the second is the `Continuation` that goes on with it.
 """
 
 Tell = Callable[[Any, RillnodeError], None]

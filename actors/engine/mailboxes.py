@@ -22,7 +22,7 @@ from thespian.actors import (
 from rillnode.actors.engine.cell import EMPTY, GONE, Cell, Envelope, System
 from rillnode.actors.engine.dead_letters import DeadLetters
 from rillnode.actors.engine.outside import Outside, Reply
-from rillnode.actors.engine.waiting import Then
+from rillnode.actors.engine.waiting import Continuation
 from rillnode.codecs.errors import ActorError
 
 logger = logging.getLogger("rillnode.actors.engine.system")
@@ -82,7 +82,7 @@ class Held(list[Envelope]):
 
 def _does_not_wait(envelope: Envelope) -> bool:
     message, sender = envelope
-    return sender.__class__ is Then or isinstance(message, ActorExitRequest)
+    return isinstance(sender, Continuation) or isinstance(message, ActorExitRequest)
 
 
 class Mailboxes:
@@ -143,9 +143,8 @@ class Mailboxes:
             if not self.pump_called:
                 self.pump_called = True
                 self._call_soon(self.pump)
-        elif sender.__class__ is Then:
-            if sender.late is not None:
-                sender.late(message)
+        elif isinstance(sender, Continuation):
+            sender.late(message)
         elif not isinstance(message, ActorExitRequest):
             self._letters.bury(cell, message, sender, "gone")
 
@@ -199,7 +198,9 @@ class Mailboxes:
                     "bytes": cell.waiting_bytes,
                 },
             )
-        if isinstance(message, ActorSystemMessage) or sender is cell or sender.__class__ is Then:
+        if sender is cell or isinstance(sender, Continuation):
+            return False
+        if isinstance(message, ActorSystemMessage):
             return False
         if sender.__class__ is Reply or type(message) in self._letters.outcomes:
             self._letters.bury(cell, message, sender, "busy")
@@ -251,9 +252,8 @@ class Mailboxes:
         mailbox = cell.mailbox
         if mailbox is GONE:
             for message, sender in left:
-                if sender.__class__ is Then:
-                    if sender.late is not None:
-                        sender.late(message)
+                if isinstance(sender, Continuation):
+                    sender.late(message)
                 elif not isinstance(message, ActorExitRequest):
                     self._letters.bury(cell, message, sender, "unhandled")
         elif isinstance(mailbox, Held):

@@ -25,7 +25,7 @@ from rillnode.actors.engine.mailboxes import Held, Mailboxes
 from rillnode.actors.engine.outside import Reply
 from rillnode.actors.engine.supervision import Supervision
 from rillnode.actors.engine.thespian_api import status_of
-from rillnode.actors.engine.waiting import Then, Work
+from rillnode.actors.engine.waiting import Continuation, Then, Work
 from rillnode.actors.ports import Timing
 from rillnode.codecs.errors import ActorError, RillnodeError
 
@@ -209,7 +209,7 @@ class Turns:
             _NotNow: it begins to start, or could not and was seen to.
             BaseException: whatever the handler raises.
         """
-        if sender.__class__ is Then:
+        if isinstance(sender, Continuation):
             self._complete(cell, message, sender)
             return
         if isinstance(message, ActorSystemMessage) and self._control(cell, message, sender):
@@ -251,10 +251,9 @@ class Turns:
             raise _NotNow
         return instance
 
-    def _complete(self, cell: Cell, operation: Any, then: Then) -> None:
+    def _complete(self, cell: Cell, operation: Any, then: Continuation) -> None:
         if then.instance is None or then.instance is not cell.instance:
-            if then.late is not None:
-                then.late(operation)
+            then.late(operation)
             return
         if then.counts:
             worker: Any = cell.instance
@@ -264,8 +263,7 @@ class Turns:
                 fail_at(cell.kind.actor_class, operation, "before")
             then.run(operation)
         except FAILURES:
-            if then.late is not None:
-                then.late(operation)
+            then.late(operation)
             raise
         if FAULTS and operation is not None:
             fail_at(cell.kind.actor_class, operation, "after")
@@ -288,7 +286,7 @@ class Turns:
             record_failure(cell, type(message).__name__, error.error)
             self._supervision.mend(cell, error.error)
             return
-        waits = None if sender.__class__ is Then else sender
+        waits = None if isinstance(sender, Continuation) else sender
         self._supervision.failed(cell, message, waits, error)
 
     # Handlers that wait ----------------------------------------------------------------------

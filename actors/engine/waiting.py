@@ -7,10 +7,10 @@ turn of its actor, so that no other code of the actor runs beside it.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
 from contextvars import Context, copy_context
 from types import coroutine
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from rillnode.actors.engine.cell import Cell
 from rillnode.codecs.errors import ActorError, RillnodeError
@@ -23,17 +23,32 @@ LINGER_SECONDS: Final = 5.0
 """How long cancelled work may still wait for what it tidies up. Own choice."""
 
 
-class Then:
+def nobody_waits(_: object) -> None:
+    """What follows from an operation of an instance that is gone: nothing."""
+
+
+class Continuation:
     """Goes on with a completed operation, in a turn of the actor that asked for it.
 
     Attributes:
         instance: which of the actor's asked. What completes for one that is gone is not given to
             another.
         run: called with the operation.
-        late: called instead when the instance is gone, and after a failure of `run`; None: nothing
-            is. Whoever gives the outcome takes the operation's token, so that only one does.
+        late: called instead when the instance is gone, and after a failure of `run`. Whoever gives
+            the outcome takes the operation's token, so that only one does.
         counts: whether the instance counts it in `operations_due`.
     """
+
+    __slots__ = ()
+
+    instance: Any
+    run: Callable[[Any], object]
+    late: Callable[[Any], object]
+    counts: bool
+
+
+class Then(Continuation):
+    """Goes on with functions."""
 
     __slots__ = ("counts", "instance", "late", "run")
 
@@ -41,11 +56,11 @@ class Then:
         self,
         instance: object,
         run: Callable[[Any], object],
-        late: Callable[[Any], object] | None = None,
+        late: Callable[[Any], object] = nobody_waits,
         *,
         counts: bool = False,
     ) -> None:
-        self.instance: Any = instance
+        self.instance = instance
         self.counts = counts
         self.run = run
         self.late = late
@@ -56,35 +71,35 @@ class Signal:
 
     Attributes:
         is_set: whether it was.
+        work: who waits, once he does.
     """
 
-    __slots__ = ("_work", "is_set")
+    __slots__ = ("is_set", "work")
 
     def __init__(self) -> None:
         self.is_set = False
-        self._work: Work | None = None
+        self.work: Work | None = None
 
     def set(self) -> None:
         """Let the handler go on, in a turn of its own; harmless when repeated."""
         if not self.is_set:
             self.is_set = True
-            if self._work is not None:
-                self._work.wake()
+            if self.work is not None:
+                self.work.wake()
 
-    def set_in_turn(self) -> None:
-        """Let the handler go on at once: this is a turn of its actor, and nothing else's."""
-        if not self.is_set:
-            self.is_set = True
-            if self._work is not None:
-                self._work.go_on()
+    # Its own iterator, as a generator for each wait would take more time and memory.
 
-    def awaited_by(self, work: "Work") -> None:
-        """Somebody waits, and only he."""
-        self._work = work
+    def __await__(self) -> Any:
+        return self
 
-    def __await__(self) -> Generator[Any, None, None]:
-        if not self.is_set:
-            yield self
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Self:
+        """Wait; raises StopIteration when it is set."""
+        if self.is_set:
+            raise StopIteration
+        return self
 
 
 class Work:
@@ -211,16 +226,16 @@ class Work:
         if ready and not self.ended:
             self.step()
 
-    def step(self) -> None:
-        """Run until it waits or ends; its end is told to `end`, with what it raised."""
+    def step(self, thrown: BaseException | None = None) -> None:
+        """Run until it waits or ends; its end is told to `end`, with what it raised.
+
+        Args:
+            thrown: raised where it waits.
+        """
         self._fut_waiter = self._signal = None
-        error = None
         if self._must_cancel:
             self._must_cancel = False
-            error = asyncio.CancelledError()
-        self._step(error)
-
-    def _step(self, thrown: BaseException | None) -> None:
+            thrown = asyncio.CancelledError()
         loop = asyncio.get_running_loop()
         before = asyncio.current_task(loop)
         if before is not None:
@@ -236,21 +251,21 @@ class Work:
         except BaseException as error:
             self._over(error)
         else:
-            self._wait_for(waited)
+            if isinstance(waited, Signal):
+                self._signal, waited.work = waited, self
+                if self._must_cancel:
+                    self.wake()
+            else:
+                self._wait_for(waited)
         finally:
             _leave_task(loop, self)
             if before is not None:
                 _enter_task(loop, before)
 
     def _wait_for(self, waited: Any) -> None:
-        if isinstance(waited, Signal):
-            self._signal = waited
-            waited.awaited_by(self)
-            if self._must_cancel:
-                self.wake()
-        elif waited is None:  # a bare yield, as `asyncio.sleep(0)` has it
+        if waited is None:  # a bare yield, as `asyncio.sleep(0)` has it
             self._signal = signal = Signal()
-            signal.awaited_by(self)
+            signal.work = self
             asyncio.get_running_loop().call_soon(signal.set)
         elif getattr(waited, "_asyncio_future_blocking", None):
             waited._asyncio_future_blocking = False
@@ -259,7 +274,7 @@ class Work:
             if self._must_cancel and waited.cancel():
                 self._must_cancel = False
         else:
-            self._step(RuntimeError(f"{waited!r} cannot be awaited by an actor"))
+            self.step(RuntimeError(f"{waited!r} cannot be awaited by an actor"))
 
     def _over(self, error: BaseException | None) -> None:
         self.ended = True
@@ -283,7 +298,7 @@ class Work:
             waited.cancel()
         self._must_cancel = False
         self._cancelling += 1
-        self._step(asyncio.CancelledError())
+        self.step(asyncio.CancelledError())
         if not self.ended:
             self.cell.own(self)
 
@@ -303,15 +318,33 @@ class Work:
                 self._over(None)
 
 
+def current_work() -> Work:
+    """What is being run."""
+    work = asyncio.current_task()
+    assert isinstance(work, Work), "only handlers of actors can wait so"
+    return work
+
+
 @coroutine
 def next_turn() -> Generator[Signal, None, None]:
     """Let others have their turns before the handler goes on."""
-    work = asyncio.current_task()
-    assert isinstance(work, Work), "only handlers of actors have turns"
+    work = current_work()
     turn = Signal()
     turn.set()
     work.wake()
     yield turn
+
+
+class _AtOnce:
+    """What need not be waited for."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Any:  # an iterator that ends at once
+        return iter(())
+
+
+_AT_ONCE: Final = _AtOnce()
 
 
 class Orders:
@@ -333,11 +366,14 @@ class Orders:
         """Have it to oneself within an `async with`, in the order of asking."""
         return Order(self, key)
 
-    async def enter(self, key: Hashable) -> None:
+    def enter(self, key: Hashable) -> Awaitable[None]:
         """Wait for one's turn; `leave` ends it. Who is cancelled meanwhile has none."""
-        if key not in self._waiting:
-            self._waiting[key] = None
-            return
+        if key in self._waiting:
+            return self._wait(key)
+        self._waiting[key] = None
+        return _AT_ONCE
+
+    async def _wait(self, key: Hashable) -> None:
         waiting = self._waiting[key]
         if waiting is None:
             waiting = self._waiting[key] = deque()
@@ -370,9 +406,9 @@ class Order:
         self._orders = orders
         self._key = key
 
-    async def __aenter__(self) -> None:
+    def __aenter__(self) -> Awaitable[None]:
         """Wait for it."""
-        await self._orders.enter(self._key)
+        return self._orders.enter(self._key)
 
     async def __aexit__(self, *_: object) -> None:
         """End it."""

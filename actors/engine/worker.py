@@ -7,7 +7,7 @@ from thespian.actors import Actor, ActorAddress
 
 from rillnode.actors.engine.cell import Cell, Period, System
 from rillnode.actors.engine.kinds import RESTART_WINDOW_SECONDS, RESTARTS_MAX, OnFailure
-from rillnode.actors.engine.waiting import Signal, Then
+from rillnode.actors.engine.waiting import Signal, Then, nobody_waits
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.limits import MAILBOX_BYTES_MAX, MAILBOX_MESSAGES_MAX
@@ -119,7 +119,7 @@ class Worker(Actor):
         self,
         operation: Op,
         run: Callable[[Op], object],
-        late: Callable[[Op], object] | None = None,
+        late: Callable[[Op], object] = nobody_waits,
     ) -> Op:
         """Have a store's operation go on, once complete, in a turn of this instance.
 

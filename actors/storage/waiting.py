@@ -1,10 +1,9 @@
 """The store for handlers that wait: operations that are awaited."""
 
-import asyncio
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, Self, TypeVar
 
-from rillnode.actors.engine.waiting import Signal, Then, Work
+from rillnode.actors.engine.waiting import Continuation, Signal, current_work
 from rillnode.actors.storage import LogStore, Operation, ReadOperation, WriteOperation
 
 R = TypeVar("R", bound=ReadOperation)
@@ -19,28 +18,30 @@ class Reads(Protocol[Asked]):
         ...
 
 
-async def read(store: Reads[R], *operations: R) -> None:
+def read(store: Reads[R], *operations: R) -> Awaitable[None]:
     """Read, and wait until all is read; the results are in the operations.
 
+    It is awaited at once, in a handler.
+
     Raises:
-        StoreError: the first that one of them has.
+        StoreError: awaited, the first that one of them has.
     """
     arrivals = _Arrivals(operations)
     for operation in operations:
         if store.read(operation):
-            arrivals.arrived(operation)
-    await arrivals
-    _check(operations)
+            arrivals.late(operation)
+    return arrivals
 
 
-async def write(
+def write(
     store: LogStore,
     *operations: WriteOperation,
     done: Callable[[WriteOperation], object] | None = None,
-) -> None:
+) -> Awaitable[None]:
     """Submit operations in order, and wait until all are complete.
 
-    Where this is cancelled they go on, as what is submitted always does.
+    It is awaited at once, in a handler. Where that is cancelled they go on, as what is submitted
+    always does.
 
     Args:
         store: the store.
@@ -49,43 +50,46 @@ async def write(
             follows from a write whatever becomes of the instance that has asked for it.
 
     Raises:
-        StoreError: the first that one of them has.
+        StoreError: awaited, the first that one of them has.
     """
     arrivals = _Arrivals(operations, done)
     for operation in operations:
         store.submit(operation)
-    await arrivals
-    _check(operations)
+    return arrivals
 
 
-class _Arrivals(Signal):
+class _Arrivals(Signal, Continuation):
     """Operations that one handler waits for; set when the last is complete."""
 
-    __slots__ = ("_done", "_left")
+    __slots__ = ("_done", "_left", "_operations", "instance")
+
+    counts = False
 
     def __init__(
         self, operations: tuple[Operation, ...], done: Callable[[Any], object] | None = None
     ) -> None:
         super().__init__()
+        work = current_work()
+        self.instance = work.instance
+        self._operations = operations
         self._left = len(operations)
         self._done = done
-        work = asyncio.current_task()
-        assert isinstance(work, Work), "only handlers of actors wait for the store"
-        then = Then(work.instance, self._complete, self.arrived)
         for operation in operations:
-            operation.reply_to, operation.then = work.cell, then
+            operation.reply_to, operation.then = work.cell, self
         if not operations:
             self.set()
 
-    def arrived(self, operation: Operation) -> None:
+    def late(self, operation: Operation, /) -> None:
         """One is complete; harmless when repeated."""
         if self._took(operation):
             self.set()
 
-    def _complete(self, operation: Operation) -> None:
-        # In a turn of its own: the handler goes on in it.
+    def run(self, operation: Operation, /) -> None:
+        """One is complete, and this a turn of its own: the handler goes on in it."""
         if self._took(operation):
-            self.set_in_turn()
+            self.is_set = True
+            if self.work is not None:
+                self.work.go_on()
 
     def _took(self, operation: Operation) -> bool:
         if operation.then is None:
@@ -96,8 +100,11 @@ class _Arrivals(Signal):
             self._done(operation)
         return not self._left
 
-
-def _check(operations: tuple[Operation, ...]) -> None:
-    for operation in operations:
-        if operation.error is not None:
-            raise operation.error
+    def __next__(self) -> Self:
+        """Wait; raises StopIteration when all are complete, or the first's error."""
+        if not self.is_set:
+            return self
+        for operation in self._operations:
+            if operation.error is not None:
+                raise operation.error
+        raise StopIteration

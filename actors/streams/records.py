@@ -119,34 +119,51 @@ class Named:
             RequestError: what `wanted` raises; `quota.streams`.
             StoreError: it could not be read, or stored.
         """
-        context = self._records.context
+        context, shared = self._records.context, self._shared
+        another_was_first = False
         while True:
-            found = await self._look()
+            found = self._known()
+            if found is None:
+                shared.known, shared.told = None, shared.asked
+                find = FindStream(name=self._name)
+                try:
+                    await read(context.store, find)
+                except StoreError as error:
+                    shared.known = error
+                    raise
+                found = shared.known = Found(find.record, find.extents)
+            if another_was_first and found.record is not None:
+                context.quotas.found(found.record, found.extents)
             record = wanted(found.record)
             if record == found.record:
                 if record is not None:
                     self._records.changed(record)
                 return found
+            is_new = found.record is None
+            operation: PutStream | RemoveStream
+            done: Callable[[WriteOperation], object]
             if record is None:
-                await self._write(RemoveStream(name=self._name), self._removed)
-                return Found(None)
-            if found.record is None and not context.quotas.admit_stream(record.owner, self._name):
+                operation, done = RemoveStream(name=self._name), self._removed
+            elif is_new and not context.quotas.admit_stream(record.owner, self._name):
                 text = "You own as many streams as your quota allows: remove one"
                 raise RequestError("quota.streams", text)
-            put = PutStream(token=found.record is None, record=record)
+            else:
+                operation, done = PutStream(token=is_new, record=record), self._stored
+            shared.known = None
             try:
-                await self._write(put, self._stored)
+                await write(context.store, operation, done=done)
             except StoreError as error:
                 if error.code != "store.exists":
+                    shared.known, shared.told = error, shared.asked
                     raise
-                # Another node was first: what is asked for is asked of its stream.
-                found = await self._look()
-                if found.record is not None:
-                    context.quotas.found(found.record, found.extents)
+                # What is asked for is asked of the other's stream.
+                another_was_first = True
                 continue
-            if found.record is None:
-                return Found(put.record, [LogExtent()] * record.partitions)
-            wanted = _as_it_is
+            if record is None:
+                return Found(None)
+            if is_new:
+                return Found(operation.record, [LogExtent()] * record.partitions)
+            another_was_first, wanted = False, _as_it_is
 
     async def trim(self, record: StreamRecord, partition: int, before: int) -> int:
         """Drop entries of a partition; return the index of the first that is left.
@@ -159,35 +176,20 @@ class Named:
         await write(self._records.context.store, trim, done=self._trimmed)
         return trim.extent.first_index
 
-    async def _look(self) -> Found:
-        shared = self._shared
-        if shared.known is None or shared.told < self._number:
-            shared.known, shared.told = None, shared.asked
-            find = FindStream(name=self._name)
-            try:
-                await read(self._records.context.store, find)
-            except StoreError as error:
-                shared.known = error
-                raise
-            shared.known = Found(find.record, find.extents)
-        known = shared.known
+    def _known(self) -> Found | None:
+        """What others have learnt since this was asked for; None: the store is to be asked.
+
+        Raises:
+            StoreError: they have learnt that it cannot answer.
+        """
+        known = self._shared.known
+        if known is None or self._shared.told < self._number:
+            return None
         if isinstance(known, StoreError):
             # Another for each: one exception that several raise gathers what all of them went
             # through.
             raise StoreError(known.code, known.text, retryable=known.retryable, **known.context)
         return known
-
-    async def _write(
-        self, operation: WriteOperation, done: Callable[[WriteOperation], object]
-    ) -> None:
-        shared = self._shared
-        shared.known = None
-        try:
-            await write(self._records.context.store, operation, done=done)
-        except StoreError as error:
-            if error.code != "store.exists":
-                shared.known, shared.told = error, shared.asked
-            raise
 
     # What follows from a write ---------------------------------------------------------------
 
