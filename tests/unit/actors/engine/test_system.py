@@ -285,3 +285,10 @@ def test_what_ends_a_thread_elsewhere_does_not_end_that_loop() -> None:
     echo = base.newPrimaryActor(Echo)
     assert blocking.ask(echo, "hello", 60.0) == "hello"
     base.shutdown()
+
+
+def test_these_tests_run_on_both_kinds_of_loops(kind_of_loop: str) -> None:
+    async def module() -> str:
+        return type(asyncio.get_running_loop()).__module__
+
+    assert asyncio.run(module()).partition(".")[0] == kind_of_loop
