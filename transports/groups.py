@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from rillnode.codecs.errors import RillnodeError, TransportError
@@ -75,6 +75,7 @@ class LinkGroup:
         "_per_host",
         "_proving",
         "_sweep",
+        "_unwritten",
         "clock",
         "counters",
         "failures",
@@ -105,6 +106,7 @@ class LinkGroup:
         self._sweep = Sweep(clock, self._links.keys(), limits.sweep_seconds)
         self._left: asyncio.Event | None = None  # once closing
         self._open = True
+        self._unwritten: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
         return len(self._links)  # those in their handshake included
@@ -206,6 +208,20 @@ class LinkGroup:
     def stop(self) -> None:
         """Take no more links in."""
         self._open = False
+
+    def write_soon(self, write: Callable[[], None]) -> None:
+        """Have a link write in the next turn of the loop, which is one callback for all links."""
+        if not self._unwritten:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._unwritten.append(write)
+
+    def _write(self) -> None:
+        unwritten, self._unwritten = self._unwritten, []
+        for write in unwritten:
+            try:
+                write()
+            except Exception:
+                _logger.exception("not_written")
 
     async def close(self, reason: str) -> None:
         """Close every link and wait until all are gone, which the limits bound."""

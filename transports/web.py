@@ -136,11 +136,13 @@ class WebSocketLink:
         if self._reason is not None or not framed:
             return
         if not self._outgoing:
-            self._loop.call_soon(self._flush)
+            self._group.write_soon(self._flush)
         self._outgoing.append(framed)
-        self._outgoing_bytes += len(framed)
-        self.meter.messages_out += count
-        self.meter.bytes_out += len(framed)
+        size = len(framed)
+        self._outgoing_bytes += size
+        meter = self.meter
+        meter.messages_out += count
+        meter.bytes_out += size
         if self.buffered_bytes > self._group.limits.buffer_bytes_max:
             self._fail(TransportError("link.buffer_full", "the peer reads too slowly"))
 

@@ -140,6 +140,22 @@ def test_who_answers_no_ping_is_gone() -> None:
     run(test, ping_seconds=0.1)
 
 
+def test_a_link_that_cannot_write_keeps_no_other_from_it() -> None:
+    async def test(served: Served) -> None:
+        sockets = [await served.connect() for _ in range(2)]
+
+        def fail() -> None:
+            raise RuntimeError("as told")
+
+        served.links[0].open_link.send([b"before"])
+        served.group.write_soon(fail)
+        served.links[1].open_link.send([b"behind"])
+        received = [(await socket.receive()).data for socket in sockets]
+        assert received == ["before", "behind"]
+
+    run(test)
+
+
 def test_what_was_sent_arrives_before_the_end() -> None:
     async def test(served: Served) -> None:
         socket = await served.connect()
