@@ -24,7 +24,7 @@ from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.kinds import ActorKind
 from rillnode.actors.engine.lifecycle import Lifecycle
 from rillnode.actors.engine.turns import Turns
-from rillnode.actors.engine.waiting import Then
+from rillnode.actors.engine.waiting import Continuation
 from rillnode.actors.engine.waiting import Work as Waiting
 from rillnode.actors.engine.worker import Worker
 
@@ -117,6 +117,7 @@ class Probe:
         # The turns before a long one in its pump are counted with it: half a millisecond at most.
         patch(ActorKind, "took_long", self._timed_turn)
         patch(Worker, "receiveMessage", self._timed_message)
+        patch(Turns, "_waits", self._timed_first_step)
         patch(Lifecycle, "instance_of", self._timed_birth)
         patch(Lifecycle, "terminate", self._timed_end)
         gc.callbacks.append(self._collecting)
@@ -203,18 +204,28 @@ class Probe:
         is_last = self.phase == STOP
         return self.turns.setdefault((what, is_last), Work(what, is_last=is_last))
 
-    def _timed_message(self, original: Callable[..., None]) -> Callable[..., None]:
-        def receive(worker: Any, message: Any, sender: Any) -> None:
+    def _timed_message(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def receive(worker: Any, message: Any, sender: Any) -> Any:
             begun = _cpu() - self._collected
             try:
-                original(worker, message, sender)
+                return original(worker, message, sender)
             finally:
                 self._handled(begun, type(message).__name__)
 
         return receive
 
+    def _timed_first_step(self, original: Callable[..., bool]) -> Callable[..., bool]:
+        def waits(turns: Any, cell: Cell, coroutine: Any, message: Any, sender: Any) -> bool:
+            begun = _cpu() - self._collected
+            try:
+                return original(turns, cell, coroutine, message, sender)
+            finally:
+                self._handled(begun, type(message).__name__)
+
+        return waits
+
     def _timed_completion(self, original: Callable[..., None]) -> Callable[..., None]:
-        def complete(turns: Any, cell: Cell, operation: Any, then: Then) -> None:
+        def complete(turns: Any, cell: Cell, operation: Any, then: Continuation) -> None:
             begun = _cpu() - self._collected
             about = operation
             if about is None and isinstance(owner := getattr(then.run, "__self__", None), Waiting):

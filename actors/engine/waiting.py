@@ -6,6 +6,7 @@ turn of its actor, so that no other code of the actor runs beside it.
 """
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
 from contextvars import Context, copy_context
@@ -14,6 +15,13 @@ from typing import Any, Final, Self
 
 from rillnode.actors.engine.cell import Cell
 from rillnode.codecs.errors import ActorError, RillnodeError
+
+# What `asyncio.current_task` looks at: until 3.12 that is a function of Python.
+_current_task: Final[Callable[[asyncio.AbstractEventLoop], Any]] = (
+    asyncio.current_task
+    if sys.version_info >= (3, 12)
+    else vars(asyncio.tasks)["_current_tasks"].get
+)
 
 # What a task of asyncio's own calls around each of its steps.
 _enter_task: Final[Any] = asyncio.tasks._enter_task
@@ -237,7 +245,7 @@ class Work:
             self._must_cancel = False
             thrown = asyncio.CancelledError()
         loop = asyncio.get_running_loop()
-        before = asyncio.current_task(loop)
+        before = _current_task(loop)
         if before is not None:
             _leave_task(loop, before)
         _enter_task(loop, self)
@@ -320,7 +328,7 @@ class Work:
 
 def current_work() -> Work:
     """What is being run."""
-    work = asyncio.current_task()
+    work = _current_task(asyncio.get_running_loop())
     assert isinstance(work, Work), "only handlers of actors can wait so"
     return work
 

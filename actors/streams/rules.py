@@ -57,6 +57,8 @@ class StreamRules:
         rule = self._names.get(name)
         if rule is not None:
             return rule
+        if not self._patterns:
+            return _DEFAULT
         return next((rule for regex, rule in self._patterns if regex.match(name)), _DEFAULT)
 
 
