@@ -7,9 +7,11 @@ outcome within `OUTCOME_SECONDS`, an error too; what was confirmed to it is ther
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping
+from contextlib import AsyncExitStack, suppress
 from typing import Final, TypeVar
 
 import aiohttp
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -17,6 +19,7 @@ from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit
 from rillnode import nextgraph, streamr
 from rillnode.actors.access import VERBS
 from rillnode.actors.peers.dialling import FORGET_SECONDS
+from rillnode.actors.storage import StoreHealth
 from rillnode.actors.streams.retention import SWEEP_SECONDS
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
@@ -51,6 +54,7 @@ from rillnode.node.config import (
     StreamTable,
 )
 from rillnode.node.config.overlay_tables import OverlayTable
+from rillnode.node.runtime import Node
 from rillnode.node.streamr_client.endpoints import endpoints_of
 from rillnode.node.streamr_client.login import Login
 from rillnode.node.streamr_client.rest import Rest
@@ -60,6 +64,8 @@ from streamr_keys_support import PUBLISHER, SUBSCRIBER, rsa_key
 T = TypeVar("T")
 
 OUTCOME_SECONDS: Final = 10.0
+MANY: Final = 200
+"""Messages at once: more than actors handle in one turn."""
 NODE: Final = "a"
 PEER: Final = "b"
 BROKER_URL: Final = f"ws://{NODE}:1440"
@@ -76,7 +82,7 @@ CONFIG: Final = Config(
     ),
     streams=(StreamTable(name="limited", retain_entries_max=1),),
     streamr=StreamrListener(),
-    nextgraph=NextgraphListener(registration="open"),
+    nextgraph=NextgraphListener(registration="open", public_name="broker.example"),
     overlay=OverlayTable(streams=("shared*",)),
     ockam=OckamListener(
         listen=f"{NODE}:4000",
@@ -92,6 +98,16 @@ PEER_CONFIG: Final = Config(
 )
 MEMBER: Final = "c"
 GUEST: Final = "d"
+STOPPED: Final = "e"
+STOPPED_CONFIG: Final = Config(
+    name=STOPPED,
+    on_fatal="stay",
+    grants=CONFIG.grants,
+    streamr=StreamrListener(),
+    nextgraph=NextgraphListener(registration="open"),
+)
+CHANGES: Final = 40
+"""How often grants change, 0.1 s for each: while everybody else has something under way."""
 
 
 def add_nodes(network: MemoryNetwork) -> None:
@@ -106,6 +122,7 @@ def add_nodes(network: MemoryNetwork) -> None:
             overlay=OverlayTable(streams=("shared*",), trackers=(NODE,)),
         )
         network.add_node(name, peers=(NODE,), config=config)
+    network.add_node(STOPPED, peers=(PEER,), config=STOPPED_CONFIG)
 
 
 STREAMR_URL: Final = f"ws://{NODE}:8890"
@@ -173,6 +190,11 @@ class Round(ABC):
             if self.strict:
                 raise
             return None
+
+    async def either(self, what: str, asked: Awaitable[object]) -> None:
+        """Ask for what there is not: an error is its outcome as well, or nothing found."""
+        with suppress(RillnodeError):
+            await self.ask(what, asked)
 
     async def run(self) -> None:
         """Do a round; what it is told to have failed is an outcome as well."""
@@ -522,7 +544,20 @@ class Nextgraph(Round):
         await self.once("leave", client.leave_wallet(b"wallet", place))
         wallet = nextgraph.fetch_wallet(BROKER_URL, broker=self._broker, rendezvous=place)
         await self.once("wallet", wallet)
+        await self.once("leave for nobody", client.leave_wallet(b"wallet", b"n%031d" % self.number))
+        nothing = nextgraph.fetch_wallet(
+            BROKER_URL, broker=self._broker, rendezvous=b"f%031d" % self.number
+        )
+        await self.either("no wallet", nothing)
+        await self._miss(device, one)
         await self.once("unsubscribe", device.unsubscribe(INNER, REPO, topic))
+
+    async def _miss(self, device: nextgraph.Client, block: bytes) -> None:
+        """Ask for what there is not."""
+        await self.either("no topic", device.subscribe(INNER, REPO, bytes(32)))
+        store = b"s" * 32
+        for overlay in (nextgraph.inner_overlay(store, store), nextgraph.outer_overlay(store)):
+            await self.either("no overlay", device.find_blocks(overlay, [block]))
 
     async def _stored(self, client: nextgraph.Client) -> list[bytes]:
         events = client.sync(INNER, TOPIC.public_key)
@@ -598,6 +633,11 @@ class Hub(Round):
             channel.messages.send(subscribing, subscription, back)
         if made is not None:
             await told(made.return_route + parse_route("echo"), b"around")
+            for nth in range(MANY):
+                payload = b"many %d" % nth
+                channel.messages.send(made.return_route + parse_route("echo"), payload, back)
+            for _ in range(MANY):
+                await self._comes(came)
 
     async def _comes(self, came: "asyncio.Queue[WireMessage]") -> WireMessage | None:
         """What comes; None: nothing does, as where it was lost."""
@@ -669,14 +709,31 @@ class Operator(Round):
         node = self.network.node(NODE)
         grants = node.config.grants
         one = GrantTable(who=f"noise:{self.number:064x}", streams="*", may=("pull",))
-        for changed in ((*grants, one), grants):
-            await asyncio.sleep(0.05)
-            node.reload(replace(node.config, grants=changed))
+        async with await self.ask("connect", self.network.connect(NODE)) as client:
+            await self._change(client, (*grants, one), grants)
         table = StreamTable(name="configured", partitions=self.number)
         node.reload(replace(node.config, streams=(*CONFIG.streams, table)))
         async with await self.ask("connect", self.network.connect(NODE)) as client:
             await self.once("open", client.stream("configured"))
             await self.once("copy", self._copied(client))
+
+    async def _change(self, client: Client, *changes: tuple[GrantTable, ...]) -> None:
+        """Change grants while many have something under way; then the store fails for a moment."""
+        node = self.network.node(NODE)
+        stream = await self.ask("create", client.stream("operated"))
+        async with stream.batches(start="end") as batches:
+            following = asyncio.ensure_future(anext(batches))
+            for _ in range(CHANGES):
+                for changed in changes:
+                    await asyncio.sleep(0.05)
+                    node.reload(replace(node.config, grants=changed))
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        for health in (StoreHealth(writable=False, reason="as told"), StoreHealth(writable=True)):
+            node._on_health(health)  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.05)
+        invitation = msgspec.json.encode({"kind": "unique"})
+        await self.once("invite", client.ask("nextgraph", invitation, timeout_seconds=5.0))
 
     async def _copied(self, client: Client) -> None:
         try:
@@ -691,4 +748,48 @@ class Operator(Round):
             assert len(made.partitions) == self.number
 
 
-ROUNDS: Final = (Native, Ockam, Streamr, Overlay, Nextgraph, Channel, Hub, Peer, Operator)
+class Stopped(Round):
+    """Uses a node that is stopped while everybody is connected, and comes again."""
+
+    async def talk(self) -> None:
+        self.network.restart(STOPPED)
+        try:
+            async with AsyncExitStack() as stack:
+                await self._talk(stack)
+        finally:
+            self.network.kill(STOPPED)  # also where it could not start
+
+    async def _talk(self, stack: AsyncExitStack) -> None:
+        node = self.network.node(STOPPED)
+        client = await self.ask("connect", self.network.connect(STOPPED))
+        stack.push_async_callback(client.close)
+        endpoints = endpoints_of(f"ws://{STOPPED}:8890")
+        other = streamr.Client(endpoints, key=PUBLISHER, make_rsa_key=rsa_key)
+        stack.push_async_callback(other.close)
+        await self.ask("connect", other.open())
+        broker = bytes.fromhex(node.nextgraph_peer_id or "")
+        connecting = nextgraph.connect(f"ws://{STOPPED}:1440", user=ALICE, broker=broker)
+        third = await self.ask("connect", connecting)
+        stack.push_async_callback(third.close)
+        stream = await self.ask("create", client.stream("events"))
+        entry = b"%d" % self.number
+        if await self.once("push", stream.push(entry)) is not None:
+            self.confirmed.append(entry)
+        await self.once("reach", client.ask(f"peer/{PEER};echo", b"x", timeout_seconds=5.0))
+        await self.ask("stop", self._stop(node))
+
+    async def _stop(self, node: Node) -> None:
+        world = self.network._world  # pyright: ignore[reportPrivateUsage]
+        await world.on(world.nodes[STOPPED], node.stop())
+
+    async def check(self) -> None:
+        self.network.restart(STOPPED)
+        async with await self.network.connect(STOPPED) as client:
+            found = [bytes(one.data) for one in await (await client.stream("events")).pull(0, 99)]
+            assert set(self.confirmed) <= set(found), "what was confirmed is lost"
+        self.network.kill(STOPPED)
+
+
+ROUNDS: Final = (
+    Native, Ockam, Streamr, Overlay, Nextgraph, Channel, Hub, Peer, Operator, Stopped,
+)  # fmt: skip

@@ -10,7 +10,9 @@ import pytest
 from contract_load import MEMBER, NODE, ROUNDS, Round, add_nodes
 from rillnode.actors.engine.faults import FAULTS, Fault, When
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.nextgraph import wallets
 from rillnode.actors.ports import Tracer
+from rillnode.actors.services import static_forwarding
 from rillnode.actors.streams import bidirectional_consumer, bidirectional_publisher
 from rillnode.node import runtime
 from rillnode.node.config import Config
@@ -26,7 +28,10 @@ LINKS: Final = {NODE: 3, MEMBER: 2}
 """The links of nodes to others when all clients are gone: to a peer, and to who shares streams."""
 
 AWAY_SECONDS: Final = 30.0
-"""How long subscriptions of both directions wait for their subscribers here, instead of an hour."""
+"""How long aliases and subscriptions wait for whose they are here, instead of an hour."""
+
+WALLET_SECONDS: Final = 5.0
+"""How long a wallet waits for who fetches it, and he for the wallet, instead of ten minutes."""
 
 Case = tuple[type[Worker], type | None]
 
@@ -53,30 +58,19 @@ CASES: Final[list[Case]] = [
 
 UNREACHED: Final[frozenset[str]] = frozenset(
     {
-        "nextgraph.blocks.BlocksActor: Repaired",
         "nextgraph.connection.ConnectionActor: CatchUp",
-        "nextgraph.connection.ConnectionActor: Drain",
         "nextgraph.connection.ConnectionActor: Expelled",
         "nextgraph.connection.ConnectionActor: _Close",
         "nextgraph.connection.ConnectionActor: _Continue",
-        "nextgraph.desk.DeskActor: Delivery",
         "nextgraph.inbox.InboxActor: News",
-        "nextgraph.outer.OuterActor: Repaired",
-        "nextgraph.outer.OuterActor: Unused",
-        "nextgraph.overlay.OverlayActor: Repaired",
-        "nextgraph.overlay.OverlayActor: Unused",
-        "nextgraph.repairs.RepairsActor: StoreHealth",
         "nextgraph.topic.TopicActor: Again",
         "nextgraph.topic.TopicActor: Grown",
         "nextgraph.topic.TopicActor: Removed",
-        "nextgraph.topic.TopicActor: Repaired",
         "nextgraph.topic.TopicActor: StreamRemoved",
         "nextgraph.topic.TopicActor: Unused",
         "nextgraph.users.UsersActor: Administration",
-        "nextgraph.users.UsersActor: Invite",
         "nextgraph.users.UsersActor: News",
         "nextgraph.wallets.WalletsActor: News",
-        "nextgraph.wallets.WalletsActor: _Expired",
         "nextgraph.wallets.WalletsActor: _Late",
         "overlay.member.MemberActor: LinkLost",
         "overlay.member.MemberActor: _Respawn",
@@ -84,17 +78,11 @@ UNREACHED: Final[frozenset[str]] = frozenset(
         "overlay.neighbours.NeighboursActor: _Announce",
         "overlay.resending.ResendingActor: RightsChanged",
         "overlay.tracker.TrackerActor: _Late",
-        "peers.connection.ConnectionActor: Drain",
         "peers.connection.ConnectionActor: _Continue",
-        "peers.dialling.PeerActor: StopPeer",
-        "services.static_forwarding.StaticForwardingService: _Release",
-        "spans.links.TracedConnection: Drain",
         "spans.links.TracedConnection: _Continue",
-        "spans.links.TracedPeer: StopPeer",
         "spans.nextgraph.TracedTopic: Again",
         "spans.nextgraph.TracedTopic: Grown",
         "spans.nextgraph.TracedTopic: Removed",
-        "spans.nextgraph.TracedTopic: Repaired",
         "spans.nextgraph.TracedTopic: StreamRemoved",
         "spans.nextgraph.TracedTopic: Unused",
         "spans.streams.TracedSink: Delivery",
@@ -103,7 +91,6 @@ UNREACHED: Final[frozenset[str]] = frozenset(
         "spans.streams.TracedSink: _Measure",
         "spans.streams.TracedSink: _RenewKey",
         "spans.streams.TracedSink: _Start",
-        "spans.streams.TracedSubscription: RightsChanged",
         "spans.streams.TracedSubscription: _Retry",
         "spark_sink.SparkSinkActor: Delivery",
         "spark_sink.SparkSinkActor: StopSink",
@@ -111,8 +98,6 @@ UNREACHED: Final[frozenset[str]] = frozenset(
         "spark_sink.SparkSinkActor: _Measure",
         "spark_sink.SparkSinkActor: _RenewKey",
         "spark_sink.SparkSinkActor: _Start",
-        "streamr.connection.StreamrConnection: Drain",
-        "streamr.directory.Directory: LoadDirectory",
         "streamr.directory.Directory: _WatchAgain",
         "streamr.resend.ResendActor: RightsChanged",
         "streams.bidirectional_consumer.ConsumerActor: Renewed",
@@ -127,8 +112,6 @@ UNREACHED: Final[frozenset[str]] = frozenset(
         "streams.following.StoreFollower: _Count",
         "streams.following.StoreFollower: _Followed",
         "streams.following.StoreFollower: _Removed",
-        "streams.index_service.IndexService: StoreHealth",
-        "streams.subscription.SubscriptionActor: RightsChanged",
         "streams.subscription.SubscriptionActor: _Retry",
     }
 )
@@ -166,6 +149,9 @@ def with_node(
     with pytest.MonkeyPatch.context() as patch, MemoryNetwork(seed=7) as network:
         for module in (bidirectional_consumer, bidirectional_publisher):
             patch.setattr(module, "STREAM_SUBSCRIBER_AWAY_SECONDS_MAX", AWAY_SECONDS)
+        patch.setattr(static_forwarding, "ALIAS_KEPT_SECONDS", AWAY_SECONDS)
+        patch.setattr(wallets, "NEXTGRAPH_WALLET_SECONDS", WALLET_SECONDS)
+        patch.setattr(wallets, "_KEPT_MS", int(WALLET_SECONDS * 1_000))
         if traced:
             patch.setattr(runtime, "telemetry", tracing)
         add_nodes(network)
