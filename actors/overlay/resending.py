@@ -19,7 +19,15 @@ from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.rendering import CARRIED_KEYS, CHAIN, Renderer, is_own
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.rights import RightsChanged
-from rillnode.actors.storage import ListKeys, LogExtent, Read, StreamRecord, key_after, log_id
+from rillnode.actors.storage import (
+    FindStream,
+    ListKeys,
+    LogExtent,
+    Read,
+    StreamRecord,
+    key_after,
+    log_id,
+)
 from rillnode.actors.storage.waiting import read
 from rillnode.codecs.entries import Entry, entries_of
 from rillnode.codecs.errors import RillnodeError
@@ -152,7 +160,10 @@ class ResendingActor(Worker):
                     await self._give_listed(asked, extent.next_index)
             case _:
                 assert_never(self._asked)
-        self._finish(True)
+        # A removed stream reads like one that was trimmed: then it was not all there was.
+        again = FindStream(id=self._record.id)
+        await read(self._context.streams.store, again)
+        self._finish(again.record is not None)
 
     def _own_range(self, asked: Range, extent: LogExtent) -> tuple[int, int]:
         """Where own entries of bytes lie: their numbers are their indexes."""

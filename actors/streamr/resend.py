@@ -138,6 +138,7 @@ class ResendActor(Worker):
         else:
             count = min(query.last, STREAMR_RESEND_MESSAGES_MAX)
             await self._give(await self._newest(end, count))
+        await self._find_again()
         self._finish(None)
 
     async def _find(self) -> LogExtent:
@@ -158,6 +159,21 @@ class ResendActor(Worker):
             raise RequestError(RESEND_FAILED, text)
         self._log = log_id(record.id, query.partition)
         return found.extents[query.partition]
+
+    async def _find_again(self) -> None:
+        """See that what was read is whole: a removed stream reads like one that was trimmed.
+
+        Raises:
+            RequestError: RESEND_FAILED.
+            StoreError: it cannot be looked for.
+        """
+        query = self._query
+        found = FindStream(name=query.stream_id)
+        await read(self._context.streams.store, found)
+        record = found.record
+        if record is None or log_id(record.id, query.partition) != self._log:
+            text = f"Stream {query.stream_id} was removed before all of it was read"
+            raise RequestError(RESEND_FAILED, text)
 
     async def _list(self, start: bytes, end: bytes, *, reverse: bool = False) -> ListKeys:
         page = ListKeys(log=self._log, start=start, end=end, limit=PAGE_KEYS, reverse=reverse)

@@ -14,12 +14,13 @@ from neighbour_support import (
     started,
     subscribe,
 )
+from rillnode.actors.engine.outside import Outside
 from rillnode.actors.overlay import resending
 from rillnode.actors.overlay.announcing import READ_BYTES
 from rillnode.actors.overlay.member import RETRY_SECONDS
 from rillnode.actors.overlay.neighbours import PAUSE_SECONDS
 from rillnode.actors.overlay.stream_keys import overlay_address
-from rillnode.actors.storage import ListStreams, Read, ReadOperation
+from rillnode.actors.storage import ListStreams, Read, ReadOperation, RemoveStream
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES, OVERLAY_RESENDS_MAX
@@ -145,6 +146,30 @@ def test_what_is_resent_names_what_it_follows_however_far_back_that_is(
         assert resent.content == "3"
         assert resent.previous == MessageRef(resent.id.timestamp, 1_251)
         check_no_failures(core)
+
+    with_core(test)
+
+
+def test_what_a_removal_cuts_off_is_not_taken_for_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store knows of a removal before anybody is told of it."""
+
+    async def test(core: Core) -> None:
+        node, client = await started(core)
+        await client.ask("ST_S_0_s", PushRequest(1, b"1"))
+        asked = resending.ResendingActor._read_one  # pyright: ignore[reportPrivateUsage]
+
+        async def read_and_removed(actor: resending.ResendingActor, index: int) -> Read:
+            found = await asked(actor, index)
+            core.store.submit(RemoveStream(reply_to=Outside("nobody"), name="s"))
+            core.store.flush()
+            return found
+
+        monkeypatch.setattr(resending.ResendingActor, "_read_one", read_and_removed)
+        request = ResendFromRequest(
+            stream_id="s", partition=0, from_ref=MessageRef(0, 0), request_id="q"
+        )
+        *_, answer = await node.say(request)
+        assert isinstance(answer, ErrorResponse)
 
     with_core(test)
 

@@ -1,20 +1,23 @@
 """Resends: which messages, in which order, within which bounds, for all ways to ask."""
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from resend_support import Sink
 from rillnode.actors.access import Verb
+from rillnode.actors.engine.outside import Outside
 from rillnode.actors.room import Room
-from rillnode.actors.storage import Trim, log_id
+from rillnode.actors.storage import PutStream, RemoveStream, StreamRecord, Trim, log_id
 from rillnode.actors.streamr import resend
 from rillnode.actors.streamr.connection import StreamrConnection
 from rillnode.actors.streamr.requests import ResendQuery
 from rillnode.actors.streamr.resend import spawn_resend
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES, STREAMR_RESENDS_PER_LINK_MAX
-from rillnode.codecs.streamr.stream_message import MessageRef
+from rillnode.codecs.streamr.stream_message import MessageRef, StreamMessage
 from streamr_support import ALICE, BOB, STREAM, StreamrCore, array, message, publish, with_streamr
 
 A, B = ALICE.address, BOB.address
@@ -159,6 +162,47 @@ def test_what_was_trimmed_is_left_out() -> None:
         node.core.store.flush()
         answers = await node.client().ask([2, 11, "r", STREAM, 0, 10, None])
         assert named(answers[1:-1]) == [BY_TIME[1], BY_TIME[4], BY_TIME[6]]
+
+    with_streamr(test)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"first_index": 0}, {"last": 10}, {"from_ref": MessageRef(0, 0)}]
+)
+@pytest.mark.parametrize("made_again", [False, True])
+@pytest.mark.parametrize("slices", [0, 1])
+def test_what_a_removal_cuts_off_is_not_taken_for_whole(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], made_again: bool, slices: int
+) -> None:
+    """The store knows of a removal before anybody is told of it."""
+    monkeypatch.setattr(resend, "PAGE_KEYS", 2)
+    monkeypatch.setattr(resend, "READ_BYTES", 1)
+
+    async def test(node: StreamrCore) -> None:
+        await filled(node)
+        sink = Sink()
+        sink.buffered_bytes = 0 if slices else 2_097_153
+        spawn_resend(node.context, replace(QUERY, **asked), sink)
+
+        def removed(messages: Sequence[StreamMessage]) -> None:
+            sink.messages += messages
+            sink.buffered_bytes = 2_097_153
+
+        monkeypatch.setattr(sink, "resent", removed)
+        await node.core.settle()
+        node.core.store.submit(RemoveStream(reply_to=Outside("nobody"), name=STREAM))
+        if made_again:
+            record = StreamRecord(name=STREAM)
+            node.core.store.submit(PutStream(reply_to=Outside("nobody"), record=record))
+        node.core.store.flush()
+        sink.buffered_bytes = 0
+        monkeypatch.undo()
+        for _ in range(20):
+            node.core.clock.advance(0.1)
+            await node.core.settle()
+        assert len(sink.messages) < len(MESSAGES)
+        assert bool(sink.messages) is bool(slices)
+        assert [error and error.code for error in sink.end] == ["RESEND_FAILED"]
 
     with_streamr(test)
 
