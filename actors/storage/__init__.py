@@ -365,7 +365,7 @@ ReadOperation = (
 )
 
 
-def written_bytes(operation: WriteOperation) -> int:
+def written_bytes(operation: Operation) -> int:
     """What a write has of entries and named values: what groups and back-pressure count."""
     match operation:
         case Append(body=body, records=records):

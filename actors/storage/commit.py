@@ -1,18 +1,19 @@
 """One group of writes: planned into changes, written in slices, made durable by one sync."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from rillnode.actors.storage import (
     Append,
+    Operation,
     PutRecord,
+    PutRecords,
     PutStream,
     RemoveStream,
     SaveIndex,
     StreamRecord,
     Trim,
-    WriteOperation,
     logs_of,
     removed_error,
 )
@@ -58,6 +59,9 @@ class GroupCommit:
     It lives until a write or sync fails: what it knows is then ahead of what is durable.
     """
 
+    _first_id = _id_step = 1
+    """Which ids new streams get."""
+
     def __init__(self, tables: Tables, view: DurableView, tail: TailCache, tuning: Tuning) -> None:
         self._tables = tables
         self._view = view
@@ -66,7 +70,7 @@ class GroupCommit:
         self._trimmed_bytes_max = tuning.memtable_bytes
         self._logs = LogTable(tables, tuning.logs_max)
         stored = tables.record(NEXT_STREAM_KEY)
-        self._next_stream_id: int = NUMBER.unpack(stored)[0] if stored else 1
+        self._next_stream_id: int = NUMBER.unpack(stored)[0] if stored else self._first_id
         # Streams with lower ids stand in the database, unless they were removed.
         self._written_stream_id = self._next_stream_id
         self._changes = Changes()
@@ -79,7 +83,7 @@ class GroupCommit:
         self._touched: dict[int, LogState] = {}
         self._removed: list[int] = []
 
-    def run(self, group: Sequence[WriteOperation | Checkpoint]) -> None:
+    def run(self, group: Sequence[Operation]) -> None:
         """Set the results of a group's operations; they are durable when this returns.
 
         Raises:
@@ -108,7 +112,7 @@ class GroupCommit:
         self._streams = {}
         self._logs.age()
 
-    def _plan(self, operation: WriteOperation | Checkpoint) -> None:
+    def _plan(self, operation: Operation) -> None:
         if isinstance(operation, Append):
             self._append(operation)
         elif isinstance(operation, SaveIndex):
@@ -126,7 +130,7 @@ class GroupCommit:
             # What was submitted before is part of it.
             self._write_slice()
             make_checkpoint(self._tables, operation.path)
-        else:
+        elif isinstance(operation, PutRecords):
             self._put_records(operation.records)
 
     def _append(self, operation: Append) -> None:
@@ -222,12 +226,16 @@ class GroupCommit:
         record, is_new = settled_record(operation.record, known, self._next_stream_id)
         stored = encode_record(record)
         if is_new:
-            self._next_stream_id += 1
+            self._next_stream_id += self._id_step
             self._put(stream_id_key(record.id), utf8(record.name))
         self._put(key, stored)
         self._streams[record.name] = operation.record = record
 
     def _remove_stream(self, operation: RemoveStream) -> None:
+        self._plan_removal(operation)
+        self._write_slice()
+
+    def _plan_removal(self, operation: RemoveStream) -> None:
         # What was planned before must be in the database, where all of it is deleted as one write.
         self._write_slice()
         record = self._stream(operation.name)
@@ -250,7 +258,6 @@ class GroupCommit:
         self._put(stream_id_key(record.id), None)
         self._streams.pop(record.name, None)
         operation.record = record
-        self._write_slice()
 
     def _stream(self, name: str) -> StreamRecord | None:
         """A stream's record as planned last."""
@@ -298,3 +305,7 @@ class GroupCommit:
         self._written_stream_id = self._next_stream_id
         self._changes = Changes()
         self._slice_bytes = 0
+
+
+MakeCommit = Callable[[Tables, DurableView, TailCache, Tuning], GroupCommit]
+"""Makes what carries out groups of writes on tables that were opened."""

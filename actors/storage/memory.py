@@ -14,6 +14,7 @@ from rillnode.actors.storage import (
     Capability,
     Complete,
     OnHealth,
+    Operation,
     Read,
     ReadOperation,
     StoreHealth,
@@ -66,18 +67,19 @@ class MemoryLogStore:
         post: Post | None = None,
         clock: Clock | None = None,
         faults: Faults | None = None,
+        tables: MemoryTables | None = None,
     ) -> None:
         self.faults = faults or Faults()
         self._complete = complete
         self._on_health = on_health
         self._post = post
         self._clock = clock
-        self._durable = MemoryTables()
-        self._writes: list[WriteOperation] = []
+        self._durable = tables or MemoryTables()
+        self._writes: list[Operation] = []
         self._reads: list[ReadOperation] = []
         # The group under way to the disk.
-        self._group: list[WriteOperation] = []
-        self._survivors: list[WriteOperation] = []
+        self._group: list[Operation] = []
+        self._survivors: list[Operation] = []
         self._failed = False
         self._refusal: StoreError | None = closed_error()
         self._health = StoreHealth(writable=False, reason="the store is not open")
@@ -117,6 +119,9 @@ class MemoryLogStore:
 
     def submit(self, operation: WriteOperation) -> None:
         """Queue a write; while the store cannot write it is completed with an error at once."""
+        self._take(operation)
+
+    def _take(self, operation: Operation) -> None:
         if self._refusal is not None:
             operation.error = self._refusal
             self._complete((operation,))
@@ -200,7 +205,7 @@ class MemoryLogStore:
             self._apply(operation)
         self._complete(group)
 
-    def _apply(self, operation: WriteOperation) -> None:
+    def _apply(self, operation: Operation) -> None:
         try:
             self._durable.apply(operation)
         except StoreError as error:
@@ -215,7 +220,7 @@ class MemoryLogStore:
 
     # Faults ----------------------------------------------------------------------------------
 
-    def _failure(self, group: list[WriteOperation]) -> StoreError | None:
+    def _failure(self, group: list[Operation]) -> StoreError | None:
         faults = self.faults
         if faults.failing_syncs > 0:
             faults.failing_syncs -= 1
@@ -226,7 +231,7 @@ class MemoryLogStore:
             return StoreError("store.full", "the disk is full: free space on it")
         return None
 
-    def _fence(self, group: list[WriteOperation], failure: StoreError) -> None:
+    def _fence(self, group: list[Operation], failure: StoreError) -> None:
         waiting, self._writes = self._writes, []
         self._failed, self._refusal = True, failure
         self._set_health(StoreHealth(writable=False, reason=failure.text))

@@ -18,7 +18,9 @@ from rillnode.actors.storage import (
     ListStreams,
     LoadIndex,
     LogExtent,
+    Operation,
     PutRecord,
+    PutRecords,
     PutStream,
     Read,
     ReadOperation,
@@ -27,7 +29,6 @@ from rillnode.actors.storage import (
     SaveIndex,
     StreamRecord,
     Trim,
-    WriteOperation,
     logs_of,
     removed_error,
 )
@@ -61,18 +62,19 @@ class MemoryTables:
         size: bytes of blocks and named values.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first_id: int = 1, id_step: int = 1) -> None:
         self.size = 0
         self._logs: dict[int, _Log] = {}
         self._streams: dict[str, StreamRecord] = {}
         self._names: dict[int, str] = {}
-        self._next_stream_id = 1
+        self._next_stream_id = first_id
+        self._id_step = id_step
         self._indexes: dict[SavedIndexKey, int] = {}
         self._records: dict[str, bytes] = {}
 
     # Writes ----------------------------------------------------------------------------------
 
-    def apply(self, operation: WriteOperation) -> None:
+    def apply(self, operation: Operation) -> None:
         """Carry out a write and set its results."""
         match operation:
             case Append():
@@ -88,8 +90,10 @@ class MemoryTables:
                 self._indexes[operation.key] = operation.index
             case PutRecord(key=key, value=value):
                 self._put_records([(key, value)])
+            case PutRecords(records=records):
+                self._put_records(records)
             case _:
-                self._put_records(operation.records)
+                raise TypeError(f"{operation!r} is no write")
 
     def _append(self, operation: Append) -> None:
         self._check_there(operation.log)
@@ -141,7 +145,7 @@ class MemoryTables:
         record, is_new = settled_record(operation.record, known, self._next_stream_id)
         encode_record(record)  # refuses what could not be stored
         if is_new:
-            self._next_stream_id += 1
+            self._next_stream_id += self._id_step
             self._names[record.id] = record.name
         self._streams[record.name] = operation.record = record
 
@@ -159,6 +163,13 @@ class MemoryTables:
             key: index for key, index in self._indexes.items() if key.stream != record.name
         }
         operation.record = record
+
+    def put_listed(self, name: str, record: StreamRecord | None) -> None:
+        """Have a stream listed that is not kept here, or listed no more."""
+        if record is None:
+            self._streams.pop(name, None)
+        else:
+            self._streams[name] = record
 
     def _put_records(self, records: Sequence[tuple[str, bytes | None]]) -> None:
         for key, _ in records:
@@ -204,6 +215,12 @@ class MemoryTables:
                 self._list_records(operation)
             case ListKeys():
                 self._list_keys(operation)
+
+    def end_of(self, log: int) -> int:
+        """The index after a log's last entry. Raises StoreError: `stream.removed`."""
+        self._check_there(log)
+        found = self._logs.get(log)
+        return 0 if found is None else found.state.next_index
 
     def in_tail(self, operation: Read, blocks: int) -> bool:
         """Whether a read needs no more than the last `blocks` blocks of its log."""

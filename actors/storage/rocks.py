@@ -19,6 +19,7 @@ from rillnode.actors.storage import (
     WriteOperation,
 )
 from rillnode.actors.storage.checkpoint import Checkpoint
+from rillnode.actors.storage.commit import GroupCommit, MakeCommit
 from rillnode.actors.storage.directories import make_directory
 from rillnode.actors.storage.format import (
     MIGRATIONS,
@@ -54,6 +55,7 @@ class RocksLogStore:
         on_health: OnHealth,
         tuning: Tuning = _DEFAULT_TUNING,
         open_tables: OpenTables = Tables,
+        make_commit: MakeCommit = GroupCommit,
         migrations: Mapping[int, Migration] = MIGRATIONS,
         threads: Threads = SYSTEM_THREADS,
     ) -> None:
@@ -76,6 +78,7 @@ class RocksLogStore:
             view=view,
             tail=self._tail,
             open_tables=self._open_tables,
+            make_commit=make_commit,
             complete=complete,
             on_health=on_health,
             threads=threads,

@@ -11,12 +11,11 @@ from typing import Final
 from rillnode.actors.storage import (
     Complete,
     OnHealth,
+    Operation,
     StoreHealth,
-    WriteOperation,
     written_bytes,
 )
-from rillnode.actors.storage.checkpoint import Checkpoint
-from rillnode.actors.storage.commit import GroupCommit
+from rillnode.actors.storage.commit import GroupCommit, MakeCommit
 from rillnode.actors.storage.completion import closed_error, deliver, tell
 from rillnode.actors.storage.tables import Tables, Tuning, full_error, is_full
 from rillnode.actors.storage.tail import TailCache
@@ -31,9 +30,6 @@ _OPERATIONS_MAX: Final = 16_384
 
 _LAST_SECONDS: Final = 0.1
 """How long who has looked whether writes are taken may need to submit one."""
-
-_Write = WriteOperation | Checkpoint
-"""What the writer carries out, in the order of submission."""
 
 
 class Writer:
@@ -52,6 +48,7 @@ class Writer:
         view: DurableView,
         tail: TailCache,
         open_tables: Callable[[], Tables],
+        make_commit: MakeCommit,
         complete: Complete,
         on_health: OnHealth,
         threads: Threads,
@@ -61,10 +58,11 @@ class Writer:
         self._view = view
         self._tail = tail
         self._open_tables = open_tables
+        self._make_commit = make_commit
         self._complete = complete
         self._on_health = on_health
-        self._writes: deque[_Write] = deque()
-        self._group: Sequence[_Write] = ()
+        self._writes: deque[Operation] = deque()
+        self._group: Sequence[Operation] = ()
         self._threads = threads
         self._wake: Queue[None] = threads.queue()
         self._idle = False
@@ -105,13 +103,13 @@ class Writer:
         self._thread = None
         self._health = StoreHealth(writable=False, reason="the store is closed")
 
-    def submit(self, operation: _Write) -> None:
+    def submit(self, operation: Operation) -> None:
         """Queue a write, or complete it with an error at once while none are taken."""
         if self._refusal is not None:
             operation.error = self._refusal
             self._complete((operation,))
             return
-        self._bytes_submitted += _bytes_of(operation)
+        self._bytes_submitted += written_bytes(operation)
         self._writes.append(operation)
         if self._idle:
             self._idle = False
@@ -145,7 +143,7 @@ class Writer:
         commit: GroupCommit | None = None
         while group := self._next_group():
             try:
-                commit = commit or GroupCommit(tables, self._view, self._tail, self._tuning)
+                commit = commit or self._make_commit(tables, self._view, self._tail, self._tuning)
                 commit.run(group)
             except ThreadKilled:
                 raise
@@ -159,7 +157,7 @@ class Writer:
             tables.close()
         return None
 
-    def _next_group(self) -> list[_Write]:
+    def _next_group(self) -> list[Operation]:
         """Wait for writes and take as many as make a group; none when there is to be no more."""
         writes = self._writes
         while not writes:
@@ -171,24 +169,24 @@ class Writer:
                 return []
             self._wake.get()
         self._idle = False
-        group: list[_Write] = []
+        group: list[Operation] = []
         size, size_max = 0, self._tuning.group_bytes_max
         while writes and size < size_max and len(group) < _OPERATIONS_MAX:
             operation = writes.popleft()
             group.append(operation)
-            size += _bytes_of(operation)
+            size += written_bytes(operation)
         self._group = group
         return group
 
-    def _finish(self, group: Sequence[_Write]) -> None:
-        self._bytes_completed += sum(map(_bytes_of, group))
+    def _finish(self, group: Sequence[Operation]) -> None:
+        self._bytes_completed += sum(map(written_bytes, group))
         self._group = ()
         deliver(self._complete, group)
 
     # Failure and repair ----------------------------------------------------------------------
 
     def _repair(
-        self, tables: Tables, group: Sequence[_Write], error: BaseException
+        self, tables: Tables, group: Sequence[Operation], error: BaseException
     ) -> Tables | None:
         """Refuse writes until the tables could be opened again; None when told to stop."""
         refusal = self._failure(error)
@@ -259,12 +257,12 @@ class Writer:
         tell(self._on_health, health)
 
     def _refuse_waiting(self, refusal: StoreError) -> None:
-        group: list[_Write] = []
+        group: list[Operation] = []
         while self._writes:
             group.append(self._writes.popleft())
         self._refuse(group, refusal)
 
-    def _refuse(self, group: Sequence[_Write], refusal: StoreError) -> None:
+    def _refuse(self, group: Sequence[Operation], refusal: StoreError) -> None:
         for operation in group:
             operation.error = refusal
         if group:
@@ -279,7 +277,3 @@ def _close(broken: Tables) -> None:
         raise
     except BaseException as error:
         logger.warning("store_not_closed", extra={"reason": repr(error)})
-
-
-def _bytes_of(operation: _Write) -> int:
-    return 0 if isinstance(operation, Checkpoint) else written_bytes(operation)
