@@ -265,6 +265,8 @@ class ListStreams(Operation):
     It has at most `limit` streams, and ends early with the one by which it has `PAGE_LOGS` logs.
 
     Attributes:
+        at_hand: only those whose logs the store has at hand: the work that some node must do on
+            each stream is done where it is used.
         logs: result: how many logs the streams have together.
         more: result: whether there are streams after the last of these.
     """
@@ -272,6 +274,7 @@ class ListStreams(Operation):
     after: str = ""
     prefix: str = ""
     limit: int = PAGE_STREAMS
+    at_hand: bool = False
     records: list[StreamRecord] = field(default_factory=list[StreamRecord])
     extents: list[list[LogExtent]] = field(default_factory=list[list[LogExtent]])
     logs: int = 0
@@ -287,6 +290,14 @@ class ListStreams(Operation):
         self.records.append(record)
         self.extents.append(extents)
         self.logs += len(extents)
+
+
+@dataclass(slots=True, eq=False)
+class ReadExtents(Operation):
+    """Read where logs begin and end; result: `extents`, one for each."""
+
+    logs: list[int] = field(default_factory=list[int])
+    extents: list[LogExtent] = field(default_factory=list[LogExtent])
 
 
 @dataclass(slots=True, eq=False)
@@ -356,6 +367,7 @@ ReadOperation = (
     | ListKeys
     | FindStream
     | ListStreams
+    | ReadExtents
     | LoadIndex
     | ListIndexes
     | GetRecord

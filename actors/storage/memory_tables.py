@@ -23,6 +23,7 @@ from rillnode.actors.storage import (
     PutRecords,
     PutStream,
     Read,
+    ReadExtents,
     ReadOperation,
     RemoveStream,
     SavedIndexKey,
@@ -201,6 +202,8 @@ class MemoryTables:
                     operation.extents = self._extents(operation.record)
             case ListStreams():
                 self._list_streams(operation)
+            case ReadExtents(logs=logs):
+                operation.extents = [self._extent(log) for log in logs]
             case LoadIndex():
                 operation.index = self._indexes.get(operation.key)
             case ListIndexes():
@@ -270,8 +273,11 @@ class MemoryTables:
         operation.records.extend((key, self._records[key]) for key in wanted)
 
     def _extents(self, record: StreamRecord) -> list[LogExtent]:
-        logs = map(self._logs.get, logs_of(record.id, record.partitions))
-        return [LogExtent() if log is None else log.state.extent() for log in logs]
+        return [self._extent(log) for log in logs_of(record.id, record.partitions)]
+
+    def _extent(self, log: int) -> LogExtent:
+        found = self._logs.get(log)
+        return LogExtent() if found is None else found.state.extent()
 
 
 def _block_at(blocks: list[Block], index: int) -> Block:

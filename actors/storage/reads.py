@@ -17,6 +17,7 @@ from rillnode.actors.storage import (
     LoadIndex,
     LogExtent,
     Read,
+    ReadExtents,
     ReadOperation,
     StreamRecord,
     logs_of,
@@ -65,6 +66,8 @@ def answer(operation: ReadOperation, cursors: Cursors) -> None:
             _find_stream(cursors, operation)
         case ListStreams():
             _list_streams(cursors, operation)
+        case ReadExtents(logs=logs):
+            operation.extents = [load_state(cursors.blocks, log).extent() for log in logs]
         case LoadIndex():
             stored = _value(cursors.records, saved_index_key(operation.key))
             operation.index = None if stored is None else INDEX.unpack(stored)[0]

@@ -4,7 +4,7 @@ What is decided here follows from the frame and from the shard's frames before i
 counts, whether what it builds on still holds, and what its operations do. Beside the tables of a
 store of one node a view has, among its records:
 
-    "ws"                      -> sequence u64 | operations done u32 | digest u32: how far it is
+    "ws"                      -> sequence u64 | operations done u32 | digest u32 | checksum u32
     "wi"                      -> identity of the log | shard u32 | shards u32: what it is a view of
     "wf"                      -> sequence u64: who was forgotten has written nothing after it
     "ww" writer               -> epoch u32 | number u64 | sequence u64: his last frame that counted
@@ -61,7 +61,7 @@ LOG_WRITERS_MAX: Final = 32_768
 WHOLE: Final = 2**32 - 1
 """Operations done of a frame that is done."""
 
-_PROGRESS: Final = Struct(">QII")
+_PROGRESS: Final = Struct(">QIII")
 _WRITER: Final = Struct(">IQQ")
 _LOG: Final = Struct(f">{WRITER_BYTES}sQ")
 _NUMBER: Final = Struct(">Q")
@@ -84,6 +84,7 @@ class ApplyFrame(Operation):
 
     Attributes:
         sequence: of the frame; higher than that of the one before.
+        checksum: of the frame, to know it again.
         contents: what it says; None: it cannot be read.
         operations: its operations, whose results and errors are set.
         counts: result: whether they were carried out, or else it is a copy, or out of its order.
@@ -91,6 +92,7 @@ class ApplyFrame(Operation):
     """
 
     sequence: int = 0
+    checksum: int = 0
     contents: Contents | None = None
     operations: Sequence[SharedOperation] = field(default_factory=list[SharedOperation])
     counts: bool = False
@@ -98,15 +100,25 @@ class ApplyFrame(Operation):
 
 
 class Progress(NamedTuple):
-    """How far a view is: its last frame, how many operations of that are done, and its digest.
+    """How far a view is.
 
-    The digest is a checksum over the results of all operations since the log began: two views at
-    one sequence that have another have decided differently.
+    Attributes:
+        sequence: of the last frame.
+        done: how many of its operations were carried out.
+        digest: a checksum over the results of all operations since the log began: two views at one
+            place that have another have decided differently.
+        checksum: of the last frame: a log that has another one there is not what it was.
     """
 
     sequence: int = 0
     done: int = WHOLE
     digest: int = 0
+    checksum: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last frame is done."""
+        return self.done == WHOLE
 
     def encode(self) -> bytes:
         """The row of it."""
@@ -209,27 +221,26 @@ class Applier:
             Exception: the tables have failed.
         """
         progress = self.progress
-        if frame.sequence < progress.sequence or progress == (
-            frame.sequence,
-            WHOLE,
-            progress.digest,
-        ):
+        if (frame.sequence, WHOLE) <= (progress.sequence, progress.done):
             frame.progress = progress
             return
         contents = frame.contents
         if contents is not None and self._counts(contents.session):
             frame.counts = True
             if progress.sequence != frame.sequence:
-                self.progress = Progress(frame.sequence, 0, progress.digest)
+                self.progress = Progress(frame.sequence, 0, progress.digest, frame.checksum)
             for operation in frame.operations[self.progress.done :]:
                 self._carry_out(operation, contents.session.writer)
             self._note_session(contents.session, frame.sequence)
-        frame.progress = self.progress = Progress(frame.sequence, WHOLE, self.progress.digest)
+        digest = self.progress.digest
+        self.progress = Progress(frame.sequence, WHOLE, digest, frame.checksum)
+        frame.progress = self.progress
 
     def settle(self, operation: Operation) -> None:
         """An operation has its results; for tables that write before `carry_out` returns."""
-        sequence, done, digest = self.progress
-        self.progress = Progress(sequence, done + 1, crc32(_result_of(operation), digest))
+        at = self.progress
+        digest = crc32(_result_of(operation), at.digest)
+        self.progress = at._replace(done=at.done + 1, digest=digest)
         self._settled = operation
 
     # Sessions --------------------------------------------------------------------------------

@@ -185,6 +185,14 @@ def decode_frame(data: bytes) -> Contents:
     return Contents(session, mark, digest, operations)
 
 
+def checksum_of(data: bytes) -> int:
+    """The checksum that a frame has."""
+    if len(data) < HEADER_BYTES:
+        return crc32(data)
+    checksum: int = _HEAD.unpack_from(data)[1]
+    return checksum
+
+
 def decode_session(data: bytes) -> Session:
     """Who has written a frame. Raises as `decode_frame` does."""
     return _read_header(data)[0]

@@ -1,5 +1,6 @@
 """What every store promises: the tests of this folder run on each of them."""
 
+import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -8,6 +9,8 @@ import pytest
 
 from nats_support import JetStreamDriver, NatsServer, needs_nats, running_nats
 from rillnode.actors.storage.jetstream.membership import Member, owner_of
+from rillnode.actors.storage.shared.memory_log import MemoryServers
+from shared_support import SharedDriver
 from store_support import LOG, MemoryDriver, RocksDriver, StoreDriver, wait_until
 
 _prefixes = (f"t{number}" for number in count())
@@ -47,6 +50,8 @@ def follower_of(owner: JetStreamDriver) -> JetStreamDriver:
     params=[
         "memory",
         "rocks",
+        "shared, views on disk",
+        "shared, views in memory",
         pytest.param("jetstream", marks=needs_nats),
         pytest.param("jetstream, another node is the owner", marks=needs_nats),
     ]
@@ -58,6 +63,14 @@ def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreDriv
         opened = MemoryDriver()
     elif request.param == "rocks":
         opened = RocksDriver(tmp_path / "store")
+    elif request.param.startswith("shared"):
+        view = "rocks" if request.param.endswith("disk") else "memory"
+        shared = SharedDriver(
+            MemoryServers(os.urandom(16)), tmp_path / "views", view=view, shards=1
+        )
+        yield shared
+        shared.end()
+        return
     elif request.param != "jetstream":
         opened = follower_of(request.getfixturevalue("other_owner"))
     else:
