@@ -172,7 +172,7 @@ class Owner(Protocol):
 class _Sent:
     """A frame of this node that is not carried out yet."""
 
-    __slots__ = ("data", "handed", "is_void", "number", "operations", "session", "waiters")
+    __slots__ = ("copies", "data", "number", "operations", "session", "waiters")
 
     def __init__(
         self,
@@ -186,9 +186,8 @@ class _Sent:
         self.operations = operations
         self.data = data
         self.waiters = waiters
-        # Given to the view at the place where it stands.
-        self.handed = False
-        self.is_void = False
+        # Known to be in the log, and not carried out yet: one of them counts, or none.
+        self.copies = 0
 
 
 class Shard:
@@ -220,12 +219,16 @@ class Shard:
         self._sends: set[asyncio.Task[None]] = set()
         self._session = Session(b"\0" * WRITER_BYTES, 0, 0)
         self._is_pumping = self._is_ready = self._is_closed = False
+        # Held by who opens the view, or closes it.
+        self._door = asyncio.Lock()
         self._opening: asyncio.Task[None] | None = None
         self._repairing: asyncio.Task[None] | None = None
         self._fetching: asyncio.Task[None] | None = None
         # Frames that are known and not given to the view yet, by their sequences.
         self._ahead: dict[int, _Sent] = {}
         self._handed = 0
+        # Counts how often it was begun with a view: what was read before that is over.
+        self._life = 0
         self._applying: deque[tuple[ApplyFrame, int]] = deque()
         self._applying_bytes = 0
         self._room = asyncio.Event()
@@ -267,7 +270,8 @@ class Shard:
 
     async def _open(self) -> None:
         try:
-            await self._open_view()
+            async with self._door:
+                await self._open_view()
         except StoreError as error:
             logger.error("shard_not_opened", extra={"shard": self.number, "code": error.code})
             await self._drop_view()
@@ -295,11 +299,12 @@ class Shard:
         await self._check_log()
         self.known = max(span.last, self.known)
         self._session = Session(owner.entropy(WRITER_BYTES), 1, 0, max(span.last, self._handed))
+        before = self._handed
         # An empty frame: when it is carried out, all that was confirmed before is here.
         frame = self._make_frame([], self._take_waiters())
         sequence = await self._patiently(lambda: log.append(self.number, frame.data))
-        if sequence <= self._handed:
-            raise _lost(self.number, self._handed)
+        if sequence <= before:
+            raise _lost(self.number, before)
         self._found(sequence, frame)
         self._advance()
         while self._sent:
@@ -325,7 +330,11 @@ class Shard:
 
     async def _show_view(self) -> None:
         view = self._owner.make_view(self.number, self._completed, self._on_health)
-        await _blocking(view.open)
+        try:
+            await _blocking(view.open)
+        except BaseException:
+            await _blocking(view.close)
+            raise
         self.view, self._view_failed = view, None
         self._begin_at(view.progress)
 
@@ -335,6 +344,10 @@ class Shard:
         self._applying.clear()
         self._applying_bytes = 0
         self._ahead.clear()
+        for frame in self._sent.values():
+            frame.copies = 0
+        self._life += 1
+        self._room.set()
 
     async def _restore(self, first: int) -> None:
         """Take a snapshot, as the log has no more what the view needs next.
@@ -358,6 +371,12 @@ class Shard:
         if view is not None:
             await _blocking(view.close)
 
+    async def rest(self) -> None:
+        """Close the view until somebody needs it again."""
+        self._is_ready, self._opening = False, None
+        async with self._door:
+            await self._drop_view()
+
     async def close(self, seconds: float = 0.0) -> None:
         """Wait a while for what is under way, refuse what is left, and close the view."""
         deadline = self._loop.time() + seconds
@@ -370,8 +389,9 @@ class Shard:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._refuse(closed_error())
+        # First, as it ends what it was given.
         await self._drop_view()
+        self._refuse(closed_error())
 
     # Writes ----------------------------------------------------------------------------------
 
@@ -510,6 +530,8 @@ class Shard:
             if not reason and not self._sent:
                 break
             if reason and self._loop.time() - since > options.patience_seconds:
+                while any(frame.copies for frame in self._sent.values()):
+                    await self._stirring()  # they are there, and end by themselves
                 self._give_up(failure)
             await asyncio.sleep(options.retry_seconds)
         self._repairing = None
@@ -518,30 +540,26 @@ class Shard:
 
     async def _send_again(self, seconds: float) -> None:
         for frame in list(self._sent.values()):
-            if frame.number in self._sent and (not frame.handed or frame.is_void):
-                frame.handed = frame.is_void = False
+            if self._sent.get(frame.number) is frame and not frame.copies:
                 sequence = await self._owner.log.append(self.number, frame.data)
                 self._found(sequence, frame)
                 self._advance()
         async with asyncio.timeout(seconds):
-            while any(not frame.is_void for frame in self._sent.values()):
+            while any(frame.copies for frame in self._sent.values()):
                 await self._stirring()
 
     def _give_up(self, error: StoreError) -> None:
         """End what is under way, though it may come yet; then see whether the engine answers."""
-        abandoned = [frame for frame in self._sent.values() if not frame.handed]
+        abandoned, self._sent = list(self._sent.values()), {}
         for frame in abandoned:
-            del self._sent[frame.number]
             self._settle_waiters(frame, error)
             self._forget(frame.operations)
             self._owner.refused(frame.operations, error)
         self._refuse(error)
-        if not self._sent:
-            # Of an epoch of its own: what comes late is of one that is over.
-            last = self._session
-            since = max(self.applied, self.known)
-            self._session = Session(last.writer, last.epoch + 1, 0, since)
-            self._make_frame([], ())
+        # Of an epoch of its own: what comes late is of one that is over.
+        last, since = self._session, max(self.applied, self.known)
+        self._session = Session(last.writer, last.epoch + 1, 0, since)
+        self._make_frame([], ())
 
     def _refuse(self, error: StoreError) -> None:
         """End what waits, and take no writes."""
@@ -587,8 +605,9 @@ class Shard:
     def _found(self, sequence: int, frame: _Sent) -> None:
         """An own frame stands there."""
         self.known = max(self.known, sequence)
-        if sequence > self._handed:
+        if sequence > self._handed and sequence not in self._ahead:
             self._ahead[sequence] = frame
+            frame.copies += 1
 
     def _advance(self) -> None:
         """Give to the view what comes next, and read what is not known."""
@@ -615,6 +634,7 @@ class Shard:
         pause = options.retry_seconds / 8
         try:
             while self._handed < self.known and self._can_apply:
+                life = self._life
                 try:
                     found = await log.read(self.number, self._handed, options.read_bytes_max)
                 except LogLost:
@@ -626,20 +646,19 @@ class Shard:
                     pause = min(2 * pause, options.retry_seconds)
                     continue
                 pause = options.retry_seconds / 8
-                await self._take(found)
+                await self._take(found, life)
         except StoreError as error:
-            self._stop(error)
-            if error.code == "store.trimmed":
-                # A snapshot may reach what is kept.
-                self._is_ready, self._opening = False, None
-                self._loop.call_later(options.retry_seconds, self._open_again)
+            self._begin(self._leave(error))
+            return
         finally:
             self._fetching = None
         if self._ahead or self._handed < self.known:
             self._advance()
 
-    async def _take(self, found: Sequence[Frame]) -> None:
+    async def _take(self, found: Sequence[Frame], life: int) -> None:
         for sequence, data in found:
+            if self._life != life:
+                return
             if sequence <= self._handed:
                 continue
             if sequence != self._handed + 1:
@@ -652,10 +671,12 @@ class Shard:
                     return
                 self._room.clear()
                 await self._room.wait()
-            self._hand(sequence, data, self._ahead.pop(sequence, None) or self._own(data))
+                if self._life != life:
+                    return
+            self._hand(sequence, data, self._ahead.pop(sequence, None))
 
     def _own(self, data: bytes) -> _Sent | None:
-        """The frame of this node that this is, where it is not known that it was stored."""
+        """The frame of this node that this is one of, where that is under way."""
         try:
             session = decode_session(data)
         except (FrameError, StoreError):
@@ -664,13 +685,15 @@ class Shard:
         if session.writer != mine.writer or session.epoch != mine.epoch:
             return None
         frame = self._sent.get(session.number)
-        return None if frame is None or frame.handed else frame
+        if frame is not None:
+            frame.copies += 1
+        return frame
 
     def _hand(self, sequence: int, data: bytes, frame: _Sent | None) -> None:
         """Give a frame to the view."""
         apply = ApplyFrame(sequence=sequence, checksum=checksum_of(data))
-        if frame is not None and self._sent.get(frame.number) is frame and not frame.handed:
-            frame.handed = True
+        frame = frame or self._own(data)
+        if frame is not None and self._sent.get(frame.number) is frame:
             apply.token = frame
             apply.contents = Contents(frame.session)
             apply.operations = frame.operations
@@ -682,7 +705,7 @@ class Shard:
                 extra = {"shard": self.number, "sequence": sequence, "reason": str(error)}
                 logger.error("frame_damaged", extra=extra)
             except StoreError as error:  # of a later version
-                self._stop(error)
+                self._begin(self._leave(error))
                 return
         self._handed = sequence
         self._applying.append((apply, len(data)))
@@ -730,18 +753,19 @@ class Shard:
     def _carried_out(self, apply: ApplyFrame) -> None:
         sequence = self.applied = apply.sequence
         frame: _Sent | None = apply.token
-        is_own = frame is not None and self._sent.get(frame.number) is frame
-        if apply.counts:
-            if frame is not None and is_own:
+        if frame is not None:
+            frame.copies -= 1
+            is_under_way = self._sent.get(frame.number) is frame
+            if is_under_way and apply.counts:
                 del self._sent[frame.number]
                 self._forget(frame.operations)
                 self._owner.completed(self.number, frame.operations, sequence)
                 self._settle_waiters(frame)
+            elif is_under_way and not frame.copies:
+                # One before it is missing.
+                self._repair_later("a frame before it is missing")
+        if apply.counts:
             self._owner.landed(self.number, apply, is_own=frame is not None)
-        elif frame is not None and is_own:
-            # One before it is missing.
-            frame.is_void = True
-            self._repair_later("a frame before it is missing")
         self._compare(apply)
 
     def _compare(self, apply: ApplyFrame) -> None:
@@ -760,15 +784,14 @@ class Shard:
     def _differs(self, sequence: int) -> None:
         """Another node has decided differently: one of the two views is wrong."""
         logger.critical("views_differ", extra={"shard": self.number, "sequence": sequence})
-        self._stop(
-            StoreError(
-                "store.differs",
-                f"at frame {sequence} of shard {self.number} another node has another view of the "
-                "log: one of the two is wrong; delete this node's directory of the shard to make "
-                "it anew, and report what has happened",
-                retryable=False,
-            )
+        error = StoreError(
+            "store.differs",
+            f"at frame {sequence} of shard {self.number} another node has another view of the log: "
+            "one of the two is wrong; delete this node's directory of the shard to make it anew, "
+            "and report what has happened",
+            retryable=False,
         )
+        self._begin(self._leave(error))
 
     # The view fails --------------------------------------------------------------------------
 
@@ -782,7 +805,7 @@ class Shard:
         self._view_failed = error
         self._applying.clear()
         self._applying_bytes = 0
-        frames = [frame for frame in self._sent.values() if frame.handed]
+        frames = [frame for frame in self._sent.values() if frame.copies]
         for frame in frames:
             del self._sent[frame.number]
             self._settle_waiters(frame, error)
@@ -791,6 +814,18 @@ class Shard:
         self._refuse(error)
         self._stirred.set()
         self._room.set()
+
+    async def _leave(self, error: StoreError) -> None:
+        """Close the view, as it cannot go on with the log as that is."""
+        if self._is_closed or not self._is_ready:
+            return
+        self._is_ready, self._opening = False, None
+        async with self._door:
+            await self._drop_view()
+        self._stop(error)
+        if error.code == "store.trimmed":
+            # A snapshot may reach what is kept.
+            self._loop.call_later(self._owner.options.retry_seconds, self._open_again)
 
     def _on_health(self, health: StoreHealth) -> None:
         """The view's writer tells that it has failed, or takes frames again."""
@@ -848,8 +883,13 @@ def _look_at(task: "asyncio.Task[None]") -> None:
 
 
 async def _blocking(call: Callable[[], None]) -> None:
-    """Call what blocks, off the loop."""
-    await asyncio.to_thread(call)
+    """Call what blocks, off the loop; it is over when this is, also where this is cancelled."""
+    calling = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        await asyncio.shield(calling)
+    except asyncio.CancelledError:
+        await asyncio.wait((calling,))
+        raise
 
 
 def _lost(shard: int, sequence: int) -> StoreError:

@@ -189,10 +189,17 @@ class SharedLogStore:
             asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
 
     async def _open_here(self) -> None:
-        try:
-            await self._open()
-        except StoreError as error:
-            self._refuse_all(error)
+        """Open it, once it can be: nobody waits who could be told that it cannot."""
+        while True:
+            try:
+                await self._open()
+                return
+            except StoreError as error:
+                self._refuse_all(error)
+                if not error.retryable:
+                    return
+            await asyncio.sleep(self.options.retry_seconds)
+            self._refusal = None
 
     async def _open(self) -> None:
         self._opening = self._loop.create_future()
@@ -215,32 +222,36 @@ class SharedLogStore:
             await self._shard(CATALOGUE).ready()
         except StoreError as error:
             self._opening.set_exception(error)
-            self._opening.exception()
-            await self._close()
+            self._opening.exception()  # whoever waits is told; nobody has to
+            await self._let_go()
             raise
         self._opening.set_result(None)
         self._begin(self._close_idle())
         self.health_changed()
 
     async def _close(self) -> None:
-        self._refusal = self._refusal or closed_error()
+        self._refuse_all(closed_error())
         await asyncio.gather(*(one.close(CLOSE_SECONDS) for one in self._shards.values()))
-        mine = asyncio.current_task()
-        tasks = [task for task in self._tasks if task is not mine]
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._watching.close()
-        await self.log.close()
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        await asyncio.gather(*(one.close() for one in self._shards.values()))
         self._shards.clear()
-        self._health = StoreHealth(writable=False, reason="the store is closed")
+        self._placement = None
+        await self.log.close()
 
     def _refuse_all(self, error: StoreError) -> None:
         self._refusal = error
         early, self._early = self._early, []
         self.refused(early, error)
         self._health = StoreHealth(writable=False, reason=error.text)
-        tell(self._on_health, self._health)
+        if error.code != "store.closed":
+            tell(self._on_health, self._health)
 
     # Shards ----------------------------------------------------------------------------------
 
@@ -268,10 +279,10 @@ class SharedLogStore:
             watched = {self._place.of_log(log) for log in self._watching.logs} | {CATALOGUE}
             before = self._loop.time() - seconds
             for number, shard in list(self._shards.items()):
-                if shard.is_idle and shard.last_used < before and number not in watched:
-                    del self._shards[number]
-                    await shard.close()
-                    logger.info("shard_closed", extra={"shard": number})
+                idle = shard.is_ready and shard.is_idle and shard.last_used < before
+                if idle and number not in watched:
+                    logger.info("view_closed", extra={"shard": number})
+                    await shard.rest()
 
     def make_view(self, number: int, complete: Complete, on_health: OnHealth) -> View:
         """The view of a shard, not open yet."""
@@ -330,7 +341,7 @@ class SharedLogStore:
                 self.refused((operation,), error)
                 return
             if isinstance(operation, Trim) and not operation.before and shard.is_idle:
-                self._begin(self._trim(operation, shard))
+                self._begin(self._ending(operation, self._trim(operation, shard)))
             else:
                 shard.submit(operation)
 
@@ -361,11 +372,7 @@ class SharedLogStore:
     async def _trim(self, operation: Trim, shard: Shard) -> None:
         """Write a sweep's trim only where there may be something to drop."""
         look = Read(log=operation.log, index=0, entries_max=1, bytes_max=1)
-        try:
-            await self._ask(shard.number, look)
-        except StoreError as error:
-            self.refused((operation,), error)
-            return
+        await self._ask(shard.number, look)
         if _may_cut(operation, look):
             shard.submit(operation)
         else:
@@ -461,7 +468,7 @@ class SharedLogStore:
             operation.error = self._refusal
             self._done((operation,))
             return False
-        self._begin(self._read_later(operation))
+        self._begin(self._ending(operation, self._read_later(operation)))
         return False
 
     def _direct(self, operation: ReadOperation) -> int | None:
@@ -480,23 +487,30 @@ class SharedLogStore:
                 return None
 
     async def _read_later(self, operation: ReadOperation) -> None:
-        try:
-            if self._placement is None:
-                assert self._opening is not None
-                await asyncio.shield(self._opening)
-            if isinstance(operation, ListStreams):
-                await self._list_streams(operation)
-            elif isinstance(operation, ListIndexes) and not operation.stream:
-                await self._list_indexes(operation)
-            else:
-                number = self._direct(operation)
-                if number is None:
-                    number = self._shard_to_read(operation)
-                    await self._shard(number).fresh()
-                await self._ask(number, operation)
-        except StoreError as error:
-            operation.error = error
+        if self._placement is None:
+            assert self._opening is not None
+            await asyncio.shield(self._opening)
+        if isinstance(operation, ListStreams):
+            await self._list_streams(operation)
+        elif isinstance(operation, ListIndexes) and not operation.stream:
+            await self._list_indexes(operation)
+        else:
+            number = self._direct(operation)
+            if number is None:
+                number = self._shard_to_read(operation)
+                await self._shard(number).fresh()
+            await self._ask(number, operation)
         self._done((operation,))
+
+    async def _ending(self, operation: Operation, work: Coroutine[Any, Any, None]) -> None:
+        """Do what completes an operation; where it fails, or is cut off, the operation ends so."""
+        try:
+            await work
+        except StoreError as error:
+            self.refused((operation,), error)
+        except asyncio.CancelledError:
+            self.refused((operation,), closed_error())
+            raise
 
     def _shard_to_read(self, operation: ReadOperation) -> int:
         place = self._place
@@ -555,14 +569,11 @@ class SharedLogStore:
 
     def _look_again(self, number: int, operation: FindStream) -> None:
         """Another node may have made the stream a moment ago."""
-        self._begin(self._find_fresh(number, operation))
+        self._begin(self._ending(operation, self._find_fresh(number, operation)))
 
     async def _find_fresh(self, number: int, operation: FindStream) -> None:
-        try:
-            await self._shard(number).fresh()
-            await self._ask(number, operation)
-        except StoreError as error:
-            operation.error = error
+        await self._shard(number).fresh()
+        await self._ask(number, operation)
         self._done((operation,))
 
     async def _list_streams(self, operation: ListStreams) -> None:
