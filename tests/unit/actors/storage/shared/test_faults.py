@@ -1,4 +1,4 @@
-"""Several stores on one engine under random faults: what was confirmed is there once, everywhere."""
+"""Several stores on one engine under random faults: what was confirmed is there, once, for all."""
 
 import asyncio
 import random
@@ -38,7 +38,7 @@ OPTIONS = SharedOptions(
     idle_seconds=0.2,
 )
 PARTITIONS = 2
-O = TypeVar("O", bound=Operation)
+AnyOperation = TypeVar("AnyOperation", bound=Operation)
 
 
 class Member:
@@ -88,7 +88,7 @@ class Member:
         )
         self.store.open()
 
-    async def do(self, operation: O) -> O:
+    async def do(self, operation: AnyOperation) -> AnyOperation:
         """Carry an operation out, and return it complete."""
         future = asyncio.get_running_loop().create_future()
         self.waiting[operation] = future
@@ -124,7 +124,7 @@ async def everything(member: Member, log: int) -> list[bytes]:
             return found
         for block in read.blocks:
             some = entries_of(block, first=len(found))
-            assert [entry.index for entry in some][0] == len(found)
+            assert some[0].index == len(found)
             found += [entry.data for entry in some]
 
 
@@ -268,7 +268,8 @@ async def check(round_: Round) -> None:
         assert by_log[log][index] == text
     for key, index in round_.saved.items():
         load = await round_.members[0].do(LoadIndex(key=key))
-        assert load.index is not None and load.index >= index
+        assert load.index is not None
+        assert load.index >= index
     get = await round_.members[1].do(GetRecord(key="count"))
     assert round_.counted <= int(get.value or b"0") <= round_.counted + round_.maybe_counted
     assert len(round_.confirmed) > 100
