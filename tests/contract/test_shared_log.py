@@ -10,11 +10,12 @@ from typing import Final
 
 import pytest
 
+from contract import jetstream_site
 from contract.shared_log import ANSWER_SECONDS, Client, Site, Start, data_of, opened, until
 from rillnode.actors.storage.shared.port import Blob, LogLost
 from rillnode.codecs.errors import StoreError
 
-ENGINES: Final[dict[str, Start]] = {}
+ENGINES: Final[dict[str, Start]] = {"jetstream": jetstream_site.start}
 """Engines by name."""
 
 HEARD_SECONDS: Final = 2.0
