@@ -246,8 +246,8 @@ class JetStreamBlobs:
             while under_way:
                 await under_way.popleft()
         finally:
-            for sending in under_way:
-                sending.cancel()
+            for one in under_way:
+                one.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
         meta.digest = _DIGEST + base64.urlsafe_b64encode(digest.digest()).decode()
         return meta

@@ -19,15 +19,9 @@ from rillnode.actors.jetstream.failures import (
     told,
     unusable_error,
 )
+from rillnode.actors.jetstream.messages import NO_RESPONDERS, Message, WireError
 from rillnode.actors.jetstream.options import JetStreamOptions, targets
-from rillnode.actors.jetstream.wire import (
-    NO_RESPONDERS,
-    DeniedError,
-    Message,
-    Target,
-    Wire,
-    WireError,
-)
+from rillnode.actors.jetstream.wire import DeniedError, Target, Wire
 from rillnode.actors.storage.shared.port import LogLost
 from rillnode.codecs.errors import StoreError
 

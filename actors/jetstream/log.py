@@ -1,101 +1,47 @@
 """The logs of a shared log in NATS JetStream: a stream for each shard.
 
-    <prefix>-log-<shard>                the stream of a shard (in hex digits), of one subject:
-    <prefix>.log.<identity>.<shard>     whoever has other logs in mind reaches none
-    <prefix>.news.<identity>            core NATS: ends of logs, of two and eight bytes each
-
-What the logs are stands in the metadata of the streams. That of shard 0 is made first, so of
-several who make the logs at once one decides; it is marked when the others are all there. From
-then on one that is missing is lost, and not made again.
+<prefix>-log-<shard>                the stream of a shard (in hex digits), of one subject:
+<prefix>.log.<identity>.<shard>     whoever has other logs in mind reaches none
+<prefix>.news.<identity>            core NATS: ends of logs, of two and eight bytes each
 """
 
 import asyncio
 import logging
-import os
 import struct
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from rillnode.actors.jetstream.checks import check_servers
-from rillnode.actors.jetstream.connection import (
-    Connection,
-    ExistsError,
-    MissingError,
-    NobodyError,
-)
+from rillnode.actors.jetstream.connection import Connection, MissingError, NobodyError
 from rillnode.actors.jetstream.failures import incomplete_error, too_large_error
 from rillnode.actors.jetstream.fetching import fetch
+from rillnode.actors.jetstream.making import (
+    SHARDS_MAX,
+    Maker,
+    name_of,
+    stream_info,
+    subject_of,
+)
+from rillnode.actors.jetstream.messages import Message
 from rillnode.actors.jetstream.options import JetStreamOptions
-from rillnode.actors.jetstream.wire import Message
 from rillnode.actors.storage.shared.port import Frame, Heard, LogLost, Opened, Span
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.jetstream")
 
-FORMAT: Final = "1"
-"""Of names, metadata and news."""
-
 FRAME_BYTES_MAX: Final = 8_388_608
 """Whatever the servers take."""
 
-SHARDS_MAX: Final = 4_096
-IDENTITY_BYTES: Final = 16
-
-_IDENTITY: Final = "rillnode.identity"
-_SHARDS: Final = "rillnode.shards"
-_FORMAT: Final = "rillnode.format"
-_MADE: Final = "rillnode.made"
-"""Keys of metadata; the last one of shard 0 alone."""
-
-_OF_SERVERS: Final = "_nats."
-"""What servers add to metadata begins so."""
-
 _NEWS: Final = struct.Struct(">HQ")
-
-_AGAIN_SECONDS: Final = 0.25
-
-_ATTEMPTS: Final = 5
-_MADE_AT_ONCE: Final = 8
 
 _STALE_SECONDS: Final = 10.0
 """A log that was seen to be missing so long ago was there in between."""
 
-T = TypeVar("T")
-
-
-class _State(msgspec.Struct):
-    messages: int = 0
-    first_seq: int = 0
-    last_seq: int = 0
-
-    @property
-    def span(self) -> Span:
-        first = self.first_seq if self.messages else self.last_seq + 1
-        return Span(max(1, first), self.last_seq)
-
-
-class _Info(msgspec.Struct):
-    config: dict[str, Any]
-    state: _State
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        found: object = self.config.get("metadata")
-        return msgspec.convert(found, dict[str, str]) if isinstance(found, dict) else {}
-
-
-class _Names(msgspec.Struct):
-    total: int = 0
-
 
 class _Done(msgspec.Struct):
     success: bool = False
-
-
-class _AbsentError(Exception):
-    """Logs are missing; perhaps they are only not known yet."""
 
 
 class JetStreamLog:
@@ -127,7 +73,6 @@ class JetStreamLog:
         # By shard, since when it is missing, and when that was last seen.
         self._missing: dict[int, tuple[float, float]] = {}
         self._checking: set[int] = set()
-        self._making = asyncio.Semaphore(_MADE_AT_ONCE)
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -153,9 +98,8 @@ class JetStreamLog:
         try:
             await self.connection.open()
             self._unsynced = await check_servers(self.options, self.connection.version)
-            made = await self._surely(lambda: self._find_or_make(shards))
-            self._begin(made, heard)
-            await asyncio.gather(*[self.span(shard) for shard in range(made.shards)])
+            made, spans = await Maker(self.connection, self.options).find_or_make(shards)
+            self._begin(made, spans, heard)
         except BaseException:
             await self.close()
             raise
@@ -208,12 +152,11 @@ class JetStreamLog:
 
     async def span(self, shard: int) -> Span:
         """What is kept, as the stream's leader has it: see `SharedLog.span`."""
-        info = await self._info(shard)
-        identity = self.opened.identity.hex()
-        if info is None or info.metadata.get(_IDENTITY) != identity:
+        info = await stream_info(self.connection, self._name(shard))
+        if info is None or not info.is_of(self.opened):
             raise self._missed(shard, info is None)
         self._missing.pop(shard, None)
-        span = info.state.span
+        span = info.span
         self._reached(shard, span.last)
         return span
 
@@ -242,108 +185,17 @@ class JetStreamLog:
             **self.connection.describe(),
         }
 
-    # Making
-
-    async def _surely(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """What is found once logs are not missing any more, or for long.
-
-        Raises:
-            StoreError: `store.incomplete`.
-        """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.options.doubt_seconds
-        while True:
-            try:
-                return await ask()
-            except _AbsentError as error:
-                if loop.time() >= deadline:
-                    raise incomplete_error(str(error)) from None
-            await asyncio.sleep(_AGAIN_SECONDS)
-
-    async def _find_or_make(self, shards: int) -> Opened:
-        """Find the logs, or make them where there are none."""
-        first = await self._info(0)
-        if first is None:
-            names = await self.connection.call(
-                "STREAM.NAMES", {"subject": f"{self.options.prefix}.log.>"}, _Names
-            )
-            if names.total:
-                raise _AbsentError(f"{self._name(0)} is missing, while others are there")
-            await self._make(0, Opened(os.urandom(IDENTITY_BYTES), shards))
-            first = await self._info(0)
-            if first is None:
-                raise LogLost(f"{self._name(0)} was made, and is not there")
-        made = _decoded(self._name(0), first.metadata)
-        others = range(1, made.shards)
-        if first.metadata.get(_MADE) is None:
-            # Whoever began may have been ended, or is not ready yet; all make the same.
-            await asyncio.gather(*[self._make(shard, made) for shard in others])
-        infos = await asyncio.gather(*map(self._info, others))
-        missing = [
-            self._name(shard)
-            for shard, info in zip(others, infos, strict=True)
-            if info is None or info.metadata.get(_IDENTITY) != made.identity.hex()
-        ]
-        if missing:
-            raise _AbsentError(f"{', '.join(missing)} of {made.shards} logs are missing")
-        if first.metadata.get(_MADE) is None:
-            await self._mark(first)
-        return made
-
-    async def _make(self, shard: int, made: Opened) -> None:
-        """Make a stream, unless there is one of its name, whatever it is."""
-        options, name = self.options, self._name(shard)
-        config = {
-            "name": name,
-            "subjects": [_subject(options.prefix, made, shard)],
-            "storage": "file",
-            "retention": "limits",
-            # Where there is no room, or an operator has set a limit, nothing old is dropped.
-            "discard": "new",
-            "num_replicas": options.replicas,
-            "allow_direct": True,
-            "metadata": {
-                _IDENTITY: made.identity.hex(), _SHARDS: str(made.shards), _FORMAT: FORMAT,
-            },
-        }  # fmt: skip
-        for attempt in range(_ATTEMPTS):
-            try:
-                async with self._making:
-                    await self._configure("CREATE", config)
-            except ExistsError:
-                pass
-            except LogLost:
-                # Many at once take long, each elects a leader; some may be made meanwhile.
-                if attempt + 1 < _ATTEMPTS and self.connection.is_up:
-                    continue
-                raise
-            return
-
-    async def _mark(self, first: _Info) -> None:
-        """Note that all streams are there; several may do so."""
-        ours = {k: v for k, v in first.metadata.items() if not k.startswith(_OF_SERVERS)}
-        await self._configure("UPDATE", first.config | {"metadata": ours | {_MADE: "1"}})
-
-    async def _configure(self, verb: str, config: Mapping[str, Any]) -> None:
-        await self.connection.call(f"STREAM.{verb}.{config['name']}", config, _Info)
-
-    def _begin(self, made: Opened, heard: Heard) -> None:
+    def _begin(self, made: Opened, spans: Sequence[Span], heard: Heard) -> None:
         count, prefix = made.shards, self.options.prefix
         self._opened, self._heard = made, heard
-        self._subjects = [_subject(prefix, made, shard).encode() for shard in range(count)]
+        self._subjects = [subject_of(prefix, made, shard).encode() for shard in range(count)]
         self._news_subject = f"{prefix}.news.{made.identity.hex()}".encode()
-        self._ends, self._rumours, self._seen = [0] * count, [0] * count, [0.0] * count
+        self._ends = [span.last for span in spans]
+        self._rumours, self._seen = [0] * count, [0.0] * count
         self._news, self._missing = {}, {}
         self.connection.subscribe(self._news_subject, self._take_news)
 
     # Looking
-
-    async def _info(self, shard: int) -> _Info | None:
-        """What a stream's leader tells of it; None without stream."""
-        try:
-            return await self.connection.call(f"STREAM.INFO.{self._name(shard)}", None, _Info)
-        except MissingError:
-            return None
 
     async def _check(self, shard: int) -> None:
         """Find out why nobody takes what is asked of a log.
@@ -372,7 +224,7 @@ class JetStreamLog:
         return incomplete_error(what)
 
     def _name(self, shard: int) -> str:
-        return f"{self.options.prefix}-log-{shard:x}"
+        return name_of(self.options.prefix, shard)
 
     # News
 
@@ -395,7 +247,8 @@ class JetStreamLog:
             return
         for shard, end in _NEWS.iter_unpack(message.data):
             if shard < len(self._rumours):
-                self._rumours[shard] = max(end, self._rumours[shard])
+                if end > self._rumours[shard]:
+                    self._rumours[shard] = end
                 self._heard(shard, end)
 
     async def _beat(self) -> None:
@@ -428,27 +281,6 @@ class JetStreamLog:
                 logger.debug("store_not_looked", extra={"shard": shard, "reason": str(error)})
             else:
                 self._heard(shard, span.last)
-
-
-def _subject(prefix: str, made: Opened, shard: int) -> str:
-    return f"{prefix}.log.{made.identity.hex()}.{shard:x}"
-
-
-def _decoded(name: str, metadata: Mapping[str, str]) -> Opened:
-    """What the logs are, after a stream's metadata.
-
-    Raises:
-        StoreError: `store.incomplete`: it is none of ours.
-    """
-    try:
-        identity, shards = bytes.fromhex(metadata[_IDENTITY]), int(metadata[_SHARDS])
-    except (KeyError, ValueError):
-        raise incomplete_error(f"the stream {name} is none of a shared log") from None
-    if metadata.get(_FORMAT) != FORMAT:
-        raise incomplete_error(f"the logs have format {metadata.get(_FORMAT)}, not {FORMAT}")
-    if len(identity) != IDENTITY_BYTES or not 0 < shards <= SHARDS_MAX:
-        raise incomplete_error(f"the stream {name} is none of a shared log")
-    return Opened(identity, shards)
 
 
 def _ignore(shard: int, sequence: int) -> None:

@@ -2,17 +2,23 @@
 
 import asyncio
 import base64
+import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
-import nats
+import msgspec
 
 from nats_support import NatsServer
 from rillnode.actors.jetstream.blobs import JetStreamBlobs
 from rillnode.actors.jetstream.log import JetStreamLog
 from rillnode.actors.jetstream.options import JetStreamOptions
+
+
+class _Found(msgspec.Struct):
+    message: dict[str, Any]
 
 
 class JetStreamSite:
@@ -43,26 +49,19 @@ class JetStreamSite:
 
     async def _damage(self, name: str) -> None:
         """Put other bytes in the place of the first chunk, behind all others."""
-        client = await nats.connect(self._server.url)
-        js = client.jetstream()
-        (bucket,) = [
-            found.config.name
-            for found in await js.streams_info()
-            if (found.config.name or "").startswith(f"OBJ_{self._prefix}-")
-        ]
-        assert bucket is not None
-        subject = f"$O.{bucket[4:]}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
-        meta = await js.get_last_msg(bucket, subject)
-        nuid = (meta.data or b"").partition(b'"nuid":"')[2].partition(b'"')[0].decode()
-        info = await js.stream_info(bucket)
-        for sequence in range(1, info.state.last_seq + 1):
-            chunk = await js.get_msg(bucket, sequence)
-            if chunk.subject == f"$O.{bucket[4:]}.C.{nuid}":
-                await js.delete_msg(bucket, sequence)
-                data = chunk.data or b""
-                await js.publish(chunk.subject, bytes([data[0] ^ 1]) + data[1:])
-                break
-        await client.close()
+        log, _ = self.again()
+        made = await log.open(1, lambda shard, sequence: None)
+        call = log.connection.call
+        bucket = f"{self._prefix}-{made.identity.hex()[:16]}"
+        encoded = base64.urlsafe_b64encode(name.encode()).decode()
+        get, wanted = f"STREAM.MSG.GET.OBJ_{bucket}", {"last_by_subj": f"$O.{bucket}.M.{encoded}"}
+        meta = json.loads(base64.b64decode((await call(get, wanted, _Found)).message["data"]))
+        wanted = {"next_by_subj": f"$O.{bucket}.C.{meta['nuid']}"}
+        chunk = (await call(get, wanted, _Found)).message
+        await call(f"STREAM.MSG.DELETE.OBJ_{bucket}", {"seq": chunk["seq"]}, dict[str, Any])
+        data = base64.b64decode(chunk["data"])
+        await log.connection.append(chunk["subject"].encode(), bytes([data[0] ^ 1]) + data[1:])
+        await log.close()
 
     @contextmanager
     def stalled(self) -> Generator[None]:
