@@ -375,7 +375,7 @@ def _decoded(stored: _Stored) -> _Meta | None:
     """What a blob is; None for one that is not there, or a link to another."""
     try:
         meta = msgspec.json.decode(stored.data, type=_Meta)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, ValueError):
         return None
     return None if meta.deleted or not meta.nuid else meta
 

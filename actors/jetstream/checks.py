@@ -23,6 +23,7 @@ import msgspec
 
 from rillnode.actors.jetstream.options import JetStreamOptions
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.limits import ENTRY_BYTES_MAX
 
 logger = logging.getLogger("rillnode.actors.jetstream")
 
@@ -96,6 +97,15 @@ async def check_servers(options: JetStreamOptions, version: str) -> str:
     if reason:
         logger.warning("store_unsynced", extra={"reason": reason, "remedy": REMEDY})
     return reason
+
+
+def check_room(message_bytes_max: int) -> None:
+    """Warn of servers that take only small messages, which are those that are set up by default."""
+    if message_bytes_max < 2 * ENTRY_BYTES_MAX:
+        remedy = "set max_payload: 8MB in the servers' configuration: larger batches are refused"
+        logger.warning(
+            "store_messages_small", extra={"room_bytes": message_bytes_max, "remedy": remedy}
+        )
 
 
 async def unsynced(options: JetStreamOptions) -> tuple[str, bool]:

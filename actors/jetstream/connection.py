@@ -169,7 +169,7 @@ class Connection:
         message = await self.ask(subject, data, headers=headers)
         try:
             said = _acknowledgement.decode(message.data)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, ValueError) as error:
             raise LogLost(f"the acknowledgement cannot be read ({error})") from None
         if said.error is not None:
             raise refusal(said.error)
@@ -192,7 +192,7 @@ class Connection:
             fault = msgspec.json.decode(message.data, type=_Answer).error
             if fault is None:
                 return msgspec.json.decode(message.data, type=answer)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, ValueError) as error:
             raise LogLost(f"the answer to {name} cannot be read ({error})") from None
         if fault.err_code in (NO_STREAM, NO_MESSAGE):
             raise MissingError(fault.description)

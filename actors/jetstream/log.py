@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rillnode.actors.jetstream.checks import check_servers
+from rillnode.actors.jetstream.checks import check_room, check_servers
 from rillnode.actors.jetstream.connection import Connection, MissingError, NobodyError
 from rillnode.actors.jetstream.failures import incomplete_error, too_large_error
 from rillnode.actors.jetstream.fetching import fetch
@@ -98,6 +98,7 @@ class JetStreamLog:
         try:
             await self.connection.open()
             self._unsynced = await check_servers(self.options, self.connection.version)
+            check_room(self.connection.message_bytes_max)
             made, spans = await Maker(self.connection, self.options).find_or_make(shards)
             self._begin(made, spans, heard)
         except BaseException:

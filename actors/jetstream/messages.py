@@ -162,5 +162,5 @@ def _message(words: list[bytes], data: bytes, begin: int, size: int) -> Message:
 def _decoded_info(text: bytes) -> Info:
     try:
         return _info.decode(text)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError) as error:  # the latter where it is no UTF-8
         raise WireError(f"a server does not tell what it is ({error})") from None
