@@ -34,6 +34,7 @@ from rillnode.actors.jetstream.connection import (
 )
 from rillnode.actors.jetstream.fetching import fetch
 from rillnode.actors.jetstream.log import JetStreamLog
+from rillnode.actors.jetstream.messages import DECODE_ERRORS
 from rillnode.actors.storage.shared.port import Blob, LogLost
 from rillnode.codecs.errors import StoreError
 
@@ -375,7 +376,7 @@ def _decoded(stored: _Stored) -> _Meta | None:
     """What a blob is; None for one that is not there, or a link to another."""
     try:
         meta = msgspec.json.decode(stored.data, type=_Meta)
-    except (msgspec.MsgspecError, ValueError):
+    except DECODE_ERRORS:
         return None
     return None if meta.deleted or not meta.nuid else meta
 

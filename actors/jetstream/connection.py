@@ -19,7 +19,12 @@ from rillnode.actors.jetstream.failures import (
     told,
     unusable_error,
 )
-from rillnode.actors.jetstream.messages import NO_RESPONDERS, Message, WireError
+from rillnode.actors.jetstream.messages import (
+    DECODE_ERRORS,
+    NO_RESPONDERS,
+    Message,
+    WireError,
+)
 from rillnode.actors.jetstream.options import JetStreamOptions, targets
 from rillnode.actors.jetstream.wire import DeniedError, Target, Wire
 from rillnode.actors.storage.shared.port import LogLost
@@ -169,7 +174,7 @@ class Connection:
         message = await self.ask(subject, data, headers=headers)
         try:
             said = _acknowledgement.decode(message.data)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except DECODE_ERRORS as error:
             raise LogLost(f"the acknowledgement cannot be read ({error})") from None
         if said.error is not None:
             raise refusal(said.error)
@@ -192,7 +197,7 @@ class Connection:
             fault = msgspec.json.decode(message.data, type=_Answer).error
             if fault is None:
                 return msgspec.json.decode(message.data, type=answer)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except DECODE_ERRORS as error:
             raise LogLost(f"the answer to {name} cannot be read ({error})") from None
         if fault.err_code in (NO_STREAM, NO_MESSAGE):
             raise MissingError(fault.description)

@@ -21,6 +21,10 @@ NO_RESPONDERS: Final = 503
 _HEADERS_START: Final = b"NATS/1.0"
 
 
+DECODE_ERRORS: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What JSON of a server may raise: it is none of ours, no UTF-8, or too deep."""
+
+
 class WireError(Exception):
     """A server has sent what is no message, or does not let us in.
 
@@ -162,5 +166,5 @@ def _message(words: list[bytes], data: bytes, begin: int, size: int) -> Message:
 def _decoded_info(text: bytes) -> Info:
     try:
         return _info.decode(text)
-    except (msgspec.MsgspecError, ValueError) as error:  # the latter where it is no UTF-8
+    except DECODE_ERRORS as error:
         raise WireError(f"a server does not tell what it is ({error})") from None

@@ -81,6 +81,7 @@ def test_headers_are_found_by_name() -> None:
         b"INFO []\r\n",
         b'INFO {"max_payload": "x"}\r\n',
         b"INFO \xff\r\n",
+        b'INFO {"x":' + b"[" * 60_000 + b"\r\n",
         b"MSG a 1 -1\r\n",
         b"MSG a 1 +1\r\nx\r\n",
         b"MSG a 1 1_0\r\n",
