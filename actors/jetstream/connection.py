@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -78,10 +77,10 @@ class Connection:
         self.options = options
         self._wire: Wire | None = None
         self._target: Target | None = None
+        self._targets: Sequence[Target] = ()
         # The one that was lost comes last.
-        self._targets: deque[Target] = deque()
+        self._next = 0
         self._subscriptions: dict[bytes, Callable[[Message], None]] = {}
-        self._closed = True
         self._away: LogLost | StoreError = LogLost("the connection is not open")
         self._keeping: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
@@ -123,12 +122,8 @@ class Connection:
             StoreError: `store.denied`: one does not let us in, or what it is to be shown cannot be
                 used.
         """
-        try:
-            found = await asyncio.to_thread(targets, self.options)
-        except (OSError, ValueError) as error:
-            raise unusable_error(told(error)) from error
-        self._targets = deque(found)
-        self._closed = False
+        self._next = 0
+        await self._read_targets()
         self._mute_since = None
         try:
             await self._connect(checked=True)
@@ -139,7 +134,6 @@ class Connection:
 
     async def close(self) -> None:
         """Let the connection go, with what is under way; harmless when repeated."""
-        self._closed = True
         keeping, self._keeping = self._keeping, None
         if keeping is not None:
             keeping.cancel()
@@ -257,6 +251,17 @@ class Connection:
             return StoreError(away.code, away.text)
         return LogLost(str(away))
 
+    async def _read_targets(self) -> None:
+        """Note where the servers are, and what they are shown.
+
+        Raises:
+            StoreError: that cannot be used.
+        """
+        try:
+            self._targets = await asyncio.to_thread(targets, self.options)
+        except (OSError, ValueError) as error:
+            raise unusable_error(told(error)) from error
+
     async def _connect(self, *, checked: bool) -> None:
         """Connect to the first server that lets us in.
 
@@ -270,8 +275,8 @@ class Connection:
         errors: list[str] = []
         denied = False
         for _ in range(len(self._targets)):
-            target = self._targets[0]
-            self._targets.rotate(-1)
+            target = self._targets[self._next % len(self._targets)]
+            self._next += 1
             wire = Wire(target, self._lose)
             try:
                 await wire.connect()
@@ -299,6 +304,8 @@ class Connection:
                 self._lost.clear()
                 await self._lost.wait()
             try:
+                # Credentials and certificates may have been renewed.
+                await self._read_targets()
                 await self._connect(checked=False)
                 logger.info("store_connected", extra=dict(self.describe()))
             except (LogLost, StoreError) as error:

@@ -281,6 +281,8 @@ class JetStreamLog:
             except (LogLost, StoreError) as error:
                 logger.debug("store_not_looked", extra={"shard": shard, "reason": str(error)})
             else:
+                # Who has told of more tells it again.
+                self._rumours[shard] = 0
                 self._heard(shard, span.last)
 
 
