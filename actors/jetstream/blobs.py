@@ -148,9 +148,10 @@ class JetStreamBlobs:
             with suppress(LogLost, StoreError):
                 await self._purge(bucket, bucket.chunks(nuid))
             raise
-        if before is not None:
-            await self._purge(bucket, bucket.chunks(before.nuid))
+        # It is stored; what is not dropped now is swept some other time.
         with suppress(LogLost, StoreError):
+            if before is not None:
+                await self._purge(bucket, bucket.chunks(before.nuid))
             await self._sweep(bucket)
 
     async def get(self, name: str, path: Path) -> None:
