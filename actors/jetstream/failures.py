@@ -26,6 +26,9 @@ _NOT_STORED: Final = 10077
 _LIMIT: Final = "maximum"
 """So begins what is said with that code where a stream's own limits are meant: to all replicas."""
 
+_NO_PEERS: Final = 10005
+"""Fewer servers are there than a stream is to have replicas: not yet, or some are away."""
+
 _TOO_LARGE: Final = 10054
 _NO_JETSTREAM: Final = 10039
 """For the account of this user."""
@@ -52,7 +55,7 @@ def refusal(fault: Fault) -> StoreError | LogLost:
         return denied_error(said)
     if number == _TOO_LARGE:
         return too_large_error(said)
-    if 400 <= fault.code < 500:
+    if 400 <= fault.code < 500 and number != _NO_PEERS:
         return StoreError(
             "store.refused", f"JetStream refuses ({said}): check [store] and its servers"
         )

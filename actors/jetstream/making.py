@@ -145,7 +145,9 @@ class Maker:
             else:
                 spans.append(info.span)
         if missing:
-            raise _AbsentError(f"{', '.join(missing[:3])}: {len(missing)} of {made.shards} missing")
+            text = f"{', '.join(missing[:3])}: {len(missing)} of {made.shards} missing"
+            # Those that are just made by somebody may take a while.
+            raise _AbsentError(text) if is_made else LogLost(text)
         if not is_made:
             await self._mark(first)
         return made, spans
