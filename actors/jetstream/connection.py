@@ -297,12 +297,19 @@ class Connection:
         raise denied_error(reasons) if denied else LogLost(f"no server answers ({reasons})")
 
     async def _keep(self) -> None:
-        pause = self.options.repair_seconds_min
+        loop, options = asyncio.get_running_loop(), self.options
+        pause = options.repair_seconds_min
+        since = loop.time()
         while True:
             if self._wire is not None:
-                pause = self.options.repair_seconds_min
                 self._lost.clear()
                 await self._lost.wait()
+            # One that was lost at once is as good as none.
+            if loop.time() - since > options.repair_seconds_max:
+                pause = options.repair_seconds_min
+            else:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, options.repair_seconds_max)
             try:
                 # Credentials and certificates may have been renewed.
                 await self._read_targets()
@@ -312,8 +319,7 @@ class Connection:
                 if str(error) != str(self._away):
                     logger.warning("store_not_connected", extra={"reason": str(error)})
                 self._away = error
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, self.options.repair_seconds_max)
+            since = loop.time()
 
     def _lose(self, wire: Wire, error: WireError) -> None:
         if wire is not self._wire:

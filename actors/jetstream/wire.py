@@ -293,8 +293,9 @@ class Wire(asyncio.Protocol):
 
     def _take_failure(self, text: str) -> None:
         lower = text.lower()
-        if not lower.startswith("permissions violation"):
-            self._fail(WireError(text, denied="auth" in lower))
+        if not lower.startswith("permissions violation for publish"):
+            # Without its subscriptions a connection is of no use.
+            self._fail(WireError(text, denied="auth" in lower or "permissions" in lower))
             return
         # The connection stands; what was sent is named.
         for reply, asked in list(self._asked.items()):

@@ -230,6 +230,32 @@ def test_subjects_that_are_not_allowed_are_told(tmp_path: Path, denied: str, cod
         server.kill()
 
 
+@pytest.mark.parametrize("denied", ["_INBOX.>", "t.news.>"])
+def test_subscriptions_that_are_not_allowed_are_told(tmp_path: Path, denied: str) -> None:
+    permissions = f"{{ subscribe: {{ deny: [{json.dumps(denied)}] }} }}"
+    server = NatsServer(
+        tmp_path / "nats",
+        f"authorization {{ users: [{{ user: u, password: p, permissions: {permissions} }}] }}",
+    )
+    server.start()
+    options = replace(options_of(server), servers=(server.url.replace("//", "//u:p@"),))
+
+    async def run() -> None:
+        if denied == "_INBOX.>":
+            with pytest.raises(StoreError, match="Permissions Violation for Subscription"):
+                await open_only(options)
+            return
+        async with opened(pair_of(options)) as client:
+            error = await until(lambda: refusal(client), lambda said: said is not None)
+            assert error is not None
+            assert "Permissions Violation for Subscription" in error.text
+
+    try:
+        asyncio.run(run())
+    finally:
+        server.kill()
+
+
 async def refusal(client: Client) -> StoreError | None:
     """Why a frame is refused; None if it is stored."""
 
