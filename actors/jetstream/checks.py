@@ -80,7 +80,8 @@ async def check_servers(options: JetStreamOptions, version: str) -> str:
 
     Raises:
         StoreError: `store.old`: some server is. `store.unsynced`: every write is to be synced, and
-            some server says that it does not, or too few say that they do.
+            some server says that it does not, or too few say that they do; in the latter case it
+            may be tried again.
     """
     check_version(version, options.replicas)
     said = await _ask_all(options)
@@ -89,10 +90,11 @@ async def check_servers(options: JetStreamOptions, version: str) -> str:
             check_version(server.version, options.replicas)
     reason, is_grave = _judged(options, said)
     if is_grave and options.sync == "always":
+        silent = [answer for answer in said if isinstance(answer, str)]
         raise StoreError(
             "store.unsynced",
             f"the NATS servers are not known to sync every write ({reason}): {REMEDY}",
-            retryable=False,
+            retryable=len(silent) > 0 and reason == "; ".join(silent),
         )
     if reason:
         logger.warning("store_unsynced", extra={"reason": reason, "remedy": REMEDY})

@@ -98,7 +98,9 @@ def test_a_majority_of_the_cluster_must_be_known_to_sync(
     if refused:
         with pytest.raises(StoreError) as caught:
             asyncio.run(check_servers(always, NEW))
-        assert (caught.value.code, caught.value.retryable) == ("store.unsynced", False)
+        assert caught.value.code == "store.unsynced"
+        # Those that are away may come back.
+        assert caught.value.retryable is (monitors in ("a??", "???", "a?", "ab?") and size < 4)
         for way in ("sync_interval: always", "[store] monitors", 'sync = "interval"', "lose power"):
             assert way in caught.value.text
     else:
