@@ -64,7 +64,9 @@ async def _singles(
 ) -> Sequence[Frame]:
     page = _Page(subject.encode(), after, bytes_max)
     first = {"seq": after + 1, "next_by_subj": subject}
-    page.finish(await connection.ask(_question(stream), msgspec.json.encode(first)))
+    answer = await connection.ask(_question(stream), msgspec.json.encode(first))
+    page.take(answer)
+    page.finish(answer)
     if not page.frames:
         return page.frames
     # The others are taken to be as large.
@@ -117,16 +119,13 @@ class _Page:
         return self._add(message) and said is not None and len(self.frames) < BATCH_MAX
 
     def finish(self, message: Message) -> None:
-        """Take the end of an answer, or all of it.
+        """Look at the last of what was answered.
 
         Raises:
-            LogLost: it is none.
+            LogLost: nothing was, and it does not say that there is nothing.
         """
-        status = message.status
-        if not status and not self.frames:
-            self._add(message)
-        if not self.frames and status not in (_NOT_FOUND, _END):
-            raise LogLost(f"messages are not answered as asked (status {status})")
+        if not self.frames and message.status not in (_NOT_FOUND, _END):
+            raise LogLost(f"messages are not answered as asked (status {message.status})")
 
     def follow(self, sequence: int, message: Message) -> bool:
         """Take the answer to a question for one message; returns whether those behind count."""
