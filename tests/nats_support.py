@@ -122,6 +122,10 @@ class NatsServer:
         """Let it go on."""
         self._signal(signal.SIGCONT)
 
+    def reload(self) -> None:
+        """Let it read its configuration again."""
+        self._signal(signal.SIGHUP)
+
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         os.kill(self._process.pid, number)
