@@ -641,9 +641,12 @@ class Shard:
                     await asyncio.sleep(options.retry_seconds)
                     continue
                 if not found:
-                    # Who has answered is behind.
+                    # Who has answered is behind; or nothing is there, and who has told so erred.
+                    if pause > options.patience_seconds:
+                        self.known = self._handed
+                        break
                     await asyncio.sleep(pause)
-                    pause = min(2 * pause, options.retry_seconds)
+                    pause *= 2
                     continue
                 pause = options.retry_seconds / 8
                 await self._take(found, life)

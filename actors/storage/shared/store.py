@@ -236,6 +236,8 @@ class SharedLogStore:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # What has come while one of them tried to open it once more.
+        self._refuse_all(closed_error())
         self._watching.close()
         await self._let_go()
 
