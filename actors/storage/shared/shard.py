@@ -850,7 +850,12 @@ class Shard:
 
     async def _leave(self, error: StoreError) -> None:
         """Close the view, as it cannot go on with the log as that is."""
-        if self._is_closed or not self._is_ready:
+        if self._is_closed:
+            return
+        if not self._is_ready:
+            # It is being opened: that fails with this.
+            self._view_failed = error
+            self._stirred.set()
             return
         self._is_ready, self._opening = False, None
         async with self._door:
