@@ -157,7 +157,7 @@ class SharedLogStore:
 
     @property
     def _syncs(self) -> bool:
-        return bool(self.log.describe().get("syncs", True))
+        return not self.log.describe().get("unsynced")
 
     @property
     def health(self) -> StoreHealth:
