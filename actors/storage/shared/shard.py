@@ -173,6 +173,10 @@ class Owner(Protocol):
         """
         ...
 
+    def discard(self, shard: int) -> None:
+        """Put a view aside, which is not open, so that another one is made."""
+        ...
+
     def make_view(self, shard: int, complete: Complete, on_health: OnHealth) -> View:
         """The view of a shard, not open yet."""
         ...
@@ -247,6 +251,7 @@ class Shard:
         self._view_failed: StoreError | None = None
         # By sequence, what the view was there; and what is to be told of it with the next frame.
         self._checks: dict[int, int] = {}
+        self._differed: set[int] = set()
         self._check: tuple[int, int] = (0, 0)
 
     # Opening and closing ---------------------------------------------------------------------
@@ -361,6 +366,8 @@ class Shard:
         self._applying.clear()
         self._applying_bytes = 0
         self._ahead.clear()
+        self._checks.clear()
+        self._check = (0, 0)
         for frame in self._sent.values():
             frame.copies = 0
         self._life += 1
@@ -815,16 +822,22 @@ class Shard:
                 self._differs(contents.mark)
 
     def _differs(self, sequence: int) -> None:
-        """Another node has decided differently: one of the two views is wrong."""
-        logger.critical("views_differ", extra={"shard": self.number, "sequence": sequence})
-        error = StoreError(
-            "store.differs",
-            f"at frame {sequence} of shard {self.number} another node has another view of the log: "
-            "one of the two is wrong; delete this node's directory of the shard to make it anew, "
-            "and report what has happened",
-            retryable=False,
+        """Another node has decided differently: one of the two views is wrong, and is made anew."""
+        again = sequence in self._differed
+        extra = {"shard": self.number, "sequence": sequence, "again": again}
+        logger.critical("views_differ", extra=extra)
+        if again:
+            return  # it was made anew, and is the same: the other one is wrong
+        self._differed.add(sequence)
+        self._begin(
+            self._leave(
+                StoreError(
+                    "store.differs",
+                    f"at frame {sequence} of shard {self.number} another node has another view of "
+                    "the log: this node makes its view anew; report what has happened",
+                )
+            )
         )
-        self._begin(self._leave(error))
 
     # The view fails --------------------------------------------------------------------------
 
@@ -860,9 +873,11 @@ class Shard:
         self._is_ready, self._opening = False, None
         async with self._door:
             await self._drop_view()
+            if error.code == "store.differs":
+                await _blocking(partial(self._owner.discard, self.number))
         self._stop(error)
-        if error.code == "store.trimmed":
-            # A snapshot may reach what is kept.
+        if error.code in ("store.differs", "store.trimmed"):
+            # It is made anew, or a snapshot may reach what is kept.
             self._loop.call_later(self._owner.options.retry_seconds, self._open_again)
 
     def _on_health(self, health: StoreHealth) -> None:

@@ -307,6 +307,14 @@ class SharedLogStore:
     def _path(self, number: int) -> Path:
         return self._directory / f"{number:04x}"
 
+    def discard(self, number: int) -> None:
+        """Put a view aside, for who wants to know what was wrong with it."""
+        path = self._path(number)
+        aside = path.with_suffix(".differs")
+        shutil.rmtree(aside, ignore_errors=True)
+        if path.exists():
+            path.rename(aside)
+
     # Snapshots -------------------------------------------------------------------------------
 
     async def restore(self, number: int, after: int) -> bool:
