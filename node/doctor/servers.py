@@ -102,7 +102,7 @@ async def _log(options: "JetStreamOptions") -> Finding:
     text = f"{made.shards} shards, {sum(span.last for span in spans):,} frames"
     missing = made.shards - len(spans)
     if missing:
-        return Finding("store log", "fail", f"{text}; {missing} shards are missing", _RESTORE)
+        return Finding("store log", "fail", f"{text}; {missing} are missing", _RESTORE)
     return Finding("store log", "ok", text)
 
 
