@@ -1,4 +1,4 @@
-"""What tests of nodes and stores on NATS JetStream share."""
+"""What tests of nodes on NATS JetStream share."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from nats_support import NatsServer, running_nats
-from rillnode.actors.storage.jetstream import following, forwarding
 from rillnode.actors.streams import retention
-from store_support import ANSWER_SECONDS
 
 
 @pytest.fixture
@@ -19,13 +17,6 @@ def nats(tmp_path: Path) -> Iterator[NatsServer]:
 
 
 @pytest.fixture
-def nobody_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Owners of logs that a busy machine lets say nothing for a while are not taken for gone."""
-    monkeypatch.setattr(forwarding, "SILENT_SECONDS_MAX", ANSWER_SECONDS)
-
-
-@pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes and stores look often for what nobody told them of."""
-    monkeypatch.setattr(following, "SWEEP_SECONDS", 0.1)
+    """Nodes look often for what is to be trimmed."""
     monkeypatch.setattr(retention, "SWEEP_SECONDS", 0.1)
