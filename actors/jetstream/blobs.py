@@ -220,7 +220,7 @@ class JetStreamBlobs:
     async def _send(self, bucket: _Bucket, name: str, nuid: str, path: Path) -> _Meta:
         """Store the chunks of a file; returns what it is."""
         subject = bucket.chunks(nuid).encode()
-        size = min(CHUNK_BYTES, self._connection.message_bytes_max - _HEADERS_BYTES)
+        size = max(1, min(CHUNK_BYTES, self._connection.message_bytes_max - _HEADERS_BYTES))
         meta = _Meta(
             name=name,
             bucket=bucket.name,

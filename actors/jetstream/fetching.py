@@ -64,9 +64,9 @@ async def _singles(
 ) -> Sequence[Frame]:
     page = _Page(subject.encode(), after, bytes_max)
     first = {"seq": after + 1, "next_by_subj": subject}
-    answer = await connection.ask(_question(stream), msgspec.json.encode(first))
-    page.take(answer)
-    page.finish(answer)
+    found = await connection.ask(_question(stream), msgspec.json.encode(first))
+    page.take(found)
+    page.finish(found)
     if not page.frames:
         return page.frames
     # The others are taken to be as large.

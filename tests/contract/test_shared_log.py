@@ -12,17 +12,27 @@ import pytest
 
 from contract import jetstream_site
 from contract.shared_log import ANSWER_SECONDS, Client, Site, Start, data_of, opened, until
+from postgres.server import needs_postgres, start_postgres
 from rillnode.actors.storage.shared.port import Blob, LogLost
 from rillnode.codecs.errors import StoreError
 
-ENGINES: Final[dict[str, Start]] = {"jetstream": jetstream_site.start}
+ENGINES: Final[dict[str, Start]] = {
+    "jetstream": jetstream_site.start,
+    "postgres": start_postgres,
+}
 """Engines by name."""
+
+MARKS: Final = {"postgres": (pytest.mark.long, needs_postgres)}
+"""What the tests of some are marked with."""
 
 HEARD_SECONDS: Final = 2.0
 LARGE_BYTES: Final = 20 * 1_048_576
 
 
-@pytest.fixture(scope="module", params=sorted(ENGINES))
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=MARKS.get(name, ())) for name in sorted(ENGINES)],
+)
 def site(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:

@@ -73,6 +73,9 @@ class SharedOptions:
             an election of its leader takes.
         retry_seconds: pause before something is tried again.
         idle_seconds: a view that nobody has used for so long is closed.
+        late_frames: a view that lacks so many takes a snapshot, where there is a newer one.
+        snapshot_bytes: frames behind the newest snapshot, by which another one is made.
+        snapshot_seconds: a node waits up to so long before it makes one, so that one of them does.
     """
 
     shards: int = 16
@@ -83,6 +86,9 @@ class SharedOptions:
     patience_seconds: float = 15.0
     retry_seconds: float = 0.25
     idle_seconds: float = 600.0
+    late_frames: int = 4_096
+    snapshot_bytes: int = 268_435_456
+    snapshot_seconds: float = 10.0
 
 
 class View(Protocol):
@@ -161,7 +167,10 @@ class Owner(Protocol):
         ...
 
     async def restore(self, shard: int, after: int) -> bool:
-        """Put the newest snapshot of a shard, past a sequence, in the place of its closed view."""
+        """Put the newest snapshot of a shard, past a sequence, in the place of its closed view.
+
+        Returns whether there was one. Raises LogLost, StoreError.
+        """
         ...
 
     def make_view(self, shard: int, complete: Complete, on_health: OnHealth) -> View:
@@ -201,6 +210,8 @@ class Shard:
         refusal: why no writes are taken; None: they are, or wait until it is open.
         last_used: when it was asked for something.
         pending_bytes: of writes that wait.
+        unsaved_bytes: of the frames that were carried out since a snapshot was made, here or, as
+            far as this node has seen it, elsewhere.
     """
 
     def __init__(self, number: int, owner: Owner) -> None:
@@ -208,7 +219,7 @@ class Shard:
         self.view: View | None = None
         self.applied = self.known = 0
         self.refusal: StoreError | None = None
-        self.pending_bytes = 0
+        self.pending_bytes = self.unsaved_bytes = 0
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self.last_used = self._loop.time()
@@ -244,6 +255,11 @@ class Shard:
     def is_ready(self) -> bool:
         """Whether the view is open, and has all that was in the log when it was opened."""
         return self._is_ready
+
+    @property
+    def handed(self) -> int:
+        """Sequence of the last frame that the view was given: what it is given next comes after."""
+        return self._handed
 
     @property
     def is_idle(self) -> bool:
@@ -293,7 +309,8 @@ class Shard:
         await self._drop_view()
         span = await self._patiently(lambda: log.span(self.number))
         await self._show_view()
-        if span.first > self._handed + 1:
+        late = span.last - self._handed > owner.options.late_frames
+        if late or span.first > self._handed + 1:
             await self._restore(span.first)
             span = await self._patiently(lambda: log.span(self.number))
         await self._check_log()
@@ -350,19 +367,21 @@ class Shard:
         self._room.set()
 
     async def _restore(self, first: int) -> None:
-        """Take a snapshot, as the log has no more what the view needs next.
+        """Take a snapshot, where there is one: it is less to read, or the log has no more the rest.
 
         Raises:
-            StoreError: `store.trimmed`, there is none.
+            StoreError: `store.trimmed`, there must be one and is none.
         """
-        after = self._handed
+        after, late = self._handed, self._owner.options.late_frames
+        must = first > after + 1
         await self._drop_view()
-        if not await self._owner.restore(self.number, max(after, first - 2)):
+        newest = max(after + 1, first - 1) if must else after + late
+        taken = await self._patiently(lambda: self._owner.restore(self.number, newest))
+        if must and not taken:
             raise StoreError(
                 "store.trimmed",
                 f"the log of shard {self.number} begins at frame {first}, and no snapshot reaches "
                 f"it: this node has it up to {after}; restore the log's servers from a backup",
-                retryable=False,
             )
         await self._show_view()
 
@@ -421,6 +440,16 @@ class Shard:
         self._waiters.append(waiter)
         self._pump_soon()
         await waiter
+
+    def checkpoint(self, operation: Checkpoint) -> None:
+        """Copy the view as it is behind the frames that it was given.
+
+        Raises:
+            StoreError: it is not open.
+        """
+        if self.view is None:
+            raise self.refusal or closed_error()
+        self.view.checkpoint(operation)
 
     def _pump_soon(self) -> None:
         # What is submitted in one turn of the loop goes together.
@@ -641,9 +670,12 @@ class Shard:
                     await asyncio.sleep(options.retry_seconds)
                     continue
                 if not found:
-                    # Who has answered is behind.
+                    # Who has answered is behind; or nothing is there, and who has told so erred.
+                    if pause > options.patience_seconds:
+                        self.known = self._handed
+                        break
                     await asyncio.sleep(pause)
-                    pause = min(2 * pause, options.retry_seconds)
+                    pause *= 2
                     continue
                 pause = options.retry_seconds / 8
                 await self._take(found, life)
@@ -742,6 +774,7 @@ class Shard:
                 break
             _, size = self._applying.popleft()
             self._applying_bytes -= size
+            self.unsaved_bytes += size
             self._carried_out(apply)
         self._room.set()
         self._stirred.set()
@@ -817,7 +850,12 @@ class Shard:
 
     async def _leave(self, error: StoreError) -> None:
         """Close the view, as it cannot go on with the log as that is."""
-        if self._is_closed or not self._is_ready:
+        if self._is_closed:
+            return
+        if not self._is_ready:
+            # It is being opened: that fails with this.
+            self._view_failed = error
+            self._stirred.set()
             return
         self._is_ready, self._opening = False, None
         async with self._door:

@@ -11,6 +11,7 @@ node serves which client decides nothing. What must not be older than what anybo
 import asyncio
 import heapq
 import logging
+import shutil
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -45,18 +46,23 @@ from rillnode.actors.storage import (
     WriteOperation,
     logs_of,
 )
+from rillnode.actors.storage.checkpoint import Checkpoint
 from rillnode.actors.storage.completion import closed_error, deliver, tell
 from rillnode.actors.storage.shared.applying import ApplyFrame, encode_identity, version_of
 from rillnode.actors.storage.shared.frames import PutListing, SharedOperation
 from rillnode.actors.storage.shared.placement import CATALOGUE, Placement, PlaceOf
 from rillnode.actors.storage.shared.port import Blobs, LogLost, SharedLog, unreachable
 from rillnode.actors.storage.shared.shard import Shard, SharedOptions, View
+from rillnode.actors.storage.shared.snapshots import Snapshots
 from rillnode.actors.storage.shared.watching import Watching
 from rillnode.actors.storage.watch import AnyWatch, Watch
 from rillnode.codecs.entries import decode_header
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.storage")
+
+CLAIM: Final = "shared/snapshot"
+"""Named value, in each shard, that changes when a node sets out to make a snapshot of it."""
 
 CLOSE_SECONDS: Final = 5.0
 """What is under way has so long to end when the store is closed."""
@@ -134,6 +140,9 @@ class SharedLogStore:
         self._early: list[WriteOperation] = []
         self._opening: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._snapshots: Snapshots
+        # Shards of which a snapshot is being made.
+        self._saving: set[int] = set()
         # Reads of the store's own, and streams that are looked for a second time.
         self._asked: dict[Operation, asyncio.Future[None]] = {}
         self._again: set[Operation] = set()
@@ -216,6 +225,7 @@ class SharedLogStore:
                 await asyncio.sleep(options.retry_seconds)
             self._identity = opened.identity
             self._placement = Placement(opened.shards, self._places)
+            self._snapshots = Snapshots(self._blobs, opened.identity, self._directory, self.entropy)
             early, self._early = self._early, []
             for operation in early:
                 self.submit(operation)
@@ -236,6 +246,8 @@ class SharedLogStore:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # What has come while one of them tried to open it once more.
+        self._refuse_all(closed_error())
         self._watching.close()
         await self._let_go()
 
@@ -295,10 +307,66 @@ class SharedLogStore:
     def _path(self, number: int) -> Path:
         return self._directory / f"{number:04x}"
 
+    # Snapshots -------------------------------------------------------------------------------
+
     async def restore(self, number: int, after: int) -> bool:
-        """Put the newest snapshot of a shard in the place of its view; not built yet."""
-        del number, after
+        """Put the newest snapshot of a shard in the place of its view, if it reaches `after`.
+
+        Raises:
+            LogLost: it did not come whole.
+            StoreError: it cannot be used.
+        """
+        failure: StoreError | None = None
+        for sequence in await self._snapshots.sequences(number):
+            if sequence < after:
+                break
+            try:
+                await self._snapshots.restore(number, sequence, self._path(number))
+                return True
+            except StoreError as error:
+                failure = failure or error
+                extra = {"shard": number, "sequence": sequence, "code": error.code}
+                logger.error("snapshot_not_taken", extra=extra)
+        if failure is not None:
+            raise failure
         return False
+
+    async def _make_snapshot(self, shard: Shard) -> None:
+        """Store a snapshot, unless another node does, and drop the log that is behind it."""
+        options = self.options
+        await asyncio.sleep(self.entropy(1)[0] / 256 * options.snapshot_seconds)
+        copy = self._directory / f"{shard.number:04x}.copy"
+        try:
+            if shard.unsaved_bytes < options.snapshot_bytes or not await self._claims(shard):
+                return
+            shard.unsaved_bytes = 0
+            await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
+            sequence = shard.handed
+            await self._waiting_for(Checkpoint(path=copy), shard.checkpoint)
+            await self._snapshots.put(shard.number, sequence, self._path(shard.number), copy)
+            oldest = await self._snapshots.prune(shard.number)
+            if oldest is not None:
+                await self.log.trim(shard.number, oldest + 1)
+        except (LogLost, StoreError, OSError) as error:
+            # The log grows until the next one.
+            extra = {"shard": shard.number, "reason": str(error)}
+            logger.warning("snapshot_not_made", extra=extra)
+        finally:
+            self._saving.discard(shard.number)
+            await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
+
+    async def _claims(self, shard: Shard) -> bool:
+        """Whether this node is the one that makes a snapshot now; the others see it in the log."""
+        claim = GetRecord(key=CLAIM)
+        await self._ask(shard.number, claim)
+        put = PutRecords(records=[(CLAIM, self.entropy(8))], seen=[(CLAIM, claim.version)])
+        try:
+            await self._waiting_for(put, shard.submit)
+        except StoreError as error:
+            if error.code != "store.fenced":
+                raise
+            return False
+        return True
 
     def health_changed(self) -> None:
         """Tell whether writes are taken by all shards that are in use."""
@@ -417,6 +485,12 @@ class SharedLogStore:
         self._done(done)
 
     def _done(self, operations: Sequence[Operation]) -> None:
+        """Hand over what is complete; what the store waits for itself goes on here."""
+        own = [one for one in operations if one in self._asked] if self._asked else []
+        for operation in own:
+            self._take_answer(operation)
+        if own:
+            operations = [one for one in operations if one not in own]
         if operations:
             deliver(self._complete, operations)
 
@@ -441,6 +515,7 @@ class SharedLogStore:
     def landed(self, shard: int, frame: ApplyFrame, *, is_own: bool) -> None:
         """A frame was carried out on a view."""
         self._watching.landed(frame, is_own=is_own)
+        self._look_at_size(shard, frame, is_own=is_own)
         if is_own or shard == CATALOGUE:
             return
         for operation in frame.operations:
@@ -449,6 +524,19 @@ class SharedLogStore:
                 if record is not None:
                     gone = isinstance(operation, RemoveStream)
                     self._begin(self._list_later(record, frame.sequence, gone=gone))
+
+    def _look_at_size(self, number: int, frame: ApplyFrame, *, is_own: bool) -> None:
+        """Make a snapshot where the log has grown, unless another node has said that it does."""
+        shard = self._shards[number]
+        if not is_own and any(
+            isinstance(one, PutRecords) and one.records[:1] and one.records[0][0] == CLAIM
+            for one in frame.operations
+            if one.error is None
+        ):
+            shard.unsaved_bytes = 0
+        if shard.unsaved_bytes >= self.options.snapshot_bytes and number not in self._saving:
+            self._saving.add(number)
+            self._begin(self._make_snapshot(shard))
 
     async def _list_later(self, record: StreamRecord, generation: int, *, gone: bool) -> None:
         """Put into the catalogue what the node that has done it may not have come to put there."""
@@ -540,12 +628,24 @@ class SharedLogStore:
         view = shard.view
         if view is None:
             raise shard.refusal or closed_error()
+        await self._waiting_for(operation, view.read)
+
+    async def _waiting_for(self, operation: Any, begin: Callable[[Any], bool | None]) -> None:
+        """Begin an operation of the store's own, and wait for its end.
+
+        Args:
+            operation: whatever a view or a shard takes.
+            begin: gives it to that; returns whether it is complete already.
+
+        Raises:
+            StoreError: it has failed.
+        """
         answered = self._asked[operation] = self._loop.create_future()
         try:
-            if not view.read(operation):
+            if not begin(operation):
                 await answered
         finally:
-            self._asked.pop(operation, None)
+            del self._asked[operation]
         if operation.error is not None:
             raise operation.error
 

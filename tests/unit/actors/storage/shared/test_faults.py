@@ -36,6 +36,9 @@ OPTIONS = SharedOptions(
     patience_seconds=0.1,
     retry_seconds=0.002,
     idle_seconds=0.2,
+    late_frames=20,
+    snapshot_bytes=1_500,
+    snapshot_seconds=0.01,
 )
 PARTITIONS = 2
 AnyOperation = TypeVar("AnyOperation", bound=Operation)
@@ -115,6 +118,7 @@ class Member:
 async def everything(member: Member, log: int) -> list[bytes]:
     """All entries of a log as a member sees it, once it has all that was confirmed."""
     store = member.store
+    await member.do(Read(log=log))  # it is open then
     await store._shard(store._place.of_log(log)).fresh()  # pyright: ignore[reportPrivateUsage]
     found: list[bytes] = []
     while True:
@@ -253,6 +257,8 @@ async def run(directory: Path, view: str, seed: int) -> None:
         member.faults.lost = member.faults.late = member.faults.delayed = 0
         member.log.deliver()
     await asyncio.sleep(0.2)
+    # One more, which has nothing yet: what is trimmed it has from a snapshot.
+    members.append(Member(servers, directory / "late", view, chance))
     await check(round_)
     for member in members:
         await member.store._close()  # pyright: ignore[reportPrivateUsage]
@@ -260,7 +266,7 @@ async def run(directory: Path, view: str, seed: int) -> None:
 
 async def check(round_: Round) -> None:
     seen = [[await everything(member, log) for log in round_.logs] for member in round_.members]
-    assert seen[0] == seen[1] == seen[2]
+    assert all(found == seen[0] for found in seen)
     by_log = dict(zip(round_.logs, seen[0], strict=True))
     counts = Counter(text for found in seen[0] for text in found)
     assert all(count == 1 for count in counts.values())
@@ -272,4 +278,4 @@ async def check(round_: Round) -> None:
         assert load.index >= index
     get = await round_.members[1].do(GetRecord(key="count"))
     assert round_.counted <= int(get.value or b"0") <= round_.counted + round_.maybe_counted
-    assert len(round_.confirmed) > 100
+    assert len(round_.confirmed) > 50
