@@ -6,7 +6,7 @@ without bound: streams are capped by `[metrics] streams_max`, codes and classes 
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, cast
@@ -110,14 +110,22 @@ METRICS: Final = (
     ),
     Described("rillnode_store_writable", "gauge", (), "1 while the store takes writes."),
     Described("rillnode_store_pending_bytes", "gauge", (), "Bytes submitted, not yet durable."),
-    Described("rillnode_store_nodes", "gauge", (), "Nodes that share the store, this one too."),
     Described(
-        "rillnode_store_forwarded_appends_total", "counter", ("direction",),
-        "Appends that another node wrote for this one (out), or this one for others (in).",
+        "rillnode_store_connected", "gauge", (),
+        "1 while there is a connection to the servers of a shared log.",
+    ),
+    Described("rillnode_store_shards", "gauge", (), "Shards of the shared log; 0: there is none."),
+    Described(
+        "rillnode_store_view_sequence", "gauge", ("shard",),
+        "The last frame of a shard that this node's view has.",
     ),
     Described(
-        "rillnode_store_hand_overs_total", "counter", (),
-        "Times that a partition in use here got another owner.",
+        "rillnode_store_view_frames_behind", "gauge", ("shard",),
+        "Frames that are known to be in the log, and not in this node's view yet.",
+    ),
+    Described(
+        "rillnode_store_view_failed", "gauge", ("shard",),
+        "1 while a shard takes no writes at this node.",
     ),
     Described("rillnode_peer_links", "gauge", ("peer",), "Links open to a configured peer."),
     Described(
@@ -152,6 +160,12 @@ METRICS: Final = (
 
 _TABLE_STATES: Final = ("running", "failed", "waiting")
 """States of tables that have a series at all times: an alert rule must find what it asks for."""
+
+_OF_VIEWS: Final[dict[str, Callable[[Mapping[str, Any]], float]]] = {
+    "sequence": lambda view: view["sequence"],
+    "frames_behind": lambda view: view["behind"],
+    "failed": lambda view: view["error"] is not None,
+}
 
 _OF_LINKS: Final = (
     "rillnode_messages_total",
@@ -214,7 +228,7 @@ class NodeMetrics:
         totals = node.totals()
         status = node.parts.brokers.status()
         configured = {table.name for table in node.config.peers}
-        sharing = node.sharing
+        log = node.shared_log or {"shards": 0, "views": [], "connected": None}
         counted = {**status, "ockam_channel": node.parts.channels.status()}
         return {
             "rillnode_build_info": [((rillnode.__version__,), 1)],
@@ -237,12 +251,14 @@ class NodeMetrics:
             ],
             "rillnode_store_writable": [((), node.health.writable)],
             "rillnode_store_pending_bytes": [((), node.store.pending_bytes)],
-            "rillnode_store_nodes": [((), 1 if sharing is None else len(sharing.nodes))],
-            "rillnode_store_forwarded_appends_total": [
-                (("in",), 0 if sharing is None else sharing.taken),
-                (("out",), 0 if sharing is None else sharing.handed),
-            ],
-            "rillnode_store_hand_overs_total": [((), 0 if sharing is None else sharing.hand_overs)],
+            "rillnode_store_connected": [((), bool(log["connected"]))],
+            "rillnode_store_shards": [((), log["shards"])],
+            **{
+                f"rillnode_store_view_{name}": [
+                    ((str(view["shard"]),), value(view)) for view in log["views"]
+                ]
+                for name, value in _OF_VIEWS.items()
+            },
             "rillnode_peer_links": [
                 ((name,), peer["links"])
                 for name, peer in node.parts.peers.statuses().items()

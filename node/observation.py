@@ -13,7 +13,7 @@ from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.peers.connection import PeerContext
 from rillnode.actors.router import Router
 from rillnode.actors.storage import LogStore, StoreHealth
-from rillnode.actors.storage.watch import SharedStore, Sharing
+from rillnode.actors.storage.watch import SharedStore
 from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.subscribers import Subscribers
 from rillnode.node.brokers import Brokers, Listening
@@ -156,9 +156,9 @@ class Observation:
         return () if self._connections is None else tuple(self._connections.open)
 
     @property
-    def sharing(self) -> Sharing | None:
-        """The nodes that share the store's logs; None where the node has them alone."""
-        return self.store.sharing() if isinstance(self.store, SharedStore) else None
+    def shared_log(self) -> Mapping[str, Any] | None:
+        """The log that the node shares with others; None where it has its store alone."""
+        return self.store.describe() if isinstance(self.store, SharedStore) else None
 
     def totals(self) -> Totals:
         """What the node did since its start."""
@@ -262,7 +262,7 @@ class Observation:
                 "writable": self.health.writable,
                 "reason": self.health.reason,
                 "pending_bytes": self.store.pending_bytes,
-                "sharing": _sharing_document(self.sharing),
+                "log": self.shared_log,
             },
             "undelivered": dict(self.router.undelivered),
             "lost": [asdict(lost) for lost in self.lost],
@@ -277,14 +277,3 @@ class Observation:
     def status_document(self) -> bytes:
         """`status`, as JSON text."""
         return msgspec.json.encode(self.status())
-
-
-def _sharing_document(sharing: Sharing | None) -> dict[str, Any] | None:
-    if sharing is None:
-        return None
-    return {
-        "nodes": [asdict(node) for node in sharing.nodes],
-        "handed_appends": sharing.handed,
-        "taken_appends": sharing.taken,
-        "hand_overs": sharing.hand_overs,
-    }

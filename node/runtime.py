@@ -111,7 +111,7 @@ class Node:
         self._access = Access(table.grant() for table in config.grants)
         self._identity = identity or _identity_of(config, entropy)
         self._threads = SystemThreads(self._on_thread_end)
-        self._make_store = make_store or store_maker(config, self.identity, self._threads)
+        self._make_store = make_store or store_maker(config, entropy, self._threads)
         self._links: dict[str, Listening] = {}
         self._http: WebServer | None = None
         self._dialled = Peers(config, self._identity)

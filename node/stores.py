@@ -2,30 +2,30 @@
 
 import asyncio
 from collections.abc import Callable
-from importlib.util import find_spec
+from functools import partial
 from typing import TYPE_CHECKING
 
+from rillnode.actors.nextgraph.records import place_of
+from rillnode.actors.ports import Entropy
 from rillnode.actors.storage import Complete, LogStore, OnHealth
 from rillnode.actors.storage.rocks import RocksLogStore
 from rillnode.actors.threads import Threads
-from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config, StoreTable
 
 if TYPE_CHECKING:
-    from rillnode.actors.storage.jetstream.options import JetStreamOptions
+    from rillnode.actors.jetstream.options import JetStreamOptions
 
 MakeStore = Callable[[Complete, OnHealth], LogStore]
 """Makes a node's store out of whom it tells of completed work and of its health."""
 
+PLACES = (place_of,)
+"""What protocols say of where their names lie in a shared store; the same at every node."""
 
-def store_maker(config: Config, identity: str, threads: Threads) -> MakeStore:
-    """What makes the configured store of a node with this identity, on such threads.
 
-    Raises:
-        ConfigError: it needs an extra that is not installed.
-    """
+def store_maker(config: Config, entropy: Entropy, threads: Threads) -> MakeStore:
+    """What makes the configured store of a node with this source of random bytes."""
     if config.store.engine == "jetstream":
-        return _jetstream(config, identity)
+        return _jetstream(config, entropy, threads)
 
     def make(complete: Complete, on_health: OnHealth) -> LogStore:
         return RocksLogStore(
@@ -35,38 +35,35 @@ def store_maker(config: Config, identity: str, threads: Threads) -> MakeStore:
     return make
 
 
-def _jetstream(config: Config, identity: str) -> MakeStore:
-    options = jetstream_options(config.store)
-    from rillnode.actors.storage.jetstream.store import JetStreamLogStore
+def _jetstream(config: Config, entropy: Entropy, threads: Threads) -> MakeStore:
+    # Here, because most nodes do not have this store.
+    from rillnode.actors.jetstream.blobs import JetStreamBlobs
+    from rillnode.actors.jetstream.log import JetStreamLog
+    from rillnode.actors.storage.shared.rocks_view import RocksView
+    from rillnode.actors.storage.shared.shard import SharedOptions
+    from rillnode.actors.storage.shared.store import SharedLogStore
 
     def make(complete: Complete, on_health: OnHealth) -> LogStore:
-        return JetStreamLogStore(
-            options,
+        log = JetStreamLog(jetstream_options(config.store))
+        return SharedLogStore(
+            log,
+            JetStreamBlobs(log),
+            config.views_dir,
+            partial(RocksView, threads=threads),
+            entropy=entropy,
             complete=complete,
             on_health=on_health,
-            identity=identity,
-            name=config.name,
             loop=asyncio.get_running_loop(),
+            options=SharedOptions(shards=config.store.shards),
+            places=PLACES,
         )
 
     return make
 
 
 def jetstream_options(table: StoreTable) -> "JetStreamOptions":
-    """What a store on JetStream is told.
-
-    Raises:
-        ConfigError: the extra that it needs is not installed.
-    """
-    if find_spec("nats") is None:
-        raise ConfigError(
-            "config.extra",
-            'store.engine: "jetstream" needs the extra of this name: '
-            'pip install "rillnode[jetstream]"',
-            key="store.engine",
-        )
-    # Here, because most nodes have neither the store nor the extra.
-    from rillnode.actors.storage.jetstream.options import JetStreamOptions
+    """What the engine on JetStream is told."""
+    from rillnode.actors.jetstream.options import JetStreamOptions
 
     return JetStreamOptions(
         servers=table.servers,

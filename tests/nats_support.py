@@ -18,10 +18,7 @@ import msgspec
 import pytest
 
 from ports import free_port
-from rillnode.actors.storage.jetstream.options import JetStreamOptions
-from rillnode.actors.storage.jetstream.store import JetStreamLogStore
 from rillnode.node.config import Config, StoreTable
-from store_support import ANSWER_SECONDS, ThreadedDriver
 
 
 def _nats_server() -> str | None:
@@ -44,6 +41,9 @@ NATS_SERVER = _nats_server()
 NO_NATS = "there is no nats-server 2.10 or later: make setup installs it"
 
 START_SECONDS = 120.0
+
+SHARDS = 4
+"""Of nodes' stores in tests: several, and quickly made."""
 
 needs_nats = pytest.mark.skipif(NATS_SERVER is None, reason=NO_NATS)
 
@@ -247,78 +247,6 @@ def on_jetstream(config: Config, *servers: NatsServer, replicas: int = 1) -> Con
         servers=tuple(server.url for server in servers),
         monitors=tuple(server.monitor for server in servers),
         replicas=replicas,
+        shards=SHARDS,
     )
     return msgspec.structs.replace(config, name=config.data_dir.name, store=store)
-
-
-class JetStreamDriver(ThreadedDriver):
-    """Drives a JetStreamLogStore whose limits are reached early.
-
-    Args:
-        server: where it is; the attribute of this name is the same.
-        prefix: of its streams.
-        url: where to connect instead, to something that leads there.
-        cluster: all servers, where it is one of several.
-        identity: of its node.
-    """
-
-    def __init__(
-        self,
-        server: NatsServer,
-        prefix: str,
-        *,
-        url: str | None = None,
-        cluster: Sequence[NatsServer] = (),
-        answer_seconds_max: float = 10.0,
-        patience_seconds: float = 0.0,
-        settle_seconds_max: float = 30.0,
-        doubt_seconds: float = 0.0,
-        keys_bytes_max: int = 268_435_456,
-        repair_seconds_min: float = 0.01,
-        repair_seconds_max: float = 0.1,
-        identity: str = "",
-    ) -> None:
-        self.identity = identity
-        self.server = server
-        self.options = JetStreamOptions(
-            servers=(url or server.url,),
-            monitors=tuple(one.monitor for one in cluster or (server,)),
-            prefix=prefix,
-            replicas=1,
-            answer_seconds_max=answer_seconds_max,
-            patience_seconds=patience_seconds,
-            settle_seconds_max=settle_seconds_max,
-            group_bytes_max=65_536,
-            tail_bytes_max=1_048_576,
-            logs_max=64,
-            value_bytes_max=16,
-            spare_bytes=4_096,
-            doubt_seconds=doubt_seconds,
-            keys_bytes_max=keys_bytes_max,
-            repair_seconds_min=repair_seconds_min,
-            repair_seconds_max=repair_seconds_max,
-        )
-        super().__init__()
-
-    @property
-    def store(self) -> JetStreamLogStore:
-        assert isinstance(self._store, JetStreamLogStore)
-        return self._store
-
-    def collect(self, count: int) -> None:
-        """Wait until so many operations are complete since the store was made."""
-        while len(self.completed) < count:
-            self._complete(self.told.get(timeout=ANSWER_SECONDS))
-
-    def wait_health(self, *, writable: bool) -> None:
-        """Wait until the store takes writes, or until it does not."""
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while self.store.health.writable is not writable:
-            assert time.monotonic() < deadline, self.store.health
-            time.sleep(0.005)
-
-    def new_store(self) -> JetStreamLogStore:
-        return JetStreamLogStore(
-            self.options, complete=self.told.put, on_health=self.hear,
-            identity=self.identity, name=f"node {self.identity}",
-        )  # fmt: skip

@@ -37,7 +37,7 @@ class OtherNode:
         self.values: list[WatchValues] = []
         # Entries of the topic's log, and those up to the last one of this node.
         self._count = self._end = 0
-        for name in ("watch", "sharing", "submit"):
+        for name in ("watch", "describe", "submit"):
             setattr(core.store, name, getattr(self, name))
 
     def watch(self, operation: AnyWatch) -> None:
@@ -46,8 +46,8 @@ class OtherNode:
         elif isinstance(operation, WatchValues):
             self.values.append(operation)
 
-    def sharing(self) -> None:
-        return None
+    def describe(self) -> dict[str, Any]:
+        return {"shards": 1, "views": [], "connected": True}
 
     def submit(self, operation: Any) -> None:
         """Append before ours what is to be, and refuse ours if it does not follow from that."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nats_support import NatsServer
+from nats_support import SHARDS, NatsServer
 from nodes import CLIENT
 from rillnode.codecs.keys import Identity
 from rillnode.node.keyfiles import write_key
@@ -58,7 +58,7 @@ class NodeProcess:
             '[store]\nengine = "jetstream"\n'
             f"servers = {json.dumps([server.url for server in servers])}\n"
             f"monitors = {json.dumps([server.monitor for server in servers])}\n"
-            f"replicas = {replicas}\nallow_plain = true\n"
+            f"replicas = {replicas}\nshards = {SHARDS}\nallow_plain = true\n"
             f'[[grant]]\nwho = "noise:{CLIENT.public_hex}"\nstreams = "*"\n'
             'may = ["create", "push", "pull", "subscribe", "admin"]\n' + more
         )

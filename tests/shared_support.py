@@ -3,19 +3,26 @@
 import asyncio
 import os
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from nats_support import NatsServer
+from rillnode.actors.jetstream.blobs import JetStreamBlobs
+from rillnode.actors.jetstream.log import JetStreamLog
+from rillnode.actors.jetstream.options import JetStreamOptions
 from rillnode.actors.storage import LogStore, Operation
 from rillnode.actors.storage.shared.memory_log import LogFaults, MemoryLog, MemoryServers
 from rillnode.actors.storage.shared.memory_view import MemoryView
 from rillnode.actors.storage.shared.placement import PlaceOf
+from rillnode.actors.storage.shared.port import Blobs, SharedLog
 from rillnode.actors.storage.shared.rocks_view import RocksView
 from rillnode.actors.storage.shared.shard import SharedOptions, View
 from rillnode.actors.storage.shared.store import SharedLogStore
 from rillnode.actors.storage.watch import AnyWatch
+from rillnode.node.stores import PLACES
 from store_support import ANSWER_SECONDS, ThreadedDriver
 
 T = TypeVar("T")
@@ -79,11 +86,10 @@ class _OnLoop:
         self._loop.call(lambda: self.inner.watch(operation))
 
 
-class SharedDriver(ThreadedDriver):
+class OnLoopDriver(ThreadedDriver):
     """Drives a SharedLogStore.
 
     Args:
-        servers: its engine's; others of these have the same logs.
         directory: of its views.
         view: "rocks" or "memory".
         shards: how many are made.
@@ -91,7 +97,6 @@ class SharedDriver(ThreadedDriver):
 
     def __init__(
         self,
-        servers: MemoryServers,
         directory: Path,
         *,
         view: str = "rocks",
@@ -99,9 +104,7 @@ class SharedDriver(ThreadedDriver):
         shards: int = 4,
     ) -> None:
         self.thread = LoopInThread()
-        self.servers = servers
         self.directory = directory
-        self.faults = LogFaults()
         self._view = view
         self._places = places
         self._options = replace(SMALL_SHARED, shards=shards)
@@ -114,12 +117,16 @@ class SharedDriver(ThreadedDriver):
         inner: SharedLogStore = store.inner
         return inner
 
+    @abstractmethod
+    def engine(self) -> tuple[SharedLog, Blobs]:
+        """An engine that is not open, on the logs that are the same each time."""
+
     def new_store(self) -> LogStore:
-        log = MemoryLog(self.servers, self.faults)
+        log, blobs = self.engine()
         made: Any = _OnLoop(
             SharedLogStore(
                 log,
-                log,
+                blobs,
                 self.directory,
                 rocks_view if self._view == "rocks" else memory_view,
                 entropy=os.urandom,
@@ -142,6 +149,62 @@ class SharedDriver(ThreadedDriver):
         """Close the store, and end its loop."""
         self._store.close()
         self.thread.close()
+
+
+class SharedDriver(OnLoopDriver):
+    """Drives a SharedLogStore on an engine in memory.
+
+    Args:
+        servers: its engine's; others of these have the same logs.
+        directory: of its views.
+        view: "rocks" or "memory".
+        shards: how many are made.
+    """
+
+    def __init__(
+        self,
+        servers: MemoryServers,
+        directory: Path,
+        *,
+        view: str = "rocks",
+        places: Sequence[PlaceOf] = (),
+        shards: int = 4,
+    ) -> None:
+        self.servers = servers
+        self.faults = LogFaults()
+        super().__init__(directory, view=view, places=places, shards=shards)
+
+    def engine(self) -> tuple[SharedLog, Blobs]:
+        log = MemoryLog(self.servers, self.faults)
+        return log, log
+
+
+class JetStreamDriver(OnLoopDriver):
+    """Drives a SharedLogStore on NATS JetStream.
+
+    Args:
+        server: where it is.
+        prefix: of its streams; others of the same have the same logs.
+        directory: of its views.
+        shards: how many are made.
+    """
+
+    def __init__(
+        self, server: NatsServer, prefix: str, directory: Path, *, shards: int = 4
+    ) -> None:
+        self.server = server
+        self.prefix = prefix
+        super().__init__(directory, places=PLACES, shards=shards)
+
+    def engine(self) -> tuple[SharedLog, Blobs]:
+        options = JetStreamOptions(
+            servers=(self.server.url,),
+            monitors=(self.server.monitor,),
+            prefix=self.prefix,
+            replicas=1,
+        )
+        log = JetStreamLog(options)
+        return log, JetStreamBlobs(log)
 
 
 def rocks_view(path: Path, identity: bytes, shard: int, shards: int, **calls: Any) -> View:

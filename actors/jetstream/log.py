@@ -187,6 +187,7 @@ class JetStreamLog:
             "identity": opened.identity.hex() if opened else "",
             "replicas": self.options.replicas,
             "ends": list(self._ends),
+            "syncs": self._unsynced == "",
             "unsynced": self._unsynced,
             **self.connection.describe(),
         }

@@ -98,6 +98,25 @@ async def stream_info(connection: Connection, name: str) -> StreamInfo | None:
         return None
 
 
+async def found_log(connection: Connection, prefix: str) -> tuple[Opened | None, list[Span]]:
+    """What the logs are, and what is kept of each that is there; None: there are none.
+
+    Raises:
+        LogLost: nobody answers.
+        StoreError: JetStream refuses, or what is there is none of ours.
+    """
+    first = await stream_info(connection, name_of(prefix, 0))
+    if first is None:
+        return None, []
+    made = _decoded(name_of(prefix, 0), first.metadata)
+    spans = [first.span]
+    for shard in range(1, made.shards):
+        info = await stream_info(connection, name_of(prefix, shard))
+        if info is not None and info.is_of(made):
+            spans.append(info.span)
+    return made, spans
+
+
 class Maker:
     """Finds the streams of the logs, or makes them.
 

@@ -36,6 +36,8 @@ from rillnode.codecs.nextgraph.types import KEY_BYTES
 _HEADER_KEY_BYTES: Final = KEY_BYTES + 1
 """The key of a commit's header beside its block, of which it is no part."""
 
+_TURN_BYTES: Final = 16
+
 Records = list[tuple[str, bytes | None]]
 
 Seen = tuple[str, int]
@@ -99,9 +101,13 @@ class BlocksActor(BrokerActor):
         return name_of("bytes", self._overlay, user)
 
     @property
-    def _held_anew(self) -> tuple[str, bytes]:
+    def _held(self) -> str:
         """A record that changes whenever something more may hold blocks, or some are deleted."""
-        return name_of("held", self._overlay), b""
+        return name_of("held", self._overlay)
+
+    def _held_anew(self) -> tuple[str, bytes]:
+        """The record as it never was before."""
+        return self._held, self._context.streams.entropy(_TURN_BYTES)
 
     # Putting ---------------------------------------------------------------------------------
 
@@ -126,19 +132,25 @@ class BlocksActor(BrokerActor):
         has = HasRecords(keys=names)
         await self.read(has)
         records: Records = []
+        put: list[bytes] = []
         size = 0
         for at, (one, (block, value)) in enumerate(values.items()):
             if any(has.found[2 * at : 2 * at + 2]):
                 continue
             size += len(value)
+            put.append(one)
             records.append((self._block(one), value))
             records += [(self._parent(child, one), b"") for child in block.content.children]
         if records:
-            records.append(self._held_anew)
-            await self._charge(user, asked.session.principal, size, records)
+            records.append(self._held_anew())
+            # What is not there, nobody else may have put meanwhile.
+            seen = [(self._block(one), 0) for one in put]
+            await self._charge(user, asked.session.principal, size, records, seen)
         asked.answer()
 
-    async def _charge(self, user: bytes, principal: str, size: int, records: Records) -> None:
+    async def _charge(
+        self, user: bytes, principal: str, size: int, records: Records, seen: Sequence[Seen]
+    ) -> None:
         """Store records with what their user now keeps here, as far as its quota allows."""
         kept = await self._kept(user) + size
         quotas = self._context.streams.quotas
@@ -146,8 +158,6 @@ class BlocksActor(BrokerActor):
             self._context.counters[refusal.code] += 1
             raise Refusal(ResultCode.STORAGE_ERROR)
         try:
-            # What is not there, nobody else may have put meanwhile.
-            seen = [(name, 0) for name, value in records if value]
             await self._change([*records, self._kept_record(user, kept)], [user], seen)
         except StoreError:
             quotas.appended(principal, self._log, size, None)
@@ -163,7 +173,7 @@ class BlocksActor(BrokerActor):
         await self.read(has)
         if not any(has.found):
             raise Refusal(ResultCode.NOT_FOUND)
-        records = [(self._object(one, asked.session.user), b""), self._held_anew]
+        records = [(self._object(one, asked.session.user), b""), self._held_anew()]
         await self.write(PutRecords(records=records, seen=[turn]))
         asked.answer()
 
@@ -188,7 +198,7 @@ class BlocksActor(BrokerActor):
             raise Refusal(ResultCode.NOT_FOUND)
         if not put or any(name != own_pin for name, _ in pins.records):
             raise Refusal(ResultCode.ACCESS_DENIED)
-        records: Records = [(own_pin, None), self._held_anew]
+        records: Records = [(own_pin, None), self._held_anew()]
         freed: Counter[bytes] = Counter()
         doomed = {root}
         waiting = [root]
@@ -203,7 +213,7 @@ class BlocksActor(BrokerActor):
             records.append((self._block(block), None))
             for child in dict.fromkeys(content.content.children):
                 records.append((self._parent(child, block), None))
-                if child not in doomed and not await self._held(child, doomed):
+                if child not in doomed and not await self._is_held(child, doomed):
                     doomed.add(child)
                     waiting.append(child)
         await self._free(records, freed, turn)
@@ -211,12 +221,11 @@ class BlocksActor(BrokerActor):
 
     async def _turn(self) -> Seen:
         """What a pin or a deletion follows from; read before all else that it looks at."""
-        name, _ = self._held_anew
-        get = GetRecord(key=name)
+        get = GetRecord(key=self._held)
         await self.read(get)
-        return name, get.version
+        return get.key, get.version
 
-    async def _held(self, block: bytes, doomed: set[bytes]) -> bool:
+    async def _is_held(self, block: bytes, doomed: set[bytes]) -> bool:
         """Whether anything but what is to be deleted holds a block."""
         parents = ListRecords(prefix=self._parent(block, ""), limit=len(doomed) + 1)
         pins = ListRecords(prefix=self._object(block, ""), limit=1)

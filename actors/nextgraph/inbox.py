@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
 
+from msgspec.structs import replace
 from thespian.actors import ActorAddress
 
 from rillnode.actors.nextgraph.actor import anew
@@ -148,7 +149,7 @@ class InboxActor(NewsActor):
         if full or size > NEXTGRAPH_LETTERS_BYTES_MAX:
             self._context.counters["inbox.full"] += 1
             raise Refusal(ResultCode.STORAGE_ERROR)
-        after = Letters(first=waiting.first, next=waiting.next + 1, size=size)
+        after = _after(waiting, next=waiting.next + 1, size=size)
         letters = (_letter_name(inbox, waiting.next), value)
         await self._change(inbox, after, version, letters)
 
@@ -167,7 +168,7 @@ class InboxActor(NewsActor):
         """Remove the first letter, unless it is no more."""
         waiting, version = await self._waiting(inbox)
         if waiting.first == number:
-            after = Letters(first=number + 1, next=waiting.next, size=waiting.size - size)
+            after = _after(waiting, first=number + 1, size=waiting.size - size)
             await self._change(inbox, after, version, (_letter_name(inbox, number), None))
 
     async def _letter(self, inbox: Inbox, number: int) -> bytes:
@@ -217,9 +218,14 @@ class InboxActor(NewsActor):
             if value and (number, value) not in given:
                 given.add((number, value))
                 _deliver(reader, LETTER.decode(value), from_queue=False)
-        after = Letters(first=waiting.first, next=first, size=size)
+        after = _after(waiting, next=first, size=size)
         removed = [(_letter_name(inbox, number), None) for number in range(first, waiting.next)]
         await self._change(inbox, after, version, *removed)
+
+
+def _after(waiting: Letters, **changes: int) -> Letters:
+    """What waits after a change; never the same twice, as its version is that of its content."""
+    return replace(waiting, changes=waiting.changes + 1, **changes)
 
 
 def _deliver(session: Session, letter: InboxMessage, *, from_queue: bool) -> None:

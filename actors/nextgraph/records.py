@@ -10,6 +10,7 @@
     nextgraph/parent/OVERLAY/CHILD/BLOCK       -> nothing; a block that was put names a child
     nextgraph/object/OVERLAY/OBJECT/USER       -> nothing; a user has pinned an object
     nextgraph/bytes/OVERLAY/USER               -> bytes of blocks that a user has put, u64
+    nextgraph/held/OVERLAY                     -> 16 random bytes: what holds blocks has changed
     nextgraph/inbox/OVERLAY/INBOX              -> user that has registered the inbox
     nextgraph/letters/OVERLAY/INBOX            -> Letters
     nextgraph/letter/OVERLAY/INBOX/NUMBER      -> InboxMessage
@@ -19,6 +20,9 @@
 Ids are 64 hexadecimal digits; an inbox's overlay has its kind before them. Structs are written as
 MessagePack; fields of a later version are passed over. A topic's commits are not among these: they
 are secondary keys of its log, written and trimmed with the events that they lead to.
+
+What is written at once, or follows from each other, is kept in one place of a shared store: all of
+an overlay's, and all that is of no overlay (`place_of`).
 """
 
 from collections.abc import Iterable
@@ -39,6 +43,13 @@ from rillnode.codecs.nextgraph.types import KEY_BYTES, OuterOverlay, OverlayId
 
 PREFIX: Final = RESERVED_PREFIX
 """Of every name here, and of the streams that topics are kept in."""
+
+_ID_DIGITS: Final = 64
+
+_OF_OVERLAY: Final = frozenset(
+    ("overlay", "pin", "published", "block", "parent", "object", "bytes", "held")
+)
+"""Families of records whose names go on with an inner overlay's id."""
 
 Side = Literal["inner", "outer"]
 
@@ -102,11 +113,16 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Letters(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages that wait in an inbox: numbers from `first` up to `next`, and their bytes."""
+    """The messages that wait in an inbox: numbers from `first` up to `next`, and their bytes.
+
+    Attributes:
+        changes: how often they have changed: numbers may be given again.
+    """
 
     first: int = 0
     next: int = 0
     size: int = 0
+    changes: int = 0
 
 
 class Wallet(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +159,16 @@ def name_of(family: str, *parts: bytes | str) -> str:
     """A record's name; or what a list's names begin with, where the last part is empty."""
     texts: Iterable[Any] = (part.hex() if isinstance(part, bytes) else part for part in parts)
     return "/".join((f"{PREFIX}{family}", *texts))
+
+
+def place_of(name: str) -> str | None:
+    """By what a stream or a record is placed in a shared store: an overlay's id; None: nothing."""
+    family, _, rest = name.removeprefix(PREFIX).partition("/")
+    if not name.startswith(PREFIX):
+        return None
+    if family in _OF_OVERLAY:
+        return rest[:_ID_DIGITS]
+    return None if topic_of(name) is None else family
 
 
 def topic_of(stream: str) -> tuple[bytes, bytes] | None:

@@ -1,14 +1,14 @@
 """The store as actors see it on a node with a tracer: their operations begin and end spans."""
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rillnode.actors.ports import Span, Tracer
 from rillnode.actors.storage import Append, LogStore, Operation, Read
 from rillnode.actors.storage.checkpoint import Checkpoint, Checkpointing
-from rillnode.actors.storage.watch import AnyWatch, SharedStore, Sharing
+from rillnode.actors.storage.watch import AnyWatch, SharedStore
 
 
 class Turn:
@@ -153,9 +153,9 @@ class TracedSharedStore(TracedStore):
         """Wait for what other nodes do."""
         self._store.watch(operation)
 
-    def sharing(self) -> Sharing | None:
-        """Who shares the logs now."""
-        found: Sharing | None = self._store.sharing()
+    def describe(self) -> Mapping[str, Any]:
+        """The state of the log, for people."""
+        found: Mapping[str, Any] = self._store.describe()
         return found
 
 

@@ -126,7 +126,8 @@ class Trim(Operation):
         retention: drop what is over these limits.
         now_ms: time against which `retention.seconds` is measured.
         hold: keep everything from this index on (a sink has not committed it).
-        extent: result: what is left.
+        at_hand: do nothing where the store does not have the log at hand; see ListStreams.
+        extent: result: what is left; of a log that is not at hand, nothing.
         trimmed: result: number of entries dropped.
     """
 
@@ -135,6 +136,7 @@ class Trim(Operation):
     retention: Retention = FOR_EVER
     now_ms: int = 0
     hold: int | None = None
+    at_hand: bool = False
     extent: LogExtent = NO_ENTRIES
     trimmed: int = 0
 
@@ -169,7 +171,14 @@ class RemoveStream(Operation):
 
 @dataclass(slots=True, eq=False)
 class SaveIndex(Operation):
-    """Save a consumer's position. The caller keeps it monotonic: one actor owns each key."""
+    """Save a consumer's position.
+
+    The caller keeps it monotonic: one actor owns each key. With `Capability.SHARED` nodes may save
+    the same, and the highest counts.
+
+    Attributes:
+        index: the position; result: what is saved, which may be higher where nodes share the store.
+    """
 
     key: SavedIndexKey = field(default_factory=lambda: SavedIndexKey("", 0, ""))
     index: int = 0

@@ -1,8 +1,8 @@
-"""A store whose logs several nodes share: who they are, and how one learns what another appends."""
+"""A store whose logs several nodes share: how one learns what another appends."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from rillnode.actors.storage import Operation, StreamRecord
 
@@ -56,33 +56,6 @@ class WatchValues(Operation):
 AnyWatch = Watch | WatchRecords | WatchValues
 
 
-@dataclass(frozen=True, slots=True)
-class SharingNode:
-    """A node that serves the same logs; `identity` is its Ed25519 identity, hex."""
-
-    name: str
-    identity: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing:
-    """How nodes share the logs, as one of them sees it.
-
-    Attributes:
-        nodes: those that are there now, this one among them, by name.
-        owner_of: the node that appends to a log for all of them.
-        handed: appends that owners have made durable for this node.
-        taken: appends that this node has made durable for others.
-        hand_overs: times that a log in use here got another owner.
-    """
-
-    nodes: Sequence[SharingNode]
-    owner_of: Callable[[int], SharingNode]
-    handed: int
-    taken: int
-    hand_overs: int
-
-
 @runtime_checkable
 class SharedStore(Protocol):
     """A LogStore with `Capability.SHARED`: others append to its logs, too."""
@@ -91,6 +64,6 @@ class SharedStore(Protocol):
         """Complete the operation as soon as there is what it waits for."""
         ...
 
-    def sharing(self) -> Sharing | None:
-        """Who shares the logs now; None where no node has opened them."""
+    def describe(self) -> Mapping[str, Any]:
+        """The state of the log and of this node's views of it, for people."""
         ...

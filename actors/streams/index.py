@@ -28,9 +28,6 @@ KNOWN_MAX: Final = 10_000
 """Positions that are known without a look; above it those not asked for for longest are forgotten.
 Own choice."""
 
-FENCED_MAX: Final = 5
-"""A position is saved anew so often where another node saves the same one."""
-
 
 @dataclass(slots=True, eq=False)
 class _Position:
@@ -63,8 +60,6 @@ class _Position:
         if error is None:
             self.index = max(operation.index, self.index or 0)
         else:
-            # Where another node was first, what is known here is outdated.
-            self.known = self.known and error.code != "store.fenced"
             about = {"stream": operation.key.stream, "code": error.code}
             logger.warning("index_not_saved", extra=about)
         if not self.saves:
@@ -195,7 +190,6 @@ class Positions:
     async def _settle(
         self, key: SavedIndexKey, line: _Line, index: int | None, looked: int
     ) -> int | None:
-        fenced = 0
         while True:
             position = self._known.of(key)
             if not position.known or line.looked < looked:
@@ -203,12 +197,7 @@ class Positions:
             elif index is None or (position.index is not None and index <= position.index):
                 return position.index
             else:
-                try:
-                    return await self._save(key, line, position)
-                except StoreError as error:
-                    if error.code != "store.fenced" or fenced == FENCED_MAX:
-                        raise
-                    fenced += 1
+                return await self._save(key, line, position)
 
     async def _look(self, key: SavedIndexKey, line: _Line, position: _Position) -> None:
         line.tried = line.looked = line.asked

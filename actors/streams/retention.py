@@ -87,7 +87,8 @@ class RetentionActor(Worker):
         after: str | None = ""
         async with self._orders.of(Recount):
             while after is not None:
-                page = ListStreams(after=after)
+                # What a quota counts is known of all, or of none.
+                page = ListStreams(after=after, at_hand=not self._context.quotas.enabled)
                 self._heard = set()
                 try:
                     await read(self._context.store, page)
@@ -146,7 +147,8 @@ class RetentionActor(Worker):
         for record, partition in tasks:
             log = log_id(record.id, partition)
             hold = holds.lowest(log)
-            trims.append(Trim(log=log, retention=record.retention, now_ms=now_ms, hold=hold))
+            limits = record.retention
+            trims.append(Trim(log=log, retention=limits, now_ms=now_ms, hold=hold, at_hand=True))
         try:
             await write(self._context.store, *trims)
         except StoreError as error:

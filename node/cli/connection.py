@@ -13,7 +13,7 @@ from rillnode.codecs.keys import Identity, parse_identities
 from rillnode.node.cli.parsing import Parser
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.client import Client, connect
-from rillnode.node.config import ListenAddress, load_config, parse_address
+from rillnode.node.config import Config, ListenAddress, load_config, parse_address
 from rillnode.node.key_rotation import rotation_identities
 from rillnode.node.keyfiles import read_key
 
@@ -88,7 +88,7 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
     if file is not None:
         config = load_config(file, (), terminal.environ)
         url = url or _url(config.noise.address)
-        identity = identity or ",".join(rotation_identities(config.key_file))
+        identity = identity or _identities(config)
         key = key or config.admin_key_file
     given = {"--node": url, "--node-identity": identity}
     missing = [option for option, value in given.items() if not value]
@@ -100,6 +100,20 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
     _check_url(url)
     parse_identities(identity)
     return Target(url, identity, key and read_key(key))
+
+
+def target_of(config: Config) -> Target:
+    """The node of a configuration, and its administrator.
+
+    Raises:
+        ConfigError: it does not say where the node is, or there are no keys.
+    """
+    url = _url(config.noise.address)
+    return Target(url, _identities(config), read_key(config.admin_key_file))
+
+
+def _identities(config: Config) -> str:
+    return ",".join(rotation_identities(config.key_file))
 
 
 def _url(listen: ListenAddress) -> str:

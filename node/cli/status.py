@@ -33,9 +33,9 @@ def _for_people(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with what is kept by name as rows, and actors by their class's short name."""
     shown = dict(document)
     shown["store"] = dict(shown["store"])
-    if (sharing := shown["store"].pop("sharing", None)) is not None:
-        shown["store"] |= {key: value for key, value in sharing.items() if key != "nodes"}
-        shown["nodes"] = sharing["nodes"]
+    if (log := shown["store"].pop("log", None)) is not None:
+        shown["log"] = {key: value for key, value in log.items() if key != "views"}
+        shown["views"] = log["views"]
     for key in ("listeners", "peers", "sinks", "actors"):
         shown[key] = [
             {"name": str(name).rpartition(".")[2] if key == "actors" else name, **_row(key, values)}

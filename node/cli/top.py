@@ -106,6 +106,7 @@ def _document(before: _Look, now: _Look, streams_max: int) -> dict[str, Any]:
         "uptime_seconds": status["uptime_seconds"],
         "entries_per_second": round(sum(row["entries_per_second"] for row in streams), 1),
         "store_pending_bytes": status["store"]["pending_bytes"],
+        **_log_behind(status["store"].get("log")),
         "streams": streams[:streams_max],
         "listeners": [
             {"listener": name, "address": row["address"], "links": row["links"]}
@@ -114,6 +115,13 @@ def _document(before: _Look, now: _Look, streams_max: int) -> dict[str, Any]:
         "peers": _named("peer", status["peers"], ("state", "round_trip_seconds")),
         "sinks": _named("sink", status["sinks"], ("state", "rows_behind", "failures")),
     }
+
+
+def _log_behind(log: Mapping[str, Any] | None) -> dict[str, int]:
+    """How far the worst view of a shared log is behind; nothing where there is no such log."""
+    if log is None:
+        return {}
+    return {"log_frames_behind": max((view["behind"] for view in log["views"]), default=0)}
 
 
 def _named(title: str, rows: Mapping[str, Row], columns: tuple[str, ...]) -> list[Row]:

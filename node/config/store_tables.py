@@ -34,16 +34,19 @@ class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where streams are kept, and what a confirm means.
 
     With `rocksdb` everything lies in `data_dir`, and every confirm is synced to its disk. With
-    `jetstream` it lies in a NATS JetStream cluster: a confirm means that a majority of its servers
-    has synced the entry, and only keys lie in `data_dir`. All other settings of this table are for
-    `jetstream`.
+    `jetstream` it lies in a NATS JetStream cluster, which several nodes share: a confirm means that
+    a majority of its servers has synced the entry; in `data_dir` lie keys, and views of what the
+    cluster has, which can be had again. All other settings of this table are for `jetstream`.
 
     Attributes:
         engine: The storage engine.
         servers: URLs of NATS servers; the first that answers is used, the others when it is lost.
         prefix: What the names of all JetStream streams of this node begin with. Nodes that have
             the same prefix have the same streams.
-        replicas: Servers that keep each new stream; it lives on while a majority of them does.
+        replicas: Servers that keep each log; it lives on while a majority of them does. It is
+            chosen when the logs are made: afterwards `nats stream edit` changes it.
+        shards: Logs that streams are spread over. It is chosen when the logs are made: afterwards
+            what is there counts.
         credentials_file: The node's NATS credentials (`.creds`).
         tls_ca: Certificates that the servers' are checked with, instead of the system's.
         tls_cert: Certificate that the node shows the servers.
@@ -69,6 +72,7 @@ class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         ),
     ] = "rillnode"
     replicas: Annotated[int, Meta(ge=1, le=5)] = 3
+    shards: Annotated[int, Meta(ge=1, le=256)] = 16
     credentials_file: Annotated[Path | None, Meta(examples=["nats.creds"])] = None
     tls_ca: Annotated[Path | None, Meta(examples=["tls/ca.pem"])] = None
     tls_cert: Annotated[Path | None, Meta(examples=["tls/cert.pem"])] = None

@@ -337,6 +337,11 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return self.data_dir / "store"
 
     @property
+    def views_dir(self) -> Path:
+        """Where a node keeps its views of a shared log; what is in it can be had again."""
+        return self.data_dir / "views"
+
+    @property
     def checkpoints_dir(self) -> Path:
         """Where copies of the store are made for backups, on the store's file system."""
         return self.data_dir / "checkpoints"

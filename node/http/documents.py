@@ -62,7 +62,7 @@ class Documents:
 
     async def overview(self) -> dict[str, Any]:
         """Who the node is, how it is, and what it does per second."""
-        node, sharing = self._node, self._node.sharing
+        node = self._node
         return {
             "name": node.config.name,
             "identity": node.identity,
@@ -75,7 +75,7 @@ class Documents:
             "now": self._history.latest,
             "totals": asdict(node.totals()),
             "undelivered": dict(node.router.undelivered),
-            "nodes": [asdict(one) for one in sharing.nodes] if sharing else [],
+            "log": node.shared_log,
         }
 
     async def history(self) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class Streams:
         record, extents = await self._find(name)
         indexes = (await self._read(ListIndexes(stream=name, limit=INDEXES_MAX))).indexes
         consumers = _consumers(indexes, [(record, extents)])
-        subscribers, sharing = self._node.subscribers, self._node.sharing
+        subscribers = self._node.subscribers
         return {
             **self._row(record, extents, consumers),
             "created_at": record.created_at,
@@ -132,7 +132,6 @@ class Streams:
                     "next_index": extent.next_index,
                     "data_bytes": extent.data_bytes,
                     "subscribers": subscribers.of(log),
-                    "written_by": sharing and sharing.owner_of(log).name,
                 }
                 for partition, extent in enumerate(extents)
                 for log in [log_id(record.id, partition)]
@@ -235,12 +234,10 @@ class Streams:
     def _row(
         self, record: StreamRecord, extents: Sequence[LogExtent], consumers: Sequence[Consumer]
     ) -> dict[str, Any]:
-        logs, sharing = logs_of(record.id, record.partitions), self._node.sharing
-        writers = {sharing.owner_of(log).name for log in logs} if sharing else set[str]()
+        logs = logs_of(record.id, record.partitions)
         return {
             "name": record.name,
             "owner": record.owner,
-            "written_by": sorted(writers),
             "partitions": record.partitions,
             "entries": sum(one.next_index - one.first_index for one in extents),
             "next_index": sum(one.next_index for one in extents),

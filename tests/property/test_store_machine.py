@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from nats_support import JetStreamDriver, NatsServer, needs_nats
+from nats_support import NatsServer, needs_nats
 from rillnode.actors.storage import (
     Append,
     GetRecord,
@@ -33,6 +33,7 @@ from rillnode.actors.storage import (
     log_id,
 )
 from rillnode.codecs.entries import entries_of
+from shared_support import JetStreamDriver
 from store_support import MemoryDriver, RocksDriver, StoreDriver, append
 
 LOGS = [log_id(1, 0), log_id(1, 1), log_id(2, 0)]
@@ -250,14 +251,19 @@ class RocksStoreMachine(StoreMachine):
 @needs_nats
 @pytest.mark.parametrize("examples", [10, pytest.param(100, marks=pytest.mark.long)])
 def test_the_jetstream_store(tmp_path: Path, examples: int) -> None:
-    server = NatsServer(tmp_path)
+    server = NatsServer(tmp_path / "nats")
     prefixes = (f"t{number}" for number in count())
 
     class JetStreamStoreMachine(StoreMachine):
         """On JetStream; faults have tests of their own."""
 
         def make_driver(self) -> StoreDriver:
-            return JetStreamDriver(server, next(prefixes))
+            prefix = next(prefixes)
+            self.opened = JetStreamDriver(server, prefix, tmp_path / prefix, shards=1)
+            return self.opened
+
+        def teardown(self) -> None:
+            self.opened.end()
 
     server.start()
     try:

@@ -412,10 +412,14 @@ class SharedLogStore:
             self.refused((operation,), StoreError("store.busy", text))
         else:
             try:
-                shard = self._shard(self._shard_of(operation))
+                number = self._shard_of(operation)
             except StoreError as error:
                 self.refused((operation,), error)
                 return
+            if isinstance(operation, Trim) and operation.at_hand and not self._is_ready(number):
+                self._done((operation,))
+                return
+            shard = self._shard(number)
             if isinstance(operation, Trim) and not operation.before and shard.is_idle:
                 self._begin(self._ending(operation, self._trim(operation, shard)))
             else:
@@ -448,7 +452,10 @@ class SharedLogStore:
     async def _trim(self, operation: Trim, shard: Shard) -> None:
         """Write a sweep's trim only where there may be something to drop."""
         look = Read(log=operation.log, index=0, entries_max=1, bytes_max=1)
+        used = shard.last_used
         await self._ask(shard.number, look)
+        if operation.at_hand and shard.is_idle:
+            shard.last_used = used  # a view is not in use because somebody looks after it
         if _may_cut(operation, look):
             shard.submit(operation)
         else:

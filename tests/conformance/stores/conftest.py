@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from nats_support import JetStreamDriver, NatsServer, needs_nats, running_nats
-from rillnode.actors.storage.jetstream.membership import Member, owner_of
+from nats_support import NatsServer, needs_nats, running_nats
 from rillnode.actors.storage.shared.memory_log import MemoryServers
-from shared_support import SharedDriver
-from store_support import LOG, MemoryDriver, RocksDriver, StoreDriver, wait_until
+from shared_support import JetStreamDriver, OnLoopDriver, SharedDriver
+from store_support import MemoryDriver, RocksDriver, StoreDriver
 
 _prefixes = (f"t{number}" for number in count())
 
@@ -23,37 +22,13 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
         yield server
 
 
-@pytest.fixture
-def other_owner(nats: NatsServer) -> Iterator[JetStreamDriver]:
-    """A store of a node that owns the log of the tests, whoever else is there."""
-    members = [Member(f"{number:064x}", "", b"") for number in range(2)]
-    owner = owner_of(LOG, members).identity
-    driver = JetStreamDriver(nats, next(_prefixes), identity=owner)
-    yield driver
-    driver.store.close()
-
-
-def follower_of(owner: JetStreamDriver) -> JetStreamDriver:
-    """A store of another node on the same logs, which knows the owner."""
-    number = 1 - int(owner.identity)
-    driver = JetStreamDriver(owner.server, owner.options.prefix, identity=f"{number:064x}")
-
-    def met() -> bool:
-        sharing = driver.store.sharing()
-        return sharing is not None and len(sharing.nodes) == 2
-
-    wait_until(met)
-    return driver
-
-
 @pytest.fixture(
     params=[
         "memory",
         "rocks",
         "shared, views on disk",
         "shared, views in memory",
-        pytest.param("jetstream", marks=needs_nats),
-        pytest.param("jetstream, another node is the owner", marks=needs_nats),
+        pytest.param("shared, on JetStream", marks=needs_nats),
     ]
 )
 def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreDriver]:
@@ -63,17 +38,17 @@ def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreDriv
         opened = MemoryDriver()
     elif request.param == "rocks":
         opened = RocksDriver(tmp_path / "store")
-    elif request.param.startswith("shared"):
-        view = "rocks" if request.param.endswith("disk") else "memory"
-        shared = SharedDriver(
-            MemoryServers(os.urandom(16)), tmp_path / "views", view=view, shards=1
-        )
+    else:
+        shared = _shared(request, tmp_path / "views")
         yield shared
         shared.end()
         return
-    elif request.param != "jetstream":
-        opened = follower_of(request.getfixturevalue("other_owner"))
-    else:
-        opened = JetStreamDriver(request.getfixturevalue("nats"), next(_prefixes))
     yield opened
     opened.store.close()
+
+
+def _shared(request: pytest.FixtureRequest, views: Path) -> OnLoopDriver:
+    if request.param.endswith("JetStream"):
+        return JetStreamDriver(request.getfixturevalue("nats"), next(_prefixes), views, shards=1)
+    view = "rocks" if request.param.endswith("disk") else "memory"
+    return SharedDriver(MemoryServers(os.urandom(16)), views, view=view, shards=1)

@@ -40,7 +40,7 @@ class Elsewhere:
         self.watches: list[Watch] = []
         self.told: list[StreamRecord | StreamRemoved] = []
         core.changes.append(self.told.append)
-        for name in ("watch", "sharing"):
+        for name in ("watch", "describe"):
             setattr(core.store, name, getattr(self, name))
 
     def watch(self, operation: AnyWatch) -> None:
@@ -49,8 +49,8 @@ class Elsewhere:
         elif isinstance(operation, Watch):
             self.watches.append(operation)
 
-    def sharing(self) -> None:
-        return None
+    def describe(self) -> dict[str, Any]:
+        return {"shards": 1, "views": [], "connected": True}
 
     async def change(
         self, changed: list[StreamRecord], removed: list[StreamRecord], error: Any = None

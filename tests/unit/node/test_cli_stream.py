@@ -304,19 +304,20 @@ def test_status_is_one_document() -> None:
     assert "7,000" in people
 
 
-def test_status_shows_who_shares_the_store(
+def test_status_shows_the_log_that_nodes_share(
     client: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nodes = [{"name": "edge-1", "identity": "aa"}, {"name": "edge-2", "identity": "bb"}]
-    sharing = {"nodes": nodes, "handed_appends": 4, "taken_appends": 5, "hand_overs": 6}
+    views = [{"shard": 3, "sequence": 4_567, "behind": 2, "error": None}]
+    log = {"engine": "jetstream", "connected": "n1:4222", "shards": 16, "views": views}
 
     async def status() -> dict[str, Any]:
-        return {"store": {"writable": True, "sharing": sharing}}
+        return {"store": {"writable": True, "log": log}}
 
     monkeypatch.setattr(client, "status", status)
     (document,) = lines(run("status")[1])
-    assert document["store"]["sharing"] == sharing
+    assert document["store"]["log"] == log
     people = run("status", tty=True)[1]
-    assert "edge-2" in people
-    assert "store.hand_overs" in people
-    assert "sharing" not in people
+    assert "log.connected" in people
+    assert "n1:4222" in people
+    assert "4,567" in people
+    assert "store.log" not in people

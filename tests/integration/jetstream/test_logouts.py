@@ -6,19 +6,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import aiohttp
-import pytest
 
-from nats_support import JetStreamDriver, NatsServer, needs_nats, on_jetstream
+from nats_support import NatsServer, needs_nats, on_jetstream
 from nodes import CLIENT
-from rillnode.actors.storage import PutRecord, PutRecords
-from rillnode.actors.storage.watch import WatchValues
 from rillnode.node.config import Config
 from rillnode.node.keyfiles import write_key
 from rillnode.node.runtime import Node
 from store_support import eventually
 from streamr_rest_support import BOB, Server, User, streamr_config
 
-pytestmark = [needs_nats, pytest.mark.usefixtures("impatient")]
+pytestmark = needs_nats
 
 
 def configs_of(directory: Path, nats: NatsServer) -> list[Config]:
@@ -34,43 +31,6 @@ async def running(configs: list[Config]) -> AsyncGenerator[list[Server]]:
 
 async def is_known(user: User) -> bool:
     return (await user.get("/users/me")).status == 200
-
-
-def followed(driver: JetStreamDriver, prefix: str) -> WatchValues:
-    operation = WatchValues(prefix=prefix)
-    driver.store.watch(operation)
-    driver.settle(1)
-    assert operation.error is None
-    return operation
-
-
-def test_a_store_tells_which_values_others_have_changed(nats: NatsServer) -> None:
-    one, other = JetStreamDriver(nats, "t"), JetStreamDriver(nats, "t")
-    pending, elsewhere = WatchValues(prefix="a/"), WatchValues(prefix="b/")
-    other.store.watch(pending)
-    other.store.watch(elsewhere)
-    one.write(PutRecord(key="a/1", value=b"x" * 100))
-    other.settle(1)
-    assert pending.changed == [("a/1", b"x" * 100)]
-    # What comes while nobody follows is told of later; of one name the last.
-    one.write(PutRecords(records=[("a/1", None), ("a/2", b"2"), ("c/1", b"?")]))
-    one.write(PutRecord(key="a/2", value=b"3"))
-    one.write(PutRecord(key="b/1", value=b"b"))
-    other.settle(1)
-    assert elsewhere.changed == [("b/1", b"b")]
-    assert followed(other, "a/").changed == [("a/1", None), ("a/2", b"3")]
-    # Its own changes are no news.
-    other.store.watch(pending := WatchValues(prefix="a/"))
-    other.write(PutRecord(key="a/3", value=b"mine"))
-    one.write(PutRecord(key="a/4", value=b"theirs"))
-    other.settle(1)
-    assert pending.changed == [("a/4", b"theirs")]
-    other.store.watch(pending := WatchValues(prefix="a/"))
-    for driver in (other, one):
-        driver.store.close()
-    other.settle(1)
-    assert pending.error is not None
-    assert pending.error.code == "store.closed"
 
 
 def test_no_node_overwrites_what_another_one_has_logged_out(

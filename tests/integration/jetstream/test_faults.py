@@ -36,7 +36,7 @@ CAUGHT_UP_SECONDS = 10.0
 """A server that was away has what it has missed after that."""
 
 FAULT_SECONDS = 12.0
-"""Longer than leases, elections and the pings of links."""
+"""Longer than elections and the pings of links."""
 
 DISK_MEBIBYTES = 64
 
@@ -198,7 +198,7 @@ async def servers_sleep(cluster: Cluster, load: Load) -> None:
 
 
 async def nodes_sleep(cluster: Cluster, load: Load) -> None:
-    """Their leases end without their knowing it, and they go on in the middle of what they did."""
+    """They go on in the middle of what they did, and do not know how long ago that was."""
     for node in cluster.nodes:
         await for_a_while(load, node.pause, node.resume)
         await load.progress()

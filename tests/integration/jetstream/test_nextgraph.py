@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from nats_support import JetStreamDriver, NatsServer, needs_nats, on_jetstream
+from nats_support import SHARDS, NatsServer, needs_nats, on_jetstream
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, STORE, TOPIC, commit, identity
 from nodes import node_config
 from rillnode import nextgraph
@@ -19,9 +19,7 @@ from rillnode.actors.nextgraph import publication
 from rillnode.actors.nextgraph import topic as topic_module
 from rillnode.actors.nextgraph.records import name_of, topic_stream
 from rillnode.actors.storage import PutRecord, PutRecords, WriteOperation
-from rillnode.actors.storage.jetstream import following
-from rillnode.actors.storage.jetstream.options import JetStreamOptions
-from rillnode.actors.storage.jetstream.store import JetStreamLogStore
+from rillnode.actors.storage.shared.store import SharedLogStore
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
 from rillnode.codecs.nextgraph.events import Event
@@ -31,6 +29,7 @@ from rillnode.node.keyfiles import write_key
 from rillnode.node.nextgraph_client.client import Client
 from rillnode.node.nextgraph_client.subscription import Subscription
 from rillnode.node.runtime import Node
+from shared_support import JetStreamDriver
 from store_support import eventually
 
 pytestmark = needs_nats
@@ -119,13 +118,13 @@ async def silent(events: Subscription) -> bool:
 class HeldBack:
     """Holds back the first deletion, or the first pin, of an object, before its node writes it."""
 
-    def __init__(self, submit: Callable[[JetStreamLogStore, WriteOperation], None]) -> None:
+    def __init__(self, submit: Callable[[SharedLogStore, WriteOperation], None]) -> None:
         self._submit = submit
         self.deletion = self.pin = False
         self.begun = asyncio.Event()
         self.go_on: Callable[[], None] = self.begun.clear
 
-    def submit(self, store: JetStreamLogStore, operation: WriteOperation) -> None:
+    def submit(self, store: SharedLogStore, operation: WriteOperation) -> None:
         """Stands for the stores' own."""
         if isinstance(operation, PutRecords) and not self.begun.is_set():
             deletes = any(value is None for _, value in operation.records)
@@ -139,12 +138,12 @@ class HeldBack:
 
 @pytest.fixture
 def held_back(monkeypatch: pytest.MonkeyPatch) -> HeldBack:
-    held = HeldBack(JetStreamLogStore.submit)
+    held = HeldBack(SharedLogStore.submit)
 
-    def submit(store: JetStreamLogStore, operation: WriteOperation) -> None:
+    def submit(store: SharedLogStore, operation: WriteOperation) -> None:
         held.submit(store, operation)
 
-    monkeypatch.setattr(JetStreamLogStore, "submit", submit)
+    monkeypatch.setattr(SharedLogStore, "submit", submit)
     return held
 
 
@@ -158,11 +157,8 @@ def file_of(size: int) -> nextgraph.Object:
 
 
 def test_what_is_published_at_one_node_is_followed_at_the_other_once_and_in_order(
-    nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nats: NatsServer, tmp_path: Path
 ) -> None:
-    # What nodes tell each other is enough; nobody looks of its own accord.
-    monkeypatch.setattr(following, "SWEEP_SECONDS", 3_600.0)
-
     async def test(brokers: Brokers) -> None:
         a, b = await brokers.node("a"), await brokers.node("b")
         async with client(a) as laptop, client(a) as tablet, client(b) as phone:
@@ -209,7 +205,6 @@ def test_both_publish_at_once_and_all_have_the_order_of_the_log(
     run(test, tmp_path, nats)
 
 
-@pytest.mark.usefixtures("impatient")
 def test_who_was_away_syncs_at_another_node_what_the_first_one_took(
     nats: NatsServer, tmp_path: Path
 ) -> None:
@@ -312,7 +307,6 @@ def test_a_topic_that_nobody_follows_costs_a_node_nothing(
 # What is kept beside topics ------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("impatient")
 def test_what_is_pinned_and_put_at_one_node_is_there_at_the_other(
     nats: NatsServer, tmp_path: Path
 ) -> None:
@@ -460,11 +454,10 @@ def test_an_invitation_is_good_once_at_all_nodes(nats: NatsServer, tmp_path: Pat
     run(test, tmp_path, nats)
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_user_that_is_removed_elsewhere_is_disconnected(nats: NatsServer, tmp_path: Path) -> None:
     async def test(brokers: Brokers) -> None:
         a = await brokers.node("a")
-        elsewhere = JetStreamDriver(nats, JetStreamOptions(servers=()).prefix)
+        elsewhere = JetStreamDriver(nats, "rillnode", tmp_path / "elsewhere", shards=SHARDS)
         async with client(a) as phone, client(a, identity("bob")) as other:
             events = await followed(phone)
             await pinned(other)
@@ -473,7 +466,7 @@ def test_a_user_that_is_removed_elsewhere_is_disconnected(nats: NatsServer, tmp_
             with pytest.raises(TransportError):
                 await anext(events)
             await pinned(other)
-        await asyncio.to_thread(elsewhere.store.close)
+        await asyncio.to_thread(elsewhere.end)
 
     run(test, tmp_path, nats)
 
@@ -481,7 +474,6 @@ def test_a_user_that_is_removed_elsewhere_is_disconnected(nats: NatsServer, tmp_
 # Letters and wallets -------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("impatient")
 def test_letters_and_wallets_go_from_node_to_node(nats: NatsServer, tmp_path: Path) -> None:
     box, outer, meeting = identity("box"), ACCESS.outer, b"m" * 32
 

@@ -1,4 +1,4 @@
-"""Owners that are killed, frozen, stopped and added while clients push at every node."""
+"""Nodes that are killed, frozen, stopped and added while clients push at every node."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -9,24 +9,20 @@ import pytest
 
 from nats_support import NatsServer, needs_nats
 from node_processes import NodeProcess
-from rillnode.actors.storage import log_id
-from rillnode.actors.storage.jetstream.membership import Member, owner_of
 from rillnode.node.client import Client, connect
 
 pytestmark = needs_nats
 
 PARTITIONS = 4
 TOGETHER = 4
-PAUSE_SECONDS_MAX = 15.0
-"""No confirm may take longer, whatever happens to an owner; a lease is 3.5 seconds."""
+PAUSE_SECONDS_MAX = 5.0
+"""No confirm may take longer, whatever happens to another node: nobody waits for it."""
 
 
 @pytest.fixture
 def nodes(nats: NatsServer, tmp_path: Path) -> Iterator[list[NodeProcess]]:
     """Three nodes on one server; the last one is not started."""
     nodes = [NodeProcess(tmp_path / name, [nats]) for name in ("a", "b", "c")]
-    # Their names decide it: there is something to hand over at the join and at the loss.
-    assert all(owned(node, *nodes) for node in nodes)
     try:
         yield nodes
     finally:
@@ -105,23 +101,6 @@ async def client_of(node: NodeProcess) -> Client:
     return await connect(node.url, key_file=node.key_file, node_identity=node.identity)
 
 
-async def met(client: Client, count: int) -> None:
-    """Wait until a node knows of so many."""
-    async with asyncio.timeout(30.0):
-        while len((await client.status())["store"]["sharing"]["nodes"]) != count:
-            await asyncio.sleep(0.05)
-
-
-def owned(node: NodeProcess, *nodes: NodeProcess) -> list[int]:
-    """The partitions that one of these nodes owns; the stream is the store's first."""
-    members = [Member(one.identity, "", b"") for one in nodes]
-    return [
-        number
-        for number in range(PARTITIONS)
-        if owner_of(log_id(1, number), members).identity == node.identity
-    ]
-
-
 async def log_of(client: Client, partition: int) -> list[bytes]:
     stream = await client.stream("s")
     found: list[bytes] = []
@@ -152,7 +131,7 @@ async def stopped(node: NodeProcess) -> None:
 
 async def frozen(node: NodeProcess) -> None:
     node.pause()
-    # Longer than its lease: what it does when it wakes comes too late.
+    # What it does when it wakes, others have done meanwhile.
     await asyncio.sleep(6.0)
     node.resume()
 
@@ -165,7 +144,7 @@ async def frozen(node: NodeProcess) -> None:
         pytest.param(stopped, marks=pytest.mark.long),
     ],
 )
-def test_owners_change_and_nobody_notices_more_than_a_pause(
+def test_nodes_come_and_go_and_the_others_do_not_wait_for_them(
     nodes: list[NodeProcess], fault: Fault
 ) -> None:
     async def run(stack: AsyncExitStack) -> None:
@@ -177,8 +156,6 @@ def test_owners_change_and_nobody_notices_more_than_a_pause(
         at_a = await stack.enter_async_context(await client_of(a))
         await at_a.stream("s", partitions=PARTITIONS)
         at_b = await client_of(b)
-        for client in (at_a, at_b):
-            await met(client, 2)
         seen: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         following = asyncio.create_task(consumed(at_a, seen))
         producers = [Producers("a", at_a), Producers("b", at_b)]
@@ -187,23 +164,18 @@ def test_owners_change_and_nobody_notices_more_than_a_pause(
         # A node joins.
         await asyncio.to_thread(c.start)
         at_c = await stack.enter_async_context(await client_of(c))
-        for client in (at_a, at_b, at_c):
-            await met(client, 3)
-        assert owned(b, a, b, c) or owned(b, a, b)
         producers.append(Producers("c", at_c))
         for one in producers:
             await one.grow()
         assert max(one.pause() for one in producers) < PAUSE_SECONDS_MAX
-        # The second is lost with what it owns, while its clients push, too.
+        # The second is lost while its clients push, too.
         await fault(b)
         for one in (producers[0], producers[2]):
             await one.grow(40)
         if fault is frozen:
-            await met(at_a, 3)
             await producers[1].grow()
             await producers[1].stop()
         else:
-            await met(at_a, 2)
             await producers[1].abandon()
         closing = asyncio.create_task(at_b.close())
         for one in (producers[0], producers[2]):

@@ -1,58 +1,21 @@
 """What is changed of a stream at one node holds at the others at once."""
 
 import asyncio
-from contextlib import ExitStack
 from pathlib import Path
 
 import aiohttp
 import msgspec
 import pytest
 
-from nats_support import JetStreamDriver, NatsServer, needs_nats, on_jetstream
+from nats_support import NatsServer, needs_nats, on_jetstream
 from nodes import CLIENT, connect_to
-from rillnode.actors.storage import FindStream, PutStream, RemoveStream, Retention, StreamRecord
-from rillnode.actors.storage.watch import WatchRecords
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.config import StreamTable
 from rillnode.node.runtime import Node
-from store_support import eventually, wait_until
+from store_support import eventually
 from streamr_rest_support import Server, streamr_config
 
 pytestmark = [needs_nats, pytest.mark.usefixtures("impatient")]
-
-
-def followed(driver: JetStreamDriver) -> WatchRecords:
-    operation = WatchRecords()
-    driver.store.watch(operation)
-    driver.settle(1)
-    return operation
-
-
-def test_a_store_tells_what_others_have_changed(nats: NatsServer) -> None:
-    with ExitStack() as stack:
-        one, other = JetStreamDriver(nats, "t"), JetStreamDriver(nats, "t")
-        for driver in (one, other):
-            stack.callback(driver.store.close)
-        made = one.write(PutStream(record=StreamRecord(name="s", owner="me"))).record
-        assert followed(other).changed == [made]
-        kept = msgspec.structs.replace(made, retention=Retention(entries_max=5))
-        one.write(PutStream(record=kept))
-        assert followed(other).changed == [kept]
-        # What comes while nobody follows is told of later; of one stream the last.
-        one.write(RemoveStream(name="s"))
-        again = one.write(PutStream(record=StreamRecord(name="s"))).record
-        wait_until(lambda: other.read(FindStream(name="s")).record == again)
-        told = followed(other)
-        assert (told.removed, told.changed) == ([kept], [again])
-        # Its own changes are no news.
-        mine = other.write(PutStream(record=StreamRecord(name="mine"))).record
-        operation = WatchRecords()
-        other.store.watch(operation)
-        assert followed(one).changed == [mine]
-        other.store.close()
-        other.settle(1)
-        assert operation.error is not None
-        assert operation.error.code == "store.closed"
 
 
 def test_permissions_limits_and_removals_hold_at_every_node(

@@ -15,7 +15,7 @@ from rillnode.node.config import Config, QuotaTable
 from rillnode.node.runtime import Node
 from store_support import eventually
 
-pytestmark = [needs_nats, pytest.mark.usefixtures("impatient")]
+pytestmark = needs_nats
 
 
 def config_of(directory: Path, nats: NatsServer) -> Config:

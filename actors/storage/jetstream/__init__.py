@@ -1,1 +1,0 @@
-"""The log in NATS JetStream: see `store`."""

@@ -1,0 +1,247 @@
+"""A whole node whose streams are in NATS JetStream."""
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Literal
+
+import aiohttp
+import msgspec
+import pytest
+
+from nats_support import SHARDS, NatsServer, needs_nats, on_jetstream
+from node_processes import NodeProcess
+from nodes import connect_to, node_config
+from rillnode.actors.storage import Capability
+from rillnode.codecs.errors import RillnodeError, StoreError
+from rillnode.node.client import Client, connect
+from rillnode.node.runtime import Node
+from store_support import ANSWER_SECONDS, eventually
+
+pytestmark = needs_nats
+
+
+async def pushed(client: Client, data: bytes) -> int:
+    """Push until it is confirmed, as an application does."""
+    stream = await client.stream("s")
+    deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
+    while True:
+        try:
+            return await stream.push(data)
+        except RillnodeError as error:
+            if not error.retryable or asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(0.05)
+
+
+async def consumed(client: Client, count: int) -> list[bytes]:
+    """Process so many entries, and save the position behind them."""
+    stream = await client.stream("s")
+    found: list[bytes] = []
+    # Closed here: else the position is saved some time after this returns.
+    async with (
+        asyncio.timeout(ANSWER_SECONDS),
+        aclosing(stream.consume(client_id="c1")) as entries,
+    ):
+        async for entry in entries:
+            found.append(entry.data)
+            if len(found) == count:
+                break
+    return found
+
+
+def test_a_node_keeps_nothing_on_its_own_disk_that_another_does_not_have(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    async def first() -> None:
+        async with (
+            Node(on_jetstream(node_config(tmp_path / "a"), nats)) as node,
+            await connect_to(node) as client,
+        ):
+            stream = await client.stream("s")
+            assert await stream.push_many([b"%d" % number for number in range(100)])
+            assert [entry.data for entry in await stream.pull(97)] == [b"97", b"98", b"99"]
+            assert await consumed(client, 40) == [b"%d" % number for number in range(40)]
+
+    async def second() -> None:
+        # Another machine with the same streams, after the first is gone.
+        async with (
+            Node(on_jetstream(node_config(tmp_path / "b"), nats)) as node,
+            await connect_to(node) as client,
+        ):
+            stream = await client.stream("s")
+            assert await stream.push(b"100") == 100
+            found = await consumed(client, 61)
+            # Of the first run's last entry the position may not have been saved.
+            assert found[-1] in (b"99", b"100")
+            assert found == [b"%d" % (int(found[0]) + number) for number in range(61)]
+            assert int(found[0]) in (39, 40)
+
+    asyncio.run(first())
+    assert not (tmp_path / "a" / "store").exists()
+    asyncio.run(second())
+
+
+def test_a_node_outlives_the_crash_of_its_server(nats: NatsServer, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with (
+            Node(on_jetstream(node_config(tmp_path / "a"), nats)) as node,
+            await connect_to(node) as client,
+        ):
+            confirmed = [await pushed(client, b"%d" % number) for number in range(20)]
+            await asyncio.to_thread(nats.kill)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                while all(check.ok for check in node.checks()):
+                    await asyncio.sleep(0.01)
+            stream = await client.stream("s")
+            with pytest.raises(RillnodeError) as caught:
+                await stream.push(b"refused")
+            assert (caught.value.code, caught.value.retryable) == ("store.unreachable", True)
+            await asyncio.to_thread(nats.start)
+            confirmed += [await pushed(client, b"%d" % number) for number in range(20, 40)]
+            entries = {entry.index: entry.data for entry in await stream.pull(0, 1_000)}
+            assert [entries[index] for index in confirmed] == [b"%d" % n for n in range(40)]
+            assert len(set(entries.values()) - {b"refused"}) == 40
+
+    asyncio.run(run())
+
+
+def test_a_node_does_not_start_without_its_servers(nats: NatsServer, tmp_path: Path) -> None:
+    nats.kill()
+
+    async def run() -> None:
+        async with Node(on_jetstream(node_config(tmp_path / "a"), nats)):
+            pass
+
+    with pytest.raises(StoreError, match="servers of the log do not answer"):
+        asyncio.run(run())
+
+
+def test_any_node_serves_any_stream(nats: NatsServer, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with (
+            Node(on_jetstream(node_config(tmp_path / "a"), nats)) as a,
+            Node(on_jetstream(node_config(tmp_path / "b"), nats)) as b,
+            await connect_to(a) as near,
+            await connect_to(b) as far,
+        ):
+            stream, same = await near.stream("s"), await far.stream("s")
+            following = asyncio.create_task(consumed(far, 40))
+            for number in range(20):
+                assert await stream.push(b"%d" % (2 * number)) == 2 * number
+                assert await same.push(b"%d" % (2 * number + 1)) == 2 * number + 1
+            assert await following == [b"%d" % number for number in range(40)]
+            await far.close()
+
+            async def known() -> bool:
+                return (await near.get_index("c1", "s") or 0) >= 39
+
+            # The consumer goes on at the other node, where it was before.
+            await eventually(known)
+            await stream.push_many([b"%d" % number for number in range(40, 60)])
+            rest = await consumed(near, 20)
+            assert rest[0] in (b"39", b"40")
+
+    asyncio.run(run())
+
+
+def test_a_node_that_was_killed_goes_on_where_it_was(nats: NatsServer, tmp_path: Path) -> None:
+    process = NodeProcess(tmp_path / "a", [nats])
+
+    async def push(numbers: range) -> None:
+        async with await connect(
+            process.url, key_file=process.key_file, node_identity=process.identity
+        ) as client:
+            stream = await client.stream("s")
+            for number in numbers:
+                assert await stream.push(b"%d" % number) == number
+            found = [entry.data for entry in await stream.pull(0, 1_000)]
+            assert found == [b"%d" % number for number in range(numbers.stop)]
+
+    try:
+        for round_ in range(3):
+            process.start()
+            asyncio.run(push(range(20 * round_, 20 * round_ + 20)))
+            process.kill()
+    finally:
+        process.kill()
+
+
+def test_a_view_that_is_gone_is_made_anew(nats: NatsServer, tmp_path: Path) -> None:
+    async def run(count: int) -> None:
+        async with (
+            Node(on_jetstream(node_config(tmp_path / "a"), nats)) as node,
+            await connect_to(node) as client,
+        ):
+            stream = await client.stream("s")
+            assert await stream.push(b"x") == count
+            assert len(await stream.pull(0)) == count + 1
+
+    asyncio.run(run(0))
+    rmtree(tmp_path / "a" / "data" / "views")
+    asyncio.run(run(1))
+
+
+def test_a_node_keeps_its_store_on_its_own_loop(nats: NatsServer, tmp_path: Path) -> None:
+    config = on_jetstream(node_config(tmp_path / "a"), nats)
+
+    async def run() -> None:
+        async with Node(config) as node, await connect_to(node) as client:
+            stream = await client.stream("s")
+            assert [await stream.push(b"%d" % number) for number in range(3)] == [0, 1, 2]
+        # What was cancelled ends.
+        await asyncio.sleep(0)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left
+
+    asyncio.run(run())
+
+
+def test_servers_that_do_not_sync_are_refused_unless_that_is_allowed(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path / "lazy", sync='"2m"')
+    server.start()
+
+    async def run(sync: Literal["always", "interval"]) -> frozenset[Capability]:
+        config = on_jetstream(node_config(tmp_path / sync), server)
+        store = msgspec.structs.replace(config.store, sync=sync)
+        async with Node(msgspec.structs.replace(config, store=store)) as node:
+            await node.stream("s")
+            return node.observed.store.capabilities
+
+    try:
+        with pytest.raises(StoreError, match="syncs every 120 seconds") as caught:
+            asyncio.run(run("always"))
+        assert caught.value.code == "store.unsynced"
+        assert asyncio.run(run("interval")) == {Capability.SHARED}
+    finally:
+        server.kill()
+
+
+def test_a_node_shows_its_log(nats: NatsServer, tmp_path: Path) -> None:
+    async def document(http: aiohttp.ClientSession, node: Node, path: str) -> Any:
+        async with http.get(f"http://{node.addresses()['http']}{path}") as answer:
+            assert answer.status == 200
+            return await (answer.text() if path == "/metrics" else answer.json())
+
+    async def main() -> None:
+        async with (
+            Node(on_jetstream(node_config(tmp_path / "a"), nats)) as node,
+            aiohttp.ClientSession() as http,
+        ):
+            await (await node.client.stream("s")).push(b"x")
+            log = (await document(http, node, "/v1/status"))["store"]["log"]
+            assert (log["engine"], log["shards"], log["unsynced"]) == ("jetstream", SHARDS, "")
+            assert log["connected"] in nats.url
+            views = log["views"]
+            assert {"shard", "sequence", "behind", "error"} == set(views[0])
+            assert all(one["error"] is None for one in views)
+            assert (await document(http, node, "/v1/overview"))["log"]["shards"] == SHARDS
+            metrics = await document(http, node, "/metrics")
+            assert "rillnode_store_connected 1.0" in metrics
+            assert f"rillnode_store_shards {SHARDS}.0" in metrics
+            assert 'rillnode_store_view_frames_behind{shard="0"} 0.0' in metrics
+            assert 'rillnode_store_view_failed{shard="0"} 0.0' in metrics
+            assert 'rillnode_store_view_sequence{shard="0"} ' in metrics
+
+    asyncio.run(main())

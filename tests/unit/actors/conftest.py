@@ -1,0 +1,60 @@
+"""Whatever is done with a store here could be done with one whose names lie in many shards."""
+
+from typing import Any
+
+import pytest
+
+from rillnode.actors.storage import (
+    Append,
+    FindStream,
+    GetRecords,
+    HasRecords,
+    ListRecords,
+    PutRecords,
+)
+from rillnode.actors.storage.memory import MemoryLogStore
+from rillnode.actors.storage.records import BESIDE_LOGS, beside_log
+from rillnode.actors.storage.shared.placement import Placement
+from rillnode.node.stores import PLACES
+
+PLACE = Placement(16, PLACES)
+
+
+def check_placed(store: MemoryLogStore, operation: Any) -> None:
+    """Check that an operation concerns one shard."""
+    match operation:
+        case Append(log=log, records=records) if records:
+            find = FindStream(id=log >> 32)
+            store.look(find)
+            own = beside_log(log)
+            others = [name for name, _ in records if not name.startswith(own)]
+            assert not any(name.startswith(BESIDE_LOGS) for name in others)
+            if others:
+                assert find.record is not None
+                assert PLACE.of_values(others) == PLACE.of_stream(find.record.name), others
+        case PutRecords(records=records, seen=seen):
+            PLACE.of_values([name for name, _ in (*records, *seen)])
+        case GetRecords(keys=names) | HasRecords(keys=names):
+            PLACE.of_values(names)
+        case ListRecords(prefix=prefix):
+            # All that it can list lies where it is looked for.
+            assert PLACE.of_value(prefix) == PLACE.of_value(f"{prefix}\x7f")
+        case _:
+            pass
+
+
+@pytest.fixture(autouse=True)
+def placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every operation of a memory store is looked at."""
+    submit, read = MemoryLogStore.submit, MemoryLogStore.read
+
+    def checked_submit(self: MemoryLogStore, operation: Any) -> None:
+        check_placed(self, operation)
+        submit(self, operation)
+
+    def checked_read(self: MemoryLogStore, operation: Any) -> bool:
+        check_placed(self, operation)
+        return read(self, operation)
+
+    monkeypatch.setattr(MemoryLogStore, "submit", checked_submit)
+    monkeypatch.setattr(MemoryLogStore, "read", checked_read)
