@@ -121,6 +121,10 @@ class System(Protocol):
         """Ask every actor to exit."""
         ...
 
+    def on_loop_thread(self) -> bool:
+        """Whether the caller is on the loop's thread."""
+        ...
+
     def next_name(self, kind: ActorKind) -> str:
         """Name an actor that was given no name."""
         ...
@@ -219,7 +223,13 @@ class Cell(ActorAddress):
         return self.mailbox is GONE
 
     def own(self, one: Owned) -> None:
-        """Keep something with the instance, to be dropped when that goes."""
+        """Keep something with the instance, to be dropped when that goes; now, where it has gone.
+
+        So nothing that work begins while it is tidied up outlives it, or meets another instance.
+        """
+        if self.instance is None:
+            one.drop(ActorError("actor.stopped", f"{self} was given up"))
+            return
         if self.owned is None:
             self.owned = {}
         self.owned[one] = None

@@ -1,5 +1,6 @@
 """What counts as an actor's failure, and its record."""
 
+import asyncio
 import logging
 from typing import Final
 
@@ -12,24 +13,21 @@ FAILURES: Final = BaseException
 result and a panic of native code are no Exceptions, but as much the actor's own."""
 
 
-def passes(error: BaseException) -> bool:
-    """Whether an exception is the host's, that asks the process to end, and no failure."""
-    return isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit)
+HOSTS: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What asks the process to end. It is an actor's failure too, so that who waits has his outcome."""
 
 
 def record_failure(cell: Cell, doing: str, error: BaseException) -> None:
     """Count a failure and log its reason.
 
+    One of `HOSTS` goes to the loop besides, which raises it once all that follows from the failure
+    is done.
+
     Args:
         cell: whose code raised.
         doing: what the code was doing: the class of the message, or the name of a hook.
         error: what it raised.
-
-    Raises:
-        BaseException: the error itself, where it is no failure.
     """
-    if passes(error):
-        raise error
     cell.kind.failed(error)
     logger.warning(
         "actor_failed",
@@ -41,3 +39,9 @@ def record_failure(cell: Cell, doing: str, error: BaseException) -> None:
             "policy": cell.kind.policy.on_failure,
         },
     )
+    if isinstance(error, HOSTS):
+        asyncio.get_running_loop().call_soon(_raise, error)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

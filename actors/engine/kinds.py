@@ -222,7 +222,11 @@ class ActorKind:
         if self.failure_reasons is None:
             self.failure_reasons = Counter()
         self.failure_reasons[type(error).__name__] += 1
-        self.last_failure = f"{type(error).__name__}: {error}"
+        try:
+            text = str(error)
+        except Exception:  # it may be anybody's class
+            text = "which cannot be shown"
+        self.last_failure = f"{type(error).__name__}: {text}"
 
     def took(self, seconds: float) -> None:
         """Count a turn."""

@@ -100,6 +100,7 @@ class Lifecycle:
         system = self._system
         mailbox, cell.mailbox = cell.mailbox, GONE
         unhandled = [*mailbox.take(), *mailbox] if isinstance(mailbox, Held) else [*mailbox]
+        self._mailboxes.held.pop(cell, None)
         if name := cell.globalName:
             del self.names[name]
         cell.kind.cells -= 1
@@ -159,14 +160,12 @@ class Lifecycle:
         if isinstance(instance, Worker):
             try:
                 started: object = instance.started()
+                if iscoroutine(started):
+                    self.starting(cell, started)
             except BaseException:
-                self._give_up_owned(cell, ActorError(STOPPED, f"{cell} did not start"))
                 self._drop_instance(cell)
+                self._drop_owned(cell, ActorError(STOPPED, f"{cell} did not start"))
                 raise
-            if iscoroutine(started):
-                self.starting(cell, started)
-                if cell.instance is not instance:
-                    return instance  # it has failed to start already, and that was seen to
         if kind.policy.lasting:
             cell.factory = Actor  # as at the exit: what made the instance is of no more use
         self.passivation.watch(cell)
@@ -185,9 +184,9 @@ class Lifecycle:
                 cell.instance.stopped()
             except FAILURES as failure:
                 record_failure(cell, "stopped", failure)
-        self._give_up_owned(cell, error)
         if cell.instance is not None:
             self._drop_instance(cell)
+        self._drop_owned(cell, error)
         if cell.owned is None:
             self._mailboxes.release(cell)
             after()
@@ -197,9 +196,8 @@ class Lifecycle:
         held.after = after
         self._timing.call_later(LINGER_SECONDS, lambda: self._abandon(cell))
 
-    def _give_up_owned(self, cell: Cell, error: ActorError) -> None:
-        owned, cell.owned = cell.owned, None
-        for one in owned or ():
+    def _drop_owned(self, cell: Cell, error: ActorError) -> None:
+        for one in tuple(cell.owned or ()):
             one.drop(error)
 
     def _abandon(self, cell: Cell) -> None:

@@ -20,7 +20,8 @@ from thespian.actors import (
 )
 
 from rillnode.actors.engine.cell import EMPTY, GONE, Cell, Envelope, System
-from rillnode.actors.engine.dead_letters import DeadLetters
+from rillnode.actors.engine.dead_letters import DeadLetters, Reason
+from rillnode.actors.engine.failures import FAILURES, record_failure
 from rillnode.actors.engine.outside import Outside, Reply
 from rillnode.actors.engine.waiting import Continuation
 from rillnode.codecs.errors import ActorError
@@ -92,6 +93,7 @@ class Mailboxes:
 
     Attributes:
         ready: actors with something to do, in the order in which they got it.
+        held: actors that take no new message now.
         full: actors whose mailboxes were full, and who waits for room in each.
         sizes: how large messages are, by class; others are not counted.
         pump: gives turns; set by who does.
@@ -107,6 +109,7 @@ class Mailboxes:
         self._letters = letters
         self._call_soon = call_soon
         self.ready: deque[Cell] = deque()
+        self.held: dict[Cell, None] = {}
         self.full: dict[Cell, list[asyncio.Future[None]]] = {}
         self.sizes: dict[type, Size] = {}
         self.pump: Callable[[], None]
@@ -127,15 +130,14 @@ class Mailboxes:
         mailbox = cell.mailbox
         if mailbox:
             measure = self.sizes.get(message.__class__)
-            if measure is not None:
-                cell.waiting_bytes += measure(message)
+            size = 0 if measure is None else measure(message)
             if (
                 len(mailbox) >= cell.kind.mailbox_messages_max
-                or cell.waiting_bytes > cell.kind.policy.mailbox_bytes_max
+                or cell.waiting_bytes + size > cell.kind.policy.mailbox_bytes_max
             ) and self._refuses(cell, message, sender):
-                if measure is not None:
-                    cell.waiting_bytes -= measure(message)
                 return
+            if size:
+                cell.waiting_bytes += size
             mailbox.append((message, sender))
         elif mailbox is EMPTY:
             cell.mailbox = [(message, sender)]
@@ -143,10 +145,22 @@ class Mailboxes:
             if not self.pump_called:
                 self.pump_called = True
                 self._call_soon(self.pump)
-        elif isinstance(sender, Continuation):
-            sender.late(message)
-        elif not isinstance(message, ActorExitRequest):
-            self._letters.bury(cell, message, sender, "gone")
+        else:
+            self._leave(cell, message, sender, "gone")
+
+    def _leave(self, cell: Cell, message: Any, sender: Any, reason: Reason) -> None:
+        """An actor has exited before it came to a message."""
+        if isinstance(sender, Continuation):
+            self.too_late(cell, message, sender)
+        else:
+            self._letters.bury(cell, message, sender, reason)
+
+    def too_late(self, cell: Cell, operation: Any, then: Continuation) -> None:
+        """Whoever asked for an operation gets the outcome, though its instance is gone."""
+        try:
+            then.late(operation)
+        except FAILURES as error:  # what is behind it must not wait for ever
+            record_failure(cell, "late", error)
 
     def at_once(self, bring: Callable[[], None]) -> None:
         """Let a callback of the loop post what it brings, and give turns now, not a round later.
@@ -186,6 +200,11 @@ class Mailboxes:
 
     # Bounds ----------------------------------------------------------------------------------
 
+    def size_of(self, message: Any) -> int:
+        """Bytes of a message, as far as they count."""
+        measure = self.sizes.get(message.__class__)
+        return 0 if measure is None else measure(message)
+
     def _refuses(self, cell: Cell, message: Any, sender: Any) -> bool:
         if cell not in self.full:
             self.full[cell] = []
@@ -209,16 +228,23 @@ class Mailboxes:
             raise ActorError(BUSY, f"{cell} has too much waiting: try again")
         return False
 
-    async def room(self, cell: Cell) -> None:
-        """Wait until a mailbox is below its bound, or its actor has exited."""
-        while len(cell.mailbox) >= cell.kind.mailbox_messages_max:
+    async def room(self, cell: Cell, message: Any) -> None:
+        """Wait until a mailbox has room for a message, or its actor has exited."""
+        size = self.size_of(message)
+        while cell.mailbox and (
+            len(cell.mailbox) >= cell.kind.mailbox_messages_max
+            or cell.waiting_bytes + size > cell.kind.policy.mailbox_bytes_max
+        ):
             waiter = asyncio.get_running_loop().create_future()
             self.full.setdefault(cell, []).append(waiter)
             await waiter
 
     def relieve(self, cell: Cell) -> None:
         """A turn of an actor with a full mailbox is over, or it has exited: is there room now?"""
-        if len(cell.mailbox) > cell.kind.mailbox_messages_max // 2:
+        if (
+            len(cell.mailbox) > cell.kind.mailbox_messages_max // 2
+            or cell.waiting_bytes > cell.kind.policy.mailbox_bytes_max // 2
+        ):
             return
         # Those for whom there is no room after all wait again, in the same order.
         for waiter in self.full.pop(cell, ()):
@@ -235,6 +261,7 @@ class Mailboxes:
             return mailbox
         held = Held(lambda: self.enqueue(cell), [*left, *mailbox])
         cell.mailbox = held
+        self.held[cell] = None
         return held
 
     def release(self, cell: Cell) -> None:
@@ -242,20 +269,28 @@ class Mailboxes:
         held = cell.mailbox
         if not isinstance(held, Held):
             return
+        del self.held[cell]
         waiting: list[Envelope] = [*held.take(), *held]
         cell.mailbox = waiting or EMPTY
         if waiting:
             self.enqueue(cell)
+        elif cell in self.full:
+            self.relieve(cell)
+
+    def forget_own(self, cell: Cell) -> None:
+        """Take out what an instance that is gone has sent to itself: timers that have fired."""
+        mailbox = cell.mailbox
+        if isinstance(mailbox, list):
+            mailbox[:] = [one for one in mailbox if one[1] is not cell]
+            if not mailbox:
+                cell.mailbox = EMPTY
 
     def put_back(self, cell: Cell, left: list[Envelope]) -> None:
         """A turn ends before it came to all: what is left waits on, first."""
         mailbox = cell.mailbox
         if mailbox is GONE:
             for message, sender in left:
-                if isinstance(sender, Continuation):
-                    sender.late(message)
-                elif not isinstance(message, ActorExitRequest):
-                    self._letters.bury(cell, message, sender, "unhandled")
+                self._leave(cell, message, sender, "unhandled")
         elif isinstance(mailbox, Held):
             mailbox.put_back(left)
         elif mailbox:

@@ -41,11 +41,7 @@ class Supervision:
         self.on_fatal: OnFatal = _log_fatal
 
     def failed(self, cell: Cell, message: Any, sender: Any, error: BaseException) -> None:
-        """A handler has raised: it costs its message, and what the policy says.
-
-        Raises:
-            BaseException: the error itself, where it is no failure.
-        """
+        """A handler has raised: it costs its message, and what the policy says."""
         record_failure(cell, type(message).__name__, error)
         policy = cell.kind.policy
         if policy.on_failure != "stop" and self._may_try_again(cell, message):
@@ -125,6 +121,7 @@ class Supervision:
         self._life.give_up_instance(cell, lambda: self._begin_again(cell))
 
     def _begin_again(self, cell: Cell) -> None:
+        self._mailboxes.forget_own(cell)
         try:
             self._life.instance_of(cell)
         except FAILURES as error:

@@ -13,6 +13,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from contextvars import copy_context
 from datetime import timedelta
 from functools import cached_property
 from itertools import count
@@ -114,7 +115,8 @@ class AsyncioSystemBase:
         self.timing = clock or _LoopTiming(loop)
         self.address = Outside("system")
         self.dead_letters = DeadLetters(dead_letters_max)
-        self.mailboxes = Mailboxes(self, self.dead_letters, loop.call_soon)
+        self._context = copy_context()
+        self.mailboxes = Mailboxes(self, self.dead_letters, self._call_soon)
         self.life = Lifecycle(self, self.mailboxes, self.dead_letters, self.timing)
         self.life.forgotten = self._forget
         self._supervision = Supervision(self.life, self.dead_letters, self.mailboxes, self.timing)
@@ -129,8 +131,8 @@ class AsyncioSystemBase:
         self._inbox = Inbox(
             post=self.post,
             lose=self._lose,
-            call_soon=loop.call_soon,
-            call_soon_threadsafe=loop.call_soon_threadsafe,
+            call_soon=self._call_soon,
+            call_soon_threadsafe=self._call_soon_threadsafe,
             may_post=lambda: self.on_loop_thread() and not loop.is_closed(),
             at_once=self.mailboxes.at_once,
         )
@@ -140,6 +142,14 @@ class AsyncioSystemBase:
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._ended: asyncio.Future[None] | None = None
         self._caller = Caller(self, "caller")
+
+    # In a context of the system's, lest actors have that of whoever was the first to send.
+
+    def _call_soon(self, callback: Callable[[], object]) -> None:
+        self._loop.call_soon(callback, context=self._context.copy())
+
+    def _call_soon_threadsafe(self, callback: Callable[[], object]) -> None:
+        self._loop.call_soon_threadsafe(callback, context=self._context.copy())
 
     def _lose(self, target: ActorAddress, message: Any, sender: ActorAddress | None = None) -> None:
         # On whatever thread found the loop closed: nobody can be told any more.
@@ -251,7 +261,7 @@ class AsyncioSystemBase:
             ActorError: `actor.stopped`, the target has exited.
         """
         if isinstance(target, Cell):
-            await self.mailboxes.room(target)
+            await self.mailboxes.room(target, message)
             if target.mailbox is GONE:
                 raise ActorError(STOPPED, f"{target} has exited")
         self.post(target, message, sender)
@@ -277,7 +287,8 @@ class AsyncioSystemBase:
         Raises:
             ActorError: `message.timeout`; `actor.stopped`, the target has exited without an answer;
                 `actor.failed`, it failed at the message, or was started anew while it had it;
-                `actor.busy`, its mailbox is full.
+                `actor.busy`, its mailbox is full; `actor.unsupported`, it is one of a system on
+                another thread.
         """
         if self.on_loop_thread():
             return self._ask(target, message, seconds_of(timeout_seconds))
@@ -285,6 +296,8 @@ class AsyncioSystemBase:
         return answer
 
     async def _ask(self, target: ActorAddress, message: Any, seconds: float | None) -> Any:
+        if isinstance(target, Cell) and not target.base.on_loop_thread():
+            raise ActorError("actor.unsupported", f"{target} is to be asked on its own thread")
         answer: asyncio.Future[Any] = self._loop.create_future()
         reply = Reply(target, answer)
         timer = None if seconds is None else self.timing.call_later(seconds, reply.expire)
@@ -297,7 +310,7 @@ class AsyncioSystemBase:
                 timer.cancel()
 
     def wake_after(self, cell: Cell, seconds: float, message: object) -> TimerHandle:
-        """Post `message` to an actor, from itself, after `seconds`."""
+        """Post `message` to an actor, from itself, after `seconds`, while its instance lives."""
         return Timer(cell, seconds, message, self.timing)
 
     def wakeup_after(self, cell: Cell, period: timedelta | float, payload: Any) -> None:
@@ -468,7 +481,7 @@ class AsyncioSystemBase:
     def stats(self) -> dict[str, ActorStats]:
         """What the actors did, by the name of their class."""
         depths: dict[ActorKind, int] = {}
-        for cell in self.mailboxes.ready:
+        for cell in dict.fromkeys((*self.mailboxes.ready, *self.mailboxes.held)):
             depths[cell.kind] = depths.get(cell.kind, 0) + len(cell.mailbox)
         return {
             kind.policy.name: kind.stats(depths.get(kind, 0))

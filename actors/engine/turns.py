@@ -4,7 +4,8 @@ It knows a loop only as something that calls back soon, and time only as it is g
 runs the same under a simulated loop.
 """
 
-from collections.abc import Callable, Coroutine
+from asyncio import CancelledError
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from types import CoroutineType
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from thespian.actors import (
 
 from rillnode.actors.engine.cell import EMPTY, GONE, Cell, Envelope
 from rillnode.actors.engine.dead_letters import DeadLetters
-from rillnode.actors.engine.failures import FAILURES, passes, record_failure
+from rillnode.actors.engine.failures import FAILURES, record_failure
 from rillnode.actors.engine.faults import FAULTS, fail_at
 from rillnode.actors.engine.kinds import TURN_USUAL_SECONDS
 from rillnode.actors.engine.lifecycle import FINISH, Finish, Lifecycle, Start
@@ -123,12 +124,12 @@ class Turns:
                 batch = batch.take()
                 if not batch:
                     continue
-                count = len(batch)
+                count, waiting_bytes = len(batch), 0
             else:
                 if not batch:
                     continue  # it has exited since it got in the queue
                 cell.mailbox = EMPTY
-                cell.waiting_bytes = 0
+                waiting_bytes, cell.waiting_bytes = cell.waiting_bytes, 0
                 count = len(batch)
                 if count > quota:
                     cell.mailbox = batch[quota:]
@@ -147,7 +148,7 @@ class Turns:
                     message_class = message.__class__
                     if message_class in plain and sender is None:
                         result = instance.receiveMessage(message, None)
-                        if result is not None and result.__class__ is CoroutineType:
+                        if result is not None and _is_coroutine(result):
                             if self._waits(cell, result, message, None):
                                 left = list(pending)
                                 mailboxes.hold(cell, left)
@@ -187,6 +188,9 @@ class Turns:
             if left is not None:
                 before = monotonic()
                 count -= len(left)
+            if waiting_bytes and cell.mailbox:  # of those that the turn has not come to
+                handled_bytes = sum(mailboxes.size_of(message) for message, _ in batch[:count])
+                cell.waiting_bytes += max(0, waiting_bytes - handled_bytes)
             kind = cell.kind  # the first message may have shown which it is
             kind.handled += count
             kind.turns += 1
@@ -221,15 +225,14 @@ class Turns:
             and message.__class__ not in kind.takes
             and not kind.admits(message)
         ):
-            if not isinstance(message, ActorSystemMessage):
-                self._letters.bury(cell, message, sender, "undeclared")
+            self._letters.bury(cell, message, sender, "undeclared")
             return
         if sender.__class__ is Reply:
             sender.handed_to(cell)
         if FAULTS:
             fail_at(kind.actor_class, message, "before")
         result: Any = instance.receiveMessage(message, sender)
-        if result.__class__ is CoroutineType:
+        if result is not None and _is_coroutine(result):
             if self._waits(cell, result, message, sender):
                 self._mailboxes.hold(cell, [])
             return
@@ -244,16 +247,14 @@ class Turns:
         try:
             instance = self._life.instance_of(cell)
         except FAILURES as error:
-            if passes(error):
-                raise
             raise _NotStarted(error) from error
-        if cell.instance is not instance or cell.mailbox.__class__ is Held:
+        if cell.mailbox.__class__ is Held:
             raise _NotNow
         return instance
 
     def _complete(self, cell: Cell, operation: Any, then: Continuation) -> None:
         if then.instance is None or then.instance is not cell.instance:
-            then.late(operation)
+            self._mailboxes.too_late(cell, operation, then)
             return
         if then.counts:
             worker: Any = cell.instance
@@ -263,7 +264,7 @@ class Turns:
                 fail_at(cell.kind.actor_class, operation, "before")
             then.run(operation)
         except FAILURES:
-            then.late(operation)
+            self._mailboxes.too_late(cell, operation, then)
             raise
         if FAULTS and operation is not None:
             fail_at(cell.kind.actor_class, operation, "after")
@@ -303,6 +304,7 @@ class Turns:
             message=message,
             tell=lambda error: self._letters.tell(message, sender, error),
             end=lambda work, error: self._handled(work, sender, error),
+            holds=not cell.kind.policy.interleaves,
         )
         cell.own(work)
         work.step()
@@ -312,17 +314,19 @@ class Turns:
                 raise error
             return False
         work.begun = True
-        work.holds = not cell.kind.policy.interleaves
         return work.holds
 
     def begin(self, cell: Cell, coroutine: Coroutine[Any, Any, Any], failed: Failed) -> None:
         """Begin work beside the handlers of an actor; see `Worker.begin`."""
         work = Work(cell, coroutine, message=None, tell=failed, end=self._begun_ended)
         cell.own(work)
-        work.step()
+        if not work.ended:
+            work.step()
 
     def _starting(self, cell: Cell, coroutine: Coroutine[Any, Any, Any]) -> None:
-        work = Work(cell, coroutine, message=None, tell=lambda _: None, end=self._started_ended)
+        work = Work(
+            cell, coroutine, message=None, tell=lambda _: None, end=self._started_ended, holds=True
+        )
         cell.own(work)
         work.step()
         if work.ended:
@@ -330,13 +334,13 @@ class Turns:
             if error is not None:
                 raise error
             return
-        work.begun = work.holds = True
+        work.begun = True
         self._mailboxes.hold(cell, [])
 
     def _handled(self, work: Work, sender: Any, error: BaseException | None) -> None:
         cell, message = work.cell, work.message
         if work.dropped:
-            self._lingered(cell)
+            self._lingered(work, error)
             return
         if error is None and FAULTS:
             try:
@@ -356,7 +360,7 @@ class Turns:
     def _started_ended(self, work: Work, error: BaseException | None) -> None:
         cell = work.cell
         if work.dropped:
-            self._lingered(cell)
+            self._lingered(work, error)
         elif not work.begun:
             work.error = error
         elif error is None:
@@ -368,7 +372,7 @@ class Turns:
     def _begun_ended(self, work: Work, error: BaseException | None) -> None:
         cell = work.cell
         if work.dropped:
-            self._lingered(cell)
+            self._lingered(work, error)
         elif error is None:
             pass
         elif isinstance(error, RillnodeError):
@@ -380,8 +384,11 @@ class Turns:
             mend = Then(work.instance, lambda _: self._supervision.mend(cell, error))
             self._mailboxes.post(cell, None, mend)
 
-    def _lingered(self, cell: Cell) -> None:
+    def _lingered(self, work: Work, error: BaseException | None) -> None:
         """Work of an instance that was given up has ended: was it the last that was waited for?"""
+        cell = work.cell
+        if error is not None and not isinstance(error, CancelledError):
+            record_failure(cell, work.get_name(), error)
         held = cell.mailbox
         if cell.owned is None and isinstance(held, Held) and held.after is not None:
             after, held.after = held.after, None
@@ -394,6 +401,8 @@ class Turns:
         """Do what the system itself does about a message; False when that is nothing."""
         match message:
             case ActorExitRequest():
+                if sender.__class__ is Reply:
+                    sender.handed_to(cell)
                 # Workers have `stopped`; who has no instance has nothing to say to its end.
                 if cell.instance is not None and not cell.kind.policy.is_worker:
                     try:
@@ -408,11 +417,25 @@ class Turns:
                 if worker is not None:
                     worker.finish()
             case Thespian_StatusReq():
-                status = status_of(cell, self._timing.monotonic())
-                self._mailboxes.post(sender, status, cell)
+                if sender is not None:
+                    status = status_of(cell, self._timing.monotonic())
+                    self._mailboxes.post(sender, status, cell)
             case _:
                 return False
         return True
+
+
+def _is_coroutine(result: Any) -> bool:
+    """Whether what a handler has returned is to be run.
+
+    Raises:
+        TypeError: it is to be awaited, or iterated, by nobody.
+    """
+    if result.__class__ is CoroutineType:
+        return True
+    if isinstance(result, Awaitable | AsyncIterator):
+        raise TypeError(f"a handler is a function or `async def`, and returned {result!r}")
+    return False
 
 
 class _NotNow(Exception):

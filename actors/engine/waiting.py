@@ -14,6 +14,7 @@ from types import coroutine
 from typing import Any, Final, Self
 
 from rillnode.actors.engine.cell import Cell
+from rillnode.actors.engine.failures import FAILURES, record_failure
 from rillnode.codecs.errors import ActorError, RillnodeError
 
 # What `asyncio.current_task` looks at: until 3.12 that is a function of Python.
@@ -118,7 +119,7 @@ class Work:
         instance: which of the actor's instances began it; it is cancelled when that goes.
         message: what it handles; None where it was begun beside the handlers.
         begun: whether its first step is over.
-        holds: whether the actor takes no other message until its end.
+        holds: whether the actor takes no other message while it waits.
         ended: whether it has ended.
         dropped: it was cancelled because its instance goes, and who waits was told.
         error: what its first step has raised.
@@ -152,12 +153,13 @@ class Work:
         message: Any,
         tell: Callable[[RillnodeError], object],
         end: Callable[["Work", BaseException | None], None],
+        holds: bool = False,
     ) -> None:
         self.cell = cell
         self.instance = cell.instance
         self.message = message
         self.begun = False
-        self.holds = False
+        self.holds = holds
         self.error: BaseException | None = None
         self.ended = False
         self.dropped = False
@@ -294,21 +296,25 @@ class Work:
     def drop(self, error: ActorError) -> None:
         """The instance goes: whoever waits is told, and the coroutine is cancelled now.
 
-        Where it still waits for something then, its cell owns it until it has ended.
+        One that waits for tasks is cancelled when they have ended. As long as it tidies up its cell
+        still owns it.
         """
         if self.ended or self.dropped:
             return
         self.dropped = True
-        self._tell(error)
-        waited, self._fut_waiter, self._signal = self._fut_waiter, None, None
+        try:
+            self._tell(error)
+        except FAILURES as failure:
+            record_failure(self.cell, self.get_name(), failure)
+        self._cancelling += 1
+        waited = self._fut_waiter
+        if waited is not None and waited.cancel() and not waited.done():
+            self._must_cancel = True
+            return
         if waited is not None:
             waited.remove_done_callback(self.wake)
-            waited.cancel()
         self._must_cancel = False
-        self._cancelling += 1
         self.step(asyncio.CancelledError())
-        if not self.ended:
-            self.cell.own(self)
 
     def tell(self, error: RillnodeError) -> None:
         """Tell who waits for it that nothing comes of it, unless that was done."""
@@ -331,6 +337,12 @@ def current_work() -> Work:
     work = _current_task(asyncio.get_running_loop())
     assert isinstance(work, Work), "only handlers of actors can wait so"
     return work
+
+
+def waits_for_itself(cell: Cell) -> bool:
+    """Whether what is being run is a handler until whose end an actor takes no other message."""
+    work = _current_task(asyncio.get_running_loop())
+    return isinstance(work, Work) and work.cell is cell and work.holds
 
 
 @coroutine
