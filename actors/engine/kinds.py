@@ -173,6 +173,7 @@ class ActorKind:
         "instances",
         "last_failure",
         "long_turns",
+        "mailbox_bytes_max",
         "mailbox_messages_max",
         "parent",
         "plain",
@@ -191,6 +192,7 @@ class ActorKind:
         self.takes = None if policy.takes is None else set(policy.takes)
         self.plain = {one for one in policy.takes or () if not issubclass(one, ActorSystemMessage)}
         self.mailbox_messages_max = policy.mailbox_messages_max
+        self.mailbox_bytes_max = policy.mailbox_bytes_max
         self.cells = 0
         self.instances = 0
         self.handled = 0

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any, Final
 
 from thespian.actors import (
@@ -103,11 +104,14 @@ class Mailboxes:
         self,
         system: System,
         letters: DeadLetters,
-        call_soon: Callable[[Callable[[], object]], object],
+        call_soon: Callable[..., object],
+        fresh_context: Callable[[], Context],
     ) -> None:
         self._system = system
         self._letters = letters
         self._call_soon = call_soon
+        # Of the system's own, lest actors have that of whoever was the first to send.
+        self._fresh_context = fresh_context
         self.ready: deque[Cell] = deque()
         self.held: dict[Cell, None] = {}
         self.full: dict[Cell, list[asyncio.Future[None]]] = {}
@@ -129,22 +133,23 @@ class Mailboxes:
             return
         mailbox = cell.mailbox
         if mailbox:
+            kind, waiting = cell.kind, cell.waiting_bytes
             measure = self.sizes.get(message.__class__)
-            size = 0 if measure is None else measure(message)
+            if measure is not None:
+                waiting += measure(message)
             if (
-                len(mailbox) >= cell.kind.mailbox_messages_max
-                or cell.waiting_bytes + size > cell.kind.policy.mailbox_bytes_max
+                len(mailbox) >= kind.mailbox_messages_max or waiting > kind.mailbox_bytes_max
             ) and self._refuses(cell, message, sender):
                 return
-            if size:
-                cell.waiting_bytes += size
+            if measure is not None:
+                cell.waiting_bytes = waiting
             mailbox.append((message, sender))
         elif mailbox is EMPTY:
             cell.mailbox = [(message, sender)]
             self.ready.append(cell)
             if not self.pump_called:
                 self.pump_called = True
-                self._call_soon(self.pump)
+                self._call_soon(self.pump, context=self._fresh_context())
         else:
             self._leave(cell, message, sender, "gone")
 
@@ -185,7 +190,7 @@ class Mailboxes:
     def pump_soon(self) -> None:
         """Have the pump go on when the loop had its turn."""
         self.pump_called = True
-        self._call_soon(self.pump)
+        self._call_soon(self.pump, context=self._fresh_context())
 
     def _post_outside(self, target: Any, message: Any, sender: Any) -> None:
         if isinstance(target, Cell):
@@ -233,7 +238,7 @@ class Mailboxes:
         size = self.size_of(message)
         while cell.mailbox and (
             len(cell.mailbox) >= cell.kind.mailbox_messages_max
-            or cell.waiting_bytes + size > cell.kind.policy.mailbox_bytes_max
+            or cell.waiting_bytes + size > cell.kind.mailbox_bytes_max
         ):
             waiter = asyncio.get_running_loop().create_future()
             self.full.setdefault(cell, []).append(waiter)
@@ -243,7 +248,7 @@ class Mailboxes:
         """A turn of an actor with a full mailbox is over, or it has exited: is there room now?"""
         if (
             len(cell.mailbox) > cell.kind.mailbox_messages_max // 2
-            or cell.waiting_bytes > cell.kind.policy.mailbox_bytes_max // 2
+            or cell.waiting_bytes > cell.kind.mailbox_bytes_max // 2
         ):
             return
         # Those for whom there is no room after all wait again, in the same order.

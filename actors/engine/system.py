@@ -115,8 +115,8 @@ class AsyncioSystemBase:
         self.timing = clock or _LoopTiming(loop)
         self.address = Outside("system")
         self.dead_letters = DeadLetters(dead_letters_max)
-        self._context = copy_context()
-        self.mailboxes = Mailboxes(self, self.dead_letters, self._call_soon)
+        fresh_context = copy_context().copy
+        self.mailboxes = Mailboxes(self, self.dead_letters, loop.call_soon, fresh_context)
         self.life = Lifecycle(self, self.mailboxes, self.dead_letters, self.timing)
         self.life.forgotten = self._forget
         self._supervision = Supervision(self.life, self.dead_letters, self.mailboxes, self.timing)
@@ -131,8 +131,10 @@ class AsyncioSystemBase:
         self._inbox = Inbox(
             post=self.post,
             lose=self._lose,
-            call_soon=self._call_soon,
-            call_soon_threadsafe=self._call_soon_threadsafe,
+            call_soon=lambda call: loop.call_soon(call, context=fresh_context()),
+            call_soon_threadsafe=lambda call: loop.call_soon_threadsafe(
+                call, context=fresh_context()
+            ),
             may_post=lambda: self.on_loop_thread() and not loop.is_closed(),
             at_once=self.mailboxes.at_once,
         )
@@ -142,14 +144,6 @@ class AsyncioSystemBase:
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._ended: asyncio.Future[None] | None = None
         self._caller = Caller(self, "caller")
-
-    # In a context of the system's, lest actors have that of whoever was the first to send.
-
-    def _call_soon(self, callback: Callable[[], object]) -> None:
-        self._loop.call_soon(callback, context=self._context.copy())
-
-    def _call_soon_threadsafe(self, callback: Callable[[], object]) -> None:
-        self._loop.call_soon_threadsafe(callback, context=self._context.copy())
 
     def _lose(self, target: ActorAddress, message: Any, sender: ActorAddress | None = None) -> None:
         # On whatever thread found the loop closed: nobody can be told any more.
@@ -296,7 +290,11 @@ class AsyncioSystemBase:
         return answer
 
     async def _ask(self, target: ActorAddress, message: Any, seconds: float | None) -> Any:
-        if isinstance(target, Cell) and not target.base.on_loop_thread():
+        if (
+            isinstance(target, Cell)
+            and target.base is not self
+            and not target.base.on_loop_thread()
+        ):
             raise ActorError("actor.unsupported", f"{target} is to be asked on its own thread")
         answer: asyncio.Future[Any] = self._loop.create_future()
         reply = Reply(target, answer)
