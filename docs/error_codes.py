@@ -47,7 +47,7 @@ _MEANINGS: Final = {
     "actor.busy": "too much waits for the actor: try again",
     "actor.failed": "who was asked has failed, or was started anew: the log says why",
     "actor.stopped": "the actor has ended, or ended before it came to the message",
-    "actor.unsupported": "what this system does not do of Thespian's interface, or on other threads",
+    "actor.unsupported": "what this system does not do of Thespian's, or on other threads",
     "actor.would_block": "who asks would wait for itself: the loop's thread, or an actor's handler",
     "address.unknown": "no worker of the node has the next address of the route",
     "backup.harmed": "a file of the backup is missing, or is not what its checksum says",

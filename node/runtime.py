@@ -382,7 +382,7 @@ class Node:
 
     def _on_fatal(self, cell: Cell, error: BaseException) -> None:
         """An actor that all need was given up; the actor system tells, on the loop's thread."""
-        name = cell.kind.policy.name.rpartition(".")[2]
+        name = cell.kind.name.rpartition(".")[2]
         lost = self._observed.lose("actor", name, error, self._clock.now_ms())
         ends = self.config.on_fatal == "exit"
         logger.critical(

@@ -4,6 +4,8 @@ The three are one small object, because a node keeps a cell for every actor that
 the actor's instance comes and goes. A cell never looks at messages; its system does.
 """
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from datetime import timedelta
 from typing import Any, Final, Protocol
@@ -13,6 +15,15 @@ from thespian.actors import Actor, ActorAddress
 from rillnode.actors.engine.kinds import ActorKind
 from rillnode.actors.ports import TimerHandle, Timing
 from rillnode.codecs.errors import ActorError, RillnodeError
+
+logger = logging.getLogger("rillnode.actors.engine.system")
+
+FAILURES: Final = BaseException
+"""What an actor may raise without harm to others: a cancelled future's result and a panic of native
+code are no Exceptions, but as much the actor's own."""
+
+HOSTS: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What asks the process to end. It is an actor's failure too, so that who waits has his outcome."""
 
 Factory = Callable[[], Actor]
 
@@ -33,7 +44,6 @@ class Owned(Protocol):
 
     def drop(self, error: ActorError) -> None:
         """The instance is given up: end, and tell whoever waits."""
-        ...
 
 
 class System(Protocol):
@@ -42,61 +52,57 @@ class System(Protocol):
     @property
     def timing(self) -> Timing:
         """The clock of its timers."""
-        ...
 
     @property
     def outcomes(self) -> MutableMapping[type, Tell]:
         """How to tell who waits for a message, by its class."""
-        ...
 
     @property
     def names(self) -> MutableMapping[str, "Cell"]:
         """The actors that have a global name."""
-        ...
 
     def post(self, target: ActorAddress, message: Any, sender: Any = None, /) -> None:
         """Put a message into an actor's mailbox."""
-        ...
 
     def forward(self, target: ActorAddress, message: Any, sender: ActorAddress | None) -> None:
         """Post a message that came to another actor."""
-        ...
 
     def enter(self, deliveries: Iterable[tuple[Any, ...]]) -> None:
         """Post many, from any thread."""
-        ...
 
     def ask(
         self, target: ActorAddress, message: Any, timeout_seconds: Period = None
     ) -> Awaitable[Any]:
         """Post a message and wait for its answer."""
-        ...
 
     def spawn(
         self, factory: Factory, *, parent: "Cell | None" = None, name: str | None = None
     ) -> "Cell":
         """Make an actor."""
-        ...
 
     def exit(self, target: ActorAddress) -> None:
         """Ask an actor to exit."""
-        ...
 
     def wake_after(self, cell: "Cell", seconds: float, message: object) -> TimerHandle:
         """Post a message to an actor, from itself, after `seconds`."""
-        ...
 
     def wakeup_after(self, cell: "Cell", period: timedelta | float, payload: Any) -> None:
         """Send an actor Thespian's WakeupMessage."""
-        ...
 
     def finish_later(self, cell: "Cell") -> None:
         """Call a worker's `finish` at the end of the pump."""
-        ...
 
     def begin(self, cell: "Cell", coroutine: Any, failed: Callable[[Any], object]) -> None:
         """Begin work of an actor's instance."""
-        ...
+
+    def newPrimaryActor(
+        self,
+        actor_class: type[Actor] | str,
+        requirements: dict[str, Any] | None = None,
+        global_name: str | None = None,
+        source_hash: str | None = None,
+    ) -> "Cell":
+        """Make an actor without a parent."""
 
     def create_child(
         self,
@@ -107,27 +113,21 @@ class System(Protocol):
         source_hash: str | None = None,
     ) -> "Cell":
         """Make an actor as Thespian's `createActor` does."""
-        ...
 
     def handle_dead_letters(self, cell: "Cell", enable: bool) -> None:
         """Make an actor the one that gets dead letters, or end that."""
-        ...
 
     def updateCapability(self, name: str, value: Any = None) -> None:
         """Set a capability; None removes it."""
-        ...
 
     def begin_shutdown(self) -> Awaitable[None]:
         """Ask every actor to exit."""
-        ...
 
     def on_loop_thread(self) -> bool:
         """Whether the caller is on the loop's thread."""
-        ...
 
     def next_name(self, kind: ActorKind) -> str:
         """Name an actor that was given no name."""
-        ...
 
 
 class _Gone(tuple[()]):
@@ -240,6 +240,30 @@ class Cell(ActorAddress):
             self.owned.pop(one, None)
             self.owned = self.owned or None
 
+    def failed(self, doing: str, error: BaseException) -> None:
+        """Count a failure and log its reason.
+
+        One of `HOSTS` goes to the loop besides, which raises it once all that follows from the
+        failure is done.
+
+        Args:
+            doing: what its code was doing: the class of the message, or the name of a hook.
+            error: what it raised.
+        """
+        self.kind.failed(error)
+        logger.warning(
+            "actor_failed",
+            exc_info=error,
+            extra={
+                "actor": self.name,
+                "actor_class": self.kind.name,
+                "doing": doing,
+                "policy": self.kind.on_failure,
+            },
+        )
+        if isinstance(error, HOSTS):
+            asyncio.get_running_loop().call_soon(_raise, error)
+
     @property
     def _aaddr(self) -> str:
         return self.name
@@ -325,3 +349,7 @@ class Cells(dict[Cell, None]):
     def discard(self, cell: Cell) -> None:
         """Remove a cell; harmless when it is not there."""
         self.pop(cell, None)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

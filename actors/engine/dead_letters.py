@@ -16,8 +16,7 @@ from thespian.actors import (
     PoisonMessage,
 )
 
-from rillnode.actors.engine.cell import Cell, Tell
-from rillnode.actors.engine.failures import FAILURES
+from rillnode.actors.engine.cell import FAILURES, Cell, Tell
 from rillnode.actors.engine.outside import Reply
 from rillnode.codecs.errors import ActorError, RillnodeError
 

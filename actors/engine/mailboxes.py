@@ -20,9 +20,8 @@ from thespian.actors import (
     InvalidActorAddress,
 )
 
-from rillnode.actors.engine.cell import EMPTY, GONE, Cell, Envelope, System
+from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell, Envelope, System
 from rillnode.actors.engine.dead_letters import DeadLetters, Reason
-from rillnode.actors.engine.failures import FAILURES, record_failure
 from rillnode.actors.engine.outside import Outside, Reply
 from rillnode.actors.engine.waiting import Continuation
 from rillnode.codecs.errors import ActorError
@@ -165,7 +164,7 @@ class Mailboxes:
         try:
             then.late(operation)
         except FAILURES as error:  # what is behind it must not wait for ever
-            record_failure(cell, "late", error)
+            cell.failed("late", error)
 
     def at_once(self, bring: Callable[[], None]) -> None:
         """Let a callback of the loop post what it brings, and give turns now, not a round later.
@@ -217,7 +216,7 @@ class Mailboxes:
                 "mailbox_full",
                 extra={
                     "actor": cell.name,
-                    "actor_class": cell.kind.policy.name,
+                    "actor_class": cell.kind.name,
                     "depth": len(cell.mailbox),
                     "bytes": cell.waiting_bytes,
                 },

@@ -5,9 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
 
-from rillnode.actors.engine.cell import GONE, Cell
+from rillnode.actors.engine.cell import FAILURES, GONE, Cell
 from rillnode.actors.engine.dead_letters import DeadLetters
-from rillnode.actors.engine.failures import FAILURES, record_failure
 from rillnode.actors.engine.lifecycle import Lifecycle
 from rillnode.actors.engine.mailboxes import Mailboxes
 from rillnode.actors.ports import Timing
@@ -42,8 +41,8 @@ class Supervision:
 
     def failed(self, cell: Cell, message: Any, sender: Any, error: BaseException) -> None:
         """A handler has raised: it costs its message, and what the policy says."""
-        record_failure(cell, type(message).__name__, error)
-        policy = cell.kind.policy
+        cell.failed(type(message).__name__, error)
+        policy = cell.kind
         if policy.on_failure != "stop" and self._may_try_again(cell, message):
             self._mailboxes.put_back(cell, [(message, sender)])
         else:
@@ -53,7 +52,7 @@ class Supervision:
 
     def mend(self, cell: Cell, error: BaseException) -> None:
         """Do what the policy says of an actor whose failure was recorded and told."""
-        policy = cell.kind.policy
+        policy = cell.kind
         if policy.on_failure == "stop":
             self.give_up(cell, error)
         elif policy.on_failure == "restart":
@@ -61,8 +60,8 @@ class Supervision:
 
     def not_started(self, cell: Cell, error: BaseException) -> None:
         """An instance could not be made, or has failed in `started`: no message is to blame."""
-        record_failure(cell, "started", error)
-        if cell.kind.policy.on_failure == "stop":
+        cell.failed("started", error)
+        if cell.kind.on_failure == "stop":
             self.give_up(cell, error)
         else:
             self._restart(cell, error)
@@ -84,20 +83,20 @@ class Supervision:
             "actor_stopped_by_failure",
             extra={
                 "actor": cell.name,
-                "actor_class": cell.kind.policy.name,
-                "policy": cell.kind.policy.on_failure,
+                "actor_class": cell.kind.name,
+                "policy": cell.kind.on_failure,
             },
         )
         self._given_up[cell] = None
         if len(self._given_up) > GIVEN_UP_KEPT:
             self._given_up.popitem(last=False)
-        essential = cell.kind.policy.essential
+        essential = cell.kind.essential
         self._life.terminate(cell)
         if essential:
             self.on_fatal(cell, error)
 
     def _may_try_again(self, cell: Cell, message: Any) -> bool:
-        attempts = cell.kind.policy.attempts
+        attempts = cell.kind.attempts
         if attempts == 1 or cell.mailbox is GONE:
             return False
         before, tries = self._tries.get(cell, (None, 0))
@@ -112,8 +111,8 @@ class Supervision:
         kind = cell.kind
         now = self._timing.monotonic()
         restarts = self._restarts.setdefault(cell, [])
-        restarts[:] = [at for at in restarts if now - at < kind.policy.restart_window_seconds]
-        if len(restarts) >= kind.policy.restarts_max:
+        restarts[:] = [at for at in restarts if now - at < kind.restart_window_seconds]
+        if len(restarts) >= kind.restarts_max:
             self.give_up(cell, error)
             return
         restarts.append(now)

@@ -27,21 +27,19 @@ from thespian.actors import (
     WakeupMessage,
 )
 
-from rillnode.actors.engine.callers import Caller, seconds_of
-from rillnode.actors.engine.cell import GONE, Cell, Factory, Period, Tell
+from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory, Period, Tell
 from rillnode.actors.engine.dead_letters import STOPPED, DeadLetter, DeadLetters
-from rillnode.actors.engine.failures import FAILURES, record_failure
 from rillnode.actors.engine.inbox import Inbox
 from rillnode.actors.engine.kinds import ActorKind, ActorStats
 from rillnode.actors.engine.lifecycle import Lifecycle, Start
-from rillnode.actors.engine.loop_thread import LoopThread
 from rillnode.actors.engine.mailboxes import Mailboxes, Size
-from rillnode.actors.engine.outside import Outside, Reply
+from rillnode.actors.engine.outside import Caller, Outside, Reply, seconds_of
 from rillnode.actors.engine.supervision import OnFatal, Supervision
 from rillnode.actors.engine.thespian_api import common_capabilities, factory_of
 from rillnode.actors.engine.timers import Timer
 from rillnode.actors.engine.turns import Turns
 from rillnode.actors.ports import TimerHandle, Timing
+from rillnode.actors.threads import SYSTEM_THREADS, run_loop
 from rillnode.codecs.errors import ActorError
 
 __all__ = ["AsyncioSystemBase", "Cell"]
@@ -65,6 +63,43 @@ class _LoopTiming:
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> TimerHandle:
         return self._loop.call_later(seconds, callback)
+
+
+class _LoopThread:
+    """Runs an event loop from construction until `stop`.
+
+    Attributes:
+        loop: the loop.
+        ident: the thread's identity, as `threading.get_ident` has it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._stopping = False
+        self._thread = SYSTEM_THREADS.start(self._run, name)
+        self.ident = asyncio.run_coroutine_threadsafe(_own_ident(), self.loop).result()
+
+    def stop(self) -> None:
+        """End the loop and wait for its thread; harmless when repeated."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._stop)
+            self._thread.join()
+
+    def _stop(self) -> None:
+        self._stopping = True
+        self.loop.stop()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            run_loop(self.loop, lambda: self._stopping)
+        finally:
+            asyncio.set_event_loop(None)
+            self.loop.close()
+
+
+async def _own_ident() -> int:
+    return threading.get_ident()
 
 
 class _Done:
@@ -102,13 +137,13 @@ class AsyncioSystemBase:
         slice_seconds: float = SLICE_SECONDS,
         dead_letters_max: int = DEAD_LETTERS_KEPT_MAX,
     ) -> None:
-        self._thread: LoopThread | None = None
+        self._thread: _LoopThread | None = None
         self._thread_ident: int | None = threading.get_ident()
         if loop is None:
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
-                self._thread = LoopThread(name)
+                self._thread = _LoopThread(name)
                 self._thread_ident = self._thread.ident
                 loop = self._thread.loop
         self._loop = loop
@@ -196,7 +231,7 @@ class AsyncioSystemBase:
 
     def next_name(self, kind: ActorKind) -> str:
         """Name an actor that was given no name."""
-        return f"{kind.policy.name.rpartition('.')[2]}-{next(self._serial)}"
+        return f"{kind.name.rpartition('.')[2]}-{next(self._serial)}"
 
     # Failures --------------------------------------------------------------------------------
 
@@ -412,7 +447,7 @@ class AsyncioSystemBase:
         try:
             self.life.instance_of(cell)
         except FAILURES as error:
-            record_failure(cell, "constructor", error)
+            cell.failed("constructor", error)
             self.life.terminate(cell)
             if parent is None:
                 raise
@@ -482,7 +517,7 @@ class AsyncioSystemBase:
         for cell in dict.fromkeys((*self.mailboxes.ready, *self.mailboxes.held)):
             depths[cell.kind] = depths.get(cell.kind, 0) + len(cell.mailbox)
         return {
-            kind.policy.name: kind.stats(depths.get(kind, 0))
+            kind.name: kind.stats(depths.get(kind, 0))
             for kind in self.life.kinds.values()
             if kind.cells or kind.handled or kind.failure_reasons
         }

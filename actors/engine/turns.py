@@ -16,9 +16,8 @@ from thespian.actors import (
     Thespian_StatusReq,
 )
 
-from rillnode.actors.engine.cell import EMPTY, GONE, Cell, Envelope
+from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell, Envelope
 from rillnode.actors.engine.dead_letters import DeadLetters
-from rillnode.actors.engine.failures import FAILURES, record_failure
 from rillnode.actors.engine.faults import FAULTS, fail_at
 from rillnode.actors.engine.kinds import TURN_USUAL_SECONDS
 from rillnode.actors.engine.lifecycle import FINISH, Finish, Lifecycle, Start
@@ -284,7 +283,7 @@ class Turns:
 
     def _failed(self, cell: Cell, message: Any, sender: Any, error: BaseException) -> None:
         if isinstance(error, _Afterwards):
-            record_failure(cell, type(message).__name__, error.error)
+            cell.failed(type(message).__name__, error.error)
             self._supervision.mend(cell, error.error)
             return
         waits = None if isinstance(sender, Continuation) else sender
@@ -304,7 +303,7 @@ class Turns:
             message=message,
             tell=lambda error: self._letters.tell(message, sender, error),
             end=lambda work, error: self._handled(work, sender, error),
-            holds=not cell.kind.policy.interleaves,
+            holds=not cell.kind.interleaves,
         )
         cell.own(work)
         work.step()
@@ -378,7 +377,7 @@ class Turns:
         elif isinstance(error, RillnodeError):
             work.tell(error)
         else:
-            record_failure(cell, work.get_name(), error)
+            cell.failed(work.get_name(), error)
             work.tell(ActorError("actor.failed", FAILED_TEXT))
             # Not now: it may have been begun by a handler that goes on.
             mend = Then(work.instance, lambda _: self._supervision.mend(cell, error))
@@ -388,7 +387,7 @@ class Turns:
         """Work of an instance that was given up has ended: was it the last that was waited for?"""
         cell = work.cell
         if error is not None and not isinstance(error, CancelledError):
-            record_failure(cell, work.get_name(), error)
+            cell.failed(work.get_name(), error)
         held = cell.mailbox
         if cell.owned is None and isinstance(held, Held) and held.after is not None:
             after, held.after = held.after, None
@@ -404,11 +403,11 @@ class Turns:
                 if sender.__class__ is Reply:
                     sender.handed_to(cell)
                 # Workers have `stopped`; who has no instance has nothing to say to its end.
-                if cell.instance is not None and not cell.kind.policy.is_worker:
+                if cell.instance is not None and not cell.kind.is_worker:
                     try:
                         cell.instance.receiveMessage(message, sender)
                     except FAILURES as error:
-                        record_failure(cell, "ActorExitRequest", error)
+                        cell.failed("ActorExitRequest", error)
                 self._life.terminate(cell, recursive=message.isRecursive)
             case Start():
                 self._instance(cell)

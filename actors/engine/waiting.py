@@ -13,8 +13,7 @@ from contextvars import Context, copy_context
 from types import coroutine
 from typing import Any, Final, Self
 
-from rillnode.actors.engine.cell import Cell
-from rillnode.actors.engine.failures import FAILURES, record_failure
+from rillnode.actors.engine.cell import FAILURES, Cell
 from rillnode.codecs.errors import ActorError, RillnodeError
 
 # What `asyncio.current_task` looks at: until 3.12 that is a function of Python.
@@ -305,7 +304,7 @@ class Work:
         try:
             self._tell(error)
         except FAILURES as failure:
-            record_failure(self.cell, self.get_name(), failure)
+            self.cell.failed(self.get_name(), failure)
         self._cancelling += 1
         waited = self._fut_waiter
         if waited is not None and waited.cancel() and not waited.done():

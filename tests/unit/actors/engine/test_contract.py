@@ -417,7 +417,7 @@ def test_a_handler_that_nobody_can_await_is_a_failure() -> None:
             assert await code_of(ask(base, cell, "hello")) == "actor.failed"
             base.post(cell, "hello")
             await soon(base)
-            assert base.stats()[cell.kind.policy.name].failures == 2
+            assert base.stats()[cell.kind.name].failures == 2
 
     run(test)
 
@@ -549,7 +549,7 @@ def test_what_is_refused_does_not_count() -> None:
         await soon(base)
         base.post(cell, wait)
         await soon(base)
-        bound = cell.kind.policy.mailbox_bytes_max
+        bound = cell.kind.mailbox_bytes_max
         for _refused in range(3):
             with pytest.raises(ActorError):
                 base.post(cell, bytes(bound + 1), sender)
@@ -579,7 +579,7 @@ def test_who_sends_from_outside_waits_for_room_of_bytes_too() -> None:
                 senders.create_task(send())
         assert 900 <= highest <= 1_200
         await soon(base)
-        assert base.stats()[cell.kind.policy.name].handled == 101
+        assert base.stats()[cell.kind.name].handled == 101
 
     run(test)
 
@@ -590,7 +590,7 @@ def test_messages_that_wait_for_a_handler_are_seen() -> None:
         for message in (wait, "one", "two"):
             base.post(cell, message)
         await soon(base)
-        assert base.stats()[cell.kind.policy.name].mailbox_depth == 2
+        assert base.stats()[cell.kind.name].mailbox_depth == 2
 
     run(test)
 
