@@ -405,7 +405,7 @@ class Node:
         remove_abandoned_copies(self.config.checkpoints_dir)
 
     def _complete(self, operations: Sequence[Operation]) -> None:
-        self._system.enter([(done.reply_to, done, done.then) for done in operations])
+        self._system.post_threadsafe([(done.reply_to, done, done.then) for done in operations])
 
     def _on_health(self, health: StoreHealth) -> None:
         self._observed.health = health

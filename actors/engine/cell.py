@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from datetime import timedelta
 from typing import Any, Final, Protocol
 
-from thespian.actors import Actor, ActorAddress
+from thespian.actors import Actor, ActorAddress, WakeupMessage
 
 from rillnode.actors.engine.kinds import ActorKind
 from rillnode.actors.ports import TimerHandle, Timing
@@ -28,6 +28,12 @@ HOSTS: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)
 Factory = Callable[[], Actor]
 
 Period = timedelta | float | None
+
+
+def seconds_of(period: Period) -> float | None:
+    """What Thespian takes as a time, in seconds."""
+    return period.total_seconds() if isinstance(period, timedelta) else period
+
 
 Envelope = tuple[Any, Any]
 """A message and the address of its sender, or None where nobody waits for an answer.
@@ -67,8 +73,11 @@ class System(Protocol):
     def forward(self, target: ActorAddress, message: Any, sender: ActorAddress | None) -> None:
         """Post a message that came to another actor."""
 
-    def enter(self, deliveries: Iterable[tuple[Any, ...]]) -> None:
-        """Post many, from any thread."""
+    def post_threadsafe(self, deliveries: Iterable[tuple[Any, ...]]) -> None:
+        """Post many, each a target, a message and perhaps its sender, in order, from any thread.
+
+        The loop is woken at most once.
+        """
 
     def ask(
         self, target: ActorAddress, message: Any, timeout_seconds: Period = None
@@ -85,9 +94,6 @@ class System(Protocol):
 
     def wake_after(self, cell: "Cell", seconds: float, message: object) -> TimerHandle:
         """Post a message to an actor, from itself, after `seconds`."""
-
-    def wakeup_after(self, cell: "Cell", period: timedelta | float, payload: Any) -> None:
-        """Send an actor Thespian's WakeupMessage."""
 
     def finish_later(self, cell: "Cell") -> None:
         """Call a worker's `finish` at the end of the pump."""
@@ -166,18 +172,9 @@ class Cell(ActorAddress):
     """
 
     __slots__ = (
-        "_name",
-        "active",
-        "base",
-        "children",
-        "factory",
-        "instance",
-        "kind",
-        "mailbox",
-        "owned",
-        "parent",
-        "waiting_bytes",
-    )
+        "_name", "active", "base", "children", "factory", "instance", "kind", "mailbox", "owned",
+        "parent", "waiting_bytes",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -297,7 +294,8 @@ class Cell(ActorAddress):
 
     def wakeupAfter(self, period: timedelta | float, payload: Any = None) -> None:
         """Send the actor a WakeupMessage after `period` (seconds, or a timedelta)."""
-        self.base.wakeup_after(self, period, payload)
+        message = WakeupMessage(period, payload)
+        self.base.wake_after(self, seconds_of(period) or 0.0, message)
 
     def handleDeadLetters(self, address: "Cell", enable: bool = True) -> None:
         """Make the actor the one that gets dead letters, or end that."""

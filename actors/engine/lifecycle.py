@@ -32,8 +32,6 @@ FINISH: Final = Finish()
 LOOK_CELLS_MAX: Final = 500
 """Cells looked at for idle instances before the loop gets its turn."""
 
-REPLACED: Final = "The actor failed at other work and was started anew: the node's log says why"
-
 
 class Lifecycle:
     """All cells of one system.
@@ -93,7 +91,7 @@ class Lifecycle:
         """
         if cell.mailbox is not GONE:
             error = ActorError(STOPPED, f"{cell} has exited")
-            self._give_up_instance(cell, error, lambda: self._end(cell, recursive))
+            self.give_up_instance(cell, error, lambda: self._end(cell, recursive))
 
     def _end(self, cell: Cell, recursive: bool) -> None:
         if cell.mailbox is GONE:
@@ -172,14 +170,12 @@ class Lifecycle:
         self.passivation.watch(cell)
         return instance
 
-    def give_up_instance(self, cell: Cell, after: Callable[[], None]) -> None:
-        """Let the instance of a failed actor go, then do something.
+    def give_up_instance(self, cell: Cell, error: ActorError, after: Callable[[], None]) -> None:
+        """Let an actor's instance go, if it has one, then do something.
 
-        Who waits for what it had under way is told.
+        Who waits for what it had under way is told. Work that tidies up when it is cancelled is
+        waited for first, `LINGER_SECONDS` at most; until then the actor takes no message.
         """
-        self._give_up_instance(cell, ActorError("actor.failed", REPLACED), after)
-
-    def _give_up_instance(self, cell: Cell, error: ActorError, after: Callable[[], None]) -> None:
         if isinstance(cell.instance, Worker):
             try:
                 cell.instance.stopped()
@@ -193,7 +189,7 @@ class Lifecycle:
             after()
             return
         # Cancelled work that tidies up: nothing else is done before it has ended.
-        held = self._mailboxes.hold(cell, [])
+        held = self._mailboxes.hold(cell)
         held.after = after
         self._timing.call_later(LINGER_SECONDS, lambda: self._abandon(cell))
 

@@ -9,8 +9,9 @@ who send them. From outside, `room` waits until there is room.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context
+from functools import partial
 from typing import Any, Final
 
 from thespian.actors import (
@@ -46,7 +47,7 @@ class Held(list[Envelope]):
 
     __slots__ = ("_enqueue", "after", "at_once")
 
-    def __init__(self, enqueue: Callable[[], None], waiting: list[Envelope]) -> None:
+    def __init__(self, enqueue: Callable[[], None], waiting: Iterable[Envelope]) -> None:
         super().__init__()
         self._enqueue = enqueue
         self.at_once: list[Envelope] = []
@@ -193,7 +194,7 @@ class Mailboxes:
 
     def _post_outside(self, target: Any, message: Any, sender: Any) -> None:
         if isinstance(target, Cell):
-            target.base.enter([(target, message, sender)])
+            target.base.post_threadsafe([(target, message, sender)])
         elif isinstance(target, Outside):
             if not target.deliver(message):
                 self._letters.bury(target, message, sender, "unwanted")
@@ -257,15 +258,12 @@ class Mailboxes:
 
     # Holding ---------------------------------------------------------------------------------
 
-    def hold(self, cell: Cell, left: list[Envelope]) -> Held:
-        """Let an actor take nothing new; what its turn has not come to waits on, first."""
-        mailbox = cell.mailbox
-        if isinstance(mailbox, Held):
-            mailbox.put_back(left)
-            return mailbox
-        held = Held(lambda: self.enqueue(cell), [*left, *mailbox])
-        cell.mailbox = held
-        self.held[cell] = None
+    def hold(self, cell: Cell) -> Held:
+        """Let an actor take nothing new."""
+        held = cell.mailbox
+        if not isinstance(held, Held):
+            held = cell.mailbox = Held(partial(self.enqueue, cell), held)
+            self.held[cell] = None
         return held
 
     def release(self, cell: Cell) -> None:

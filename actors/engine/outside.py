@@ -2,13 +2,12 @@
 
 import asyncio
 import queue
-from datetime import timedelta
 from typing import Any, ClassVar
 
 from thespian.actors import Actor, ActorAddress, PoisonMessage
 from thespian.system import isInternalActorSystemMessage
 
-from rillnode.actors.engine.cell import Cell, Period, System
+from rillnode.actors.engine.cell import Cell, Period, System, seconds_of
 from rillnode.codecs.errors import ActorError, RillnodeError
 
 
@@ -99,11 +98,6 @@ class Reply(Outside):
             holder.disown(self)
 
 
-def seconds_of(period: Period) -> float | None:
-    """What Thespian takes as a time, in seconds."""
-    return period.total_seconds() if isinstance(period, timedelta) else period
-
-
 class Caller(Outside):
     """An address at which a thread waits for messages; the methods are Thespian's."""
 
@@ -121,7 +115,7 @@ class Caller(Outside):
 
     def tell(self, target: ActorAddress, message: Any) -> None:
         """Send a message; never waits."""
-        self._system.enter([(target, message, self)])
+        self._system.post_threadsafe([(target, message, self)])
 
     def ask(self, target: ActorAddress, message: Any, timeout: Period = None) -> Any:
         """Send a message and return the next that arrives, or None after `timeout`."""

@@ -9,26 +9,31 @@ from rillnode.actors.engine.cell import FAILURES, GONE, Cell
 from rillnode.actors.engine.dead_letters import DeadLetters
 from rillnode.actors.engine.lifecycle import Lifecycle
 from rillnode.actors.engine.mailboxes import Mailboxes
+from rillnode.actors.engine.waiting import Continuation
 from rillnode.actors.ports import Timing
+from rillnode.codecs.errors import ActorError
 
 logger = logging.getLogger("rillnode.actors.engine.system")
 
 GIVEN_UP_KEPT: Final = 10_000
 """Cells remembered as given up, the newest: who still has one of them asks soon."""
 
+REPLACED: Final = "The actor failed at other work and was started anew: the node's log says why"
+
 OnFatal = Callable[[Cell, BaseException], object]
 """Told of an essential actor that was given up, and of its last failure."""
 
 
 class Supervision:
-    """Applies each class's policy; see `Worker`.
-
-    Attributes:
-        on_fatal: what follows when an essential actor is given up.
-    """
+    """Applies each class's policy; see `Worker`."""
 
     def __init__(
-        self, life: Lifecycle, letters: DeadLetters, mailboxes: Mailboxes, timing: Timing
+        self,
+        life: Lifecycle,
+        letters: DeadLetters,
+        mailboxes: Mailboxes,
+        timing: Timing,
+        on_fatal: OnFatal,
     ) -> None:
         self._life = life
         self._letters = letters
@@ -37,13 +42,14 @@ class Supervision:
         self._restarts: dict[Cell, list[float]] = {}
         self._tries: dict[Cell, tuple[Any, int]] = {}
         self._given_up: OrderedDict[Cell, None] = OrderedDict()
-        self.on_fatal: OnFatal = _log_fatal
+        self._on_fatal = on_fatal
 
     def failed(self, cell: Cell, message: Any, sender: Any, error: BaseException) -> None:
         """A handler has raised: it costs its message, and what the policy says."""
         cell.failed(type(message).__name__, error)
-        policy = cell.kind
-        if policy.on_failure != "stop" and self._may_try_again(cell, message):
+        if isinstance(sender, Continuation):  # it tells who waits by itself, and runs once
+            self._letters.poison(cell, message, None, error)
+        elif cell.kind.on_failure != "stop" and self._may_try_again(cell, message):
             self._mailboxes.put_back(cell, [(message, sender)])
         else:
             self._tries.pop(cell, None)
@@ -52,10 +58,9 @@ class Supervision:
 
     def mend(self, cell: Cell, error: BaseException) -> None:
         """Do what the policy says of an actor whose failure was recorded and told."""
-        policy = cell.kind
-        if policy.on_failure == "stop":
+        if cell.kind.on_failure == "stop":
             self.give_up(cell, error)
-        elif policy.on_failure == "restart":
+        elif cell.kind.on_failure == "restart":
             self._restart(cell, error)
 
     def not_started(self, cell: Cell, error: BaseException) -> None:
@@ -93,7 +98,7 @@ class Supervision:
         essential = cell.kind.essential
         self._life.terminate(cell)
         if essential:
-            self.on_fatal(cell, error)
+            self._on_fatal(cell, error)
 
     def _may_try_again(self, cell: Cell, message: Any) -> bool:
         attempts = cell.kind.attempts
@@ -117,7 +122,9 @@ class Supervision:
             return
         restarts.append(now)
         kind.restarts += 1
-        self._life.give_up_instance(cell, lambda: self._begin_again(cell))
+        self._life.give_up_instance(
+            cell, ActorError("actor.failed", REPLACED), lambda: self._begin_again(cell)
+        )
 
     def _begin_again(self, cell: Cell) -> None:
         self._mailboxes.forget_own(cell)
@@ -127,5 +134,6 @@ class Supervision:
             self.not_started(cell, error)
 
 
-def _log_fatal(cell: Cell, error: BaseException) -> None:
+def log_fatal(cell: Cell, error: BaseException) -> None:
+    """Tell the log of an essential actor that was given up."""
     logger.critical("essential_actor_ended", extra={"actor": cell.name}, exc_info=error)

@@ -12,9 +12,8 @@ Without a running loop the base has one of its own, in a thread, for Thespian's 
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import copy_context
-from datetime import timedelta
 from functools import cached_property
 from itertools import count
 from typing import Any, Final, TypeVar
@@ -24,17 +23,16 @@ from thespian.actors import (
     ActorAddress,
     ActorExitRequest,
     InvalidActorSourceHash,
-    WakeupMessage,
 )
 
-from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory, Period, Tell
+from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory, Period, seconds_of
 from rillnode.actors.engine.dead_letters import STOPPED, DeadLetter, DeadLetters
 from rillnode.actors.engine.inbox import Inbox
 from rillnode.actors.engine.kinds import ActorKind, ActorStats
 from rillnode.actors.engine.lifecycle import Lifecycle, Start
-from rillnode.actors.engine.mailboxes import Mailboxes, Size
-from rillnode.actors.engine.outside import Caller, Outside, Reply, seconds_of
-from rillnode.actors.engine.supervision import OnFatal, Supervision
+from rillnode.actors.engine.mailboxes import Mailboxes
+from rillnode.actors.engine.outside import Caller, Outside, Reply
+from rillnode.actors.engine.supervision import OnFatal, Supervision, log_fatal
 from rillnode.actors.engine.thespian_api import common_capabilities, factory_of
 from rillnode.actors.engine.timers import Timer
 from rillnode.actors.engine.turns import Turns
@@ -125,6 +123,16 @@ class AsyncioSystemBase:
         capabilities: Thespian's, for actors that require some.
         slice_seconds: how long actors run before the loop gets its turn.
         dead_letters_max: how many of the newest dead letters are kept to look at.
+
+    Attributes:
+        timing: clock of its timers.
+        outcomes: how to tell who waits for a message, by its class, that nothing comes of it.
+            Called, once, with an ActorError: `actor.failed`, the handler has raised; `actor.busy`,
+            the mailbox was full; `actor.stopped`, the actor ended before it.
+        handled: what is called with a message that was handled, by its class.
+        sizes: how large messages are, by their class, for the bound of mailboxes.
+        names: the actors that have a global name.
+        on_fatal: called when an essential actor was given up, with it and its last failure.
     """
 
     def __init__(
@@ -154,15 +162,25 @@ class AsyncioSystemBase:
         self.mailboxes = Mailboxes(self, self.dead_letters, loop.call_soon, fresh_context)
         self.life = Lifecycle(self, self.mailboxes, self.dead_letters, self.timing)
         self.life.forgotten = self._forget
-        self._supervision = Supervision(self.life, self.dead_letters, self.mailboxes, self.timing)
+        self.on_fatal: OnFatal = log_fatal
+        self._supervision = Supervision(
+            self.life, self.dead_letters, self.mailboxes, self.timing,
+            lambda cell, error: self.on_fatal(cell, error),
+        )  # fmt: skip
         self._turns = Turns(
             self.mailboxes, self.dead_letters, self.life, self._supervision, self.timing,
             slice_seconds, self._idle,
         )  # fmt: skip
-        # The parts' own, without a call in between: actors use them for every message.
+        # The parts' own, without a call in between: actors use some for every message.
         self.post = self.mailboxes.post
         self.finish_later = self._turns.finish_later
         self.begin = self._turns.begin
+        self.given_up = self._supervision.was_given_up
+        self.handle_dead_letters = self._handleDeadLetters = self.dead_letters.handle
+        self.outcomes = self.dead_letters.outcomes
+        self.handled = self._turns.handled
+        self.sizes = self.mailboxes.sizes
+        self.names = self.life.names
         self._inbox = Inbox(
             post=self.post,
             lose=self._lose,
@@ -173,6 +191,7 @@ class AsyncioSystemBase:
             may_post=lambda: self.on_loop_thread() and not loop.is_closed(),
             at_once=self.mailboxes.at_once,
         )
+        self.post_threadsafe = self._inbox.enter
         if capabilities is not None:
             self.capabilities = capabilities | common_capabilities()
         self._serial = count(1)
@@ -233,53 +252,7 @@ class AsyncioSystemBase:
         """Name an actor that was given no name."""
         return f"{kind.name.rpartition('.')[2]}-{next(self._serial)}"
 
-    # Failures --------------------------------------------------------------------------------
-
-    @property
-    def outcomes(self) -> dict[type, Tell]:
-        """How to tell who waits for a message, by its class, that nothing comes of it.
-
-        Called, once, with an ActorError: `actor.failed`, the handler has raised; `actor.busy`, the
-        mailbox was full; `actor.stopped`, the actor ended before it.
-        """
-        return self.dead_letters.outcomes
-
-    @property
-    def handled(self) -> dict[type, Callable[[Any], None]]:
-        """What is called with a message that was handled, by its class."""
-        return self._turns.handled
-
-    @property
-    def sizes(self) -> dict[type, Size]:
-        """How large messages are, by their class, for the bound of mailboxes."""
-        return self.mailboxes.sizes
-
-    @property
-    def on_fatal(self) -> OnFatal:
-        """Called when an essential actor was given up."""
-        return self._supervision.on_fatal
-
-    @on_fatal.setter
-    def on_fatal(self, told: OnFatal) -> None:
-        self._supervision.on_fatal = told
-
-    def given_up(self, cell: Cell) -> bool:
-        """Whether an actor ended because it failed too often; known for some time."""
-        return self._supervision.was_given_up(cell)
-
-    def handle_dead_letters(self, cell: Cell, enable: bool) -> None:
-        """Make an actor the one that gets each new dead letter in a DeadEnvelope, or end that."""
-        self.dead_letters.handle(cell, enable)
-
     # Messages --------------------------------------------------------------------------------
-
-    def post_threadsafe(self, deliveries: Iterable[tuple[ActorAddress, Any]]) -> None:
-        """Post many (target, message) in order, from any thread, waking the loop at most once."""
-        self.enter(deliveries)
-
-    def enter(self, deliveries: Iterable[tuple[Any, ...]]) -> None:
-        """`post_threadsafe` for deliveries that may name their sender too."""
-        self._inbox.enter(deliveries)
 
     async def send(
         self, target: ActorAddress, message: Any, sender: ActorAddress | None = None
@@ -346,10 +319,6 @@ class AsyncioSystemBase:
         """Post `message` to an actor, from itself, after `seconds`, while its instance lives."""
         return Timer(cell, seconds, message, self.timing)
 
-    def wakeup_after(self, cell: Cell, period: timedelta | float, payload: Any) -> None:
-        """Send an actor Thespian's WakeupMessage after `period`."""
-        self.wake_after(cell, seconds_of(period) or 0.0, WakeupMessage(period, payload))
-
     # The system's own life -------------------------------------------------------------------
 
     async def drain(self) -> None:
@@ -415,11 +384,6 @@ class AsyncioSystemBase:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     # Thespian's API --------------------------------------------------------------------------
-
-    @property
-    def names(self) -> dict[str, Cell]:
-        """The actors that have a global name."""
-        return self.life.names
 
     def create_child(
         self,
@@ -505,9 +469,6 @@ class AsyncioSystemBase:
         raise ActorError("actor.unsupported", f"Actor code is never loaded from {source!r}")
 
     unloadActorSource = loadActorSource
-
-    def _handleDeadLetters(self, address: Cell, enable: bool) -> None:
-        self.handle_dead_letters(address, enable)
 
     # Seeing ----------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ runs the same under a simulated loop.
 
 from asyncio import CancelledError
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from functools import partial
 from types import CoroutineType
 from typing import Any, Final
 
@@ -147,10 +148,13 @@ class Turns:
                     message_class = message.__class__
                     if message_class in plain and sender is None:
                         result = instance.receiveMessage(message, None)
-                        if result is not None and _is_coroutine(result):
+                        if result is not None and (
+                            result.__class__ is CoroutineType or _refused(result)
+                        ):
                             if self._waits(cell, result, message, None):
+                                mailboxes.hold(cell)
                                 left = list(pending)
-                                mailboxes.hold(cell, left)
+                                mailboxes.put_back(cell, left)
                                 break
                         elif message_class in handled:
                             handled[message_class](message)
@@ -231,9 +235,9 @@ class Turns:
         if FAULTS:
             fail_at(kind.actor_class, message, "before")
         result: Any = instance.receiveMessage(message, sender)
-        if result is not None and _is_coroutine(result):
+        if result is not None and (result.__class__ is CoroutineType or _refused(result)):
             if self._waits(cell, result, message, sender):
-                self._mailboxes.hold(cell, [])
+                self._mailboxes.hold(cell)
             return
         if FAULTS:
             self._fail_after(cell, message)
@@ -286,8 +290,7 @@ class Turns:
             cell.failed(type(message).__name__, error.error)
             self._supervision.mend(cell, error.error)
             return
-        waits = None if isinstance(sender, Continuation) else sender
-        self._supervision.failed(cell, message, waits, error)
+        self._supervision.failed(cell, message, sender, error)
 
     # Handlers that wait ----------------------------------------------------------------------
 
@@ -297,46 +300,37 @@ class Turns:
         Raises:
             BaseException: what it raises before it waits.
         """
-        work = Work(
-            cell,
-            coroutine,
-            message=message,
-            tell=lambda error: self._letters.tell(message, sender, error),
-            end=lambda work, error: self._handled(work, sender, error),
-            holds=not cell.kind.interleaves,
-        )
-        cell.own(work)
-        work.step()
+        holds = not cell.kind.interleaves
+        work = Work(cell, coroutine, message, sender, self._tell, self._handled, holds)
+        return self._first_step(work) and holds
+
+    def begin(self, cell: Cell, coroutine: Coroutine[Any, Any, Any], failed: Failed) -> None:
+        """Begin work beside the handlers of an actor; see `Worker.begin`."""
+        tell = partial(_tell_beginner, failed)
+        self._first_step(Work(cell, coroutine, None, None, tell, self._begun_ended, False))
+
+    def _starting(self, cell: Cell, coroutine: Coroutine[Any, Any, Any]) -> None:
+        work = Work(cell, coroutine, None, None, _tell_nobody, self._started_ended, True)
+        if self._first_step(work):
+            self._mailboxes.hold(cell)
+
+    def _first_step(self, work: Work) -> bool:
+        """Run work until it waits (True) or ends; raises what it then leaves in `error`."""
+        work.cell.own(work)
+        if not work.ended:
+            work.step()
         if work.ended:
             error, work.error = work.error, None
             if error is not None:
                 raise error
             return False
         work.begun = True
-        return work.holds
+        return True
 
-    def begin(self, cell: Cell, coroutine: Coroutine[Any, Any, Any], failed: Failed) -> None:
-        """Begin work beside the handlers of an actor; see `Worker.begin`."""
-        work = Work(cell, coroutine, message=None, tell=failed, end=self._begun_ended)
-        cell.own(work)
-        if not work.ended:
-            work.step()
+    def _tell(self, work: Work, error: RillnodeError) -> None:
+        self._letters.tell(work.message, work.sender, error)
 
-    def _starting(self, cell: Cell, coroutine: Coroutine[Any, Any, Any]) -> None:
-        work = Work(
-            cell, coroutine, message=None, tell=lambda _: None, end=self._started_ended, holds=True
-        )
-        cell.own(work)
-        work.step()
-        if work.ended:
-            error, work.error = work.error, None
-            if error is not None:
-                raise error
-            return
-        work.begun = True
-        self._mailboxes.hold(cell, [])
-
-    def _handled(self, work: Work, sender: Any, error: BaseException | None) -> None:
+    def _handled(self, work: Work, error: BaseException | None) -> None:
         cell, message = work.cell, work.message
         if work.dropped:
             self._lingered(work, error)
@@ -354,7 +348,7 @@ class Turns:
         if work.holds:
             self._mailboxes.release(cell)
         if error is not None:
-            self._failed(cell, message, sender, error)
+            self._failed(cell, message, work.sender, error)
 
     def _started_ended(self, work: Work, error: BaseException | None) -> None:
         cell = work.cell
@@ -362,11 +356,10 @@ class Turns:
             self._lingered(work, error)
         elif not work.begun:
             work.error = error
-        elif error is None:
-            self._mailboxes.release(cell)
         else:
             self._mailboxes.release(cell)
-            self._supervision.not_started(cell, error)
+            if error is not None:
+                self._supervision.not_started(cell, error)
 
     def _begun_ended(self, work: Work, error: BaseException | None) -> None:
         cell = work.cell
@@ -424,14 +417,20 @@ class Turns:
         return True
 
 
-def _is_coroutine(result: Any) -> bool:
-    """Whether what a handler has returned is to be run.
+def _tell_beginner(failed: Failed, _: Work, error: RillnodeError) -> None:
+    failed(error)
+
+
+def _tell_nobody(_: Work, __: RillnodeError) -> None:
+    """Nobody waits for `started`."""
+
+
+def _refused(result: Any) -> bool:
+    """Always False: what a handler has returned, which is no coroutine, is not to be run.
 
     Raises:
-        TypeError: it is to be awaited, or iterated, by nobody.
+        TypeError: it would have to be awaited, or iterated.
     """
-    if result.__class__ is CoroutineType:
-        return True
     if isinstance(result, Awaitable | AsyncIterator):
         raise TypeError(f"a handler is a function or `async def`, and returned {result!r}")
     return False

@@ -457,6 +457,21 @@ def test_a_failure_in_a_turn_leaves_its_completed_operation_to_late() -> None:
     run(test)
 
 
+def test_an_operation_at_which_an_actor_fails_is_not_tried_again_as_a_message() -> None:
+    class Repeats(Probe):
+        attempts = 2
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        cell = base.spawn(Repeats)
+        await soon(base)
+        base.post(cell, "an operation", Then(cell.instance, boom))
+        await soon(base)
+        instance: Any = cell.instance
+        assert instance.notes == []
+
+    run(test)
+
+
 def test_actors_share_no_context() -> None:
     variable = ContextVar("variable", default="nobody's")
     seen = list[str]()
