@@ -1,7 +1,8 @@
 """The cell: an actor's address, its mailbox, and what Thespian calls its reference.
 
 The three are one small object, because a node keeps a cell for every actor that it knows while
-the actor's instance comes and goes. A cell never looks at messages; its system does.
+the actor's instance comes and goes. A cell never looks at messages; its system does, of which it
+knows no more than the protocol here says.
 """
 
 import asyncio
@@ -50,6 +51,7 @@ class Owned(Protocol):
 
     def drop(self, error: ActorError) -> None:
         """The instance is given up: end, and tell whoever waits."""
+        ...
 
 
 class System(Protocol):
@@ -58,48 +60,60 @@ class System(Protocol):
     @property
     def timing(self) -> Timing:
         """The clock of its timers."""
+        ...
 
     @property
     def outcomes(self) -> MutableMapping[type, Tell]:
         """How to tell who waits for a message, by its class."""
+        ...
 
     @property
     def names(self) -> MutableMapping[str, "Cell"]:
         """The actors that have a global name."""
+        ...
 
     def post(self, target: ActorAddress, message: Any, sender: Any = None, /) -> None:
         """Put a message into an actor's mailbox."""
+        ...
 
     def forward(self, target: ActorAddress, message: Any, sender: ActorAddress | None) -> None:
         """Post a message that came to another actor."""
+        ...
 
     def post_threadsafe(self, deliveries: Iterable[tuple[Any, ...]]) -> None:
         """Post many, each a target, a message and perhaps its sender, in order, from any thread.
 
         The loop is woken at most once.
         """
+        ...
 
     def ask(
         self, target: ActorAddress, message: Any, timeout_seconds: Period = None
     ) -> Awaitable[Any]:
         """Post a message and wait for its answer."""
+        ...
 
     def spawn(
         self, factory: Factory, *, parent: "Cell | None" = None, name: str | None = None
     ) -> "Cell":
         """Make an actor."""
+        ...
 
     def exit(self, target: ActorAddress) -> None:
         """Ask an actor to exit."""
+        ...
 
     def wake_after(self, cell: "Cell", seconds: float, message: object) -> TimerHandle:
         """Post a message to an actor, from itself, after `seconds`."""
+        ...
 
     def finish_later(self, cell: "Cell") -> None:
         """Call a worker's `finish` at the end of the pump."""
+        ...
 
     def begin(self, cell: "Cell", coroutine: Any, failed: Callable[[Any], object]) -> None:
         """Begin work of an actor's instance."""
+        ...
 
     def newPrimaryActor(
         self,
@@ -109,6 +123,7 @@ class System(Protocol):
         source_hash: str | None = None,
     ) -> "Cell":
         """Make an actor without a parent."""
+        ...
 
     def create_child(
         self,
@@ -119,21 +134,27 @@ class System(Protocol):
         source_hash: str | None = None,
     ) -> "Cell":
         """Make an actor as Thespian's `createActor` does."""
+        ...
 
     def handle_dead_letters(self, cell: "Cell", enable: bool) -> None:
         """Make an actor the one that gets dead letters, or end that."""
+        ...
 
     def updateCapability(self, name: str, value: Any = None) -> None:
         """Set a capability; None removes it."""
+        ...
 
     def begin_shutdown(self) -> Awaitable[None]:
         """Ask every actor to exit."""
+        ...
 
     def on_loop_thread(self) -> bool:
         """Whether the caller is on the loop's thread."""
+        ...
 
     def next_name(self, kind: ActorKind) -> str:
         """Name an actor that was given no name."""
+        ...
 
 
 class _Gone(tuple[()]):

@@ -133,7 +133,7 @@ class ActorKind:
                 f"{self.name}.on_failure is {self.on_failure!r}, not one of {get_args(OnFailure)}"
             )
         self.is_worker: bool = getattr(policy, "is_worker", False)
-        self.declares = message_types(policy)
+        self.declares: tuple[type, ...] | None = message_types(policy)
         self.attempts: int = getattr(policy, "attempts", STOCK_ATTEMPTS)
         self.interleaves: bool = getattr(policy, "interleaves", False)
         self.essential: bool = getattr(policy, "essential", False)
@@ -147,8 +147,10 @@ class ActorKind:
         )
         self.mailbox_bytes_max: int = getattr(policy, "mailbox_bytes_max", MAILBOX_BYTES_MAX)
 
-        self.takes = None if self.declares is None else set(self.declares)
-        self.plain = {one for one in self.takes or () if not issubclass(one, ActorSystemMessage)}
+        self.takes: set[type] | None = None if self.declares is None else set(self.declares)
+        self.plain: set[type] = {
+            one for one in self.declares or () if not issubclass(one, ActorSystemMessage)
+        }
         self.cells = self.instances = self.handled = self.restarts = self.turns = 0
         self.slowest_seconds = self.turn_seconds = 0.0
         self.long_turns: dict[int, int] | None = None

@@ -1,4 +1,9 @@
-"""How actors come and go: cells are made and end, instances come, are replaced and given up."""
+"""How actors come and go: cells are made and end, instances come, are replaced and given up.
+
+An instance goes in one of three ways: with its actor, or before another takes its place, and then
+all that it has under way is dropped first; or because nothing came for it for long (`Passivation`),
+and then it has nothing under way.
+"""
 
 import logging
 from collections.abc import Callable, Coroutine

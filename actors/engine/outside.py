@@ -1,4 +1,4 @@
-"""Addresses that are no actors: those who ask from a task or from another thread."""
+"""Addresses that are no actors: those who ask from a task (`Reply`) or a thread (`Caller`)."""
 
 import asyncio
 import queue

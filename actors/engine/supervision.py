@@ -1,4 +1,9 @@
-"""Supervision: what follows when an actor fails."""
+"""Supervision: what follows when an actor fails.
+
+A handler that has raised costs its message, of which who waits is told; then comes what the class
+says. A restart keeps the cell and what waits in its mailbox. An instance that could not start costs
+no message. Too many restarts within the class's window end the actor.
+"""
 
 import logging
 from collections import OrderedDict

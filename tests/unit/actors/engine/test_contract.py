@@ -26,7 +26,8 @@ class Does(Worker):
     on_failure: ClassVar[OnFailure] = "restart"
 
     async def handle(self, message: Any, sender: Any) -> None:
-        answer = await message(self) if callable(message) else message
+        deed: Any = message if callable(message) else None
+        answer = message if deed is None else await deed(self)
         if sender is not None:
             self.send(sender, answer)
 
@@ -100,6 +101,9 @@ def test_work_that_tidies_up_is_awaited_although_the_exit_comes_meanwhile() -> N
 def test_what_is_begun_while_an_instance_goes_does_not_outlive_it(late: bool) -> None:
     told, ticks = list[str](), list[Any]()
 
+    def note(error: RillnodeError) -> None:
+        told.append(error.code)
+
     async def tidy(actor: Any) -> None:
         try:
             await wait(actor)
@@ -107,7 +111,7 @@ def test_what_is_begun_while_an_instance_goes_does_not_outlive_it(late: bool) ->
             if late:
                 await asyncio.sleep(0)
             actor.wake_after(60.0, "tick")
-            actor.begin(wait(actor), lambda error: told.append(error.code))
+            actor.begin(wait(actor), note)
 
     class Ticks(Interleaves):
         async def handle(self, message: Any, sender: Any) -> None:
