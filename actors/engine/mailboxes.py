@@ -279,13 +279,17 @@ class Mailboxes:
         elif cell in self.full:
             self.relieve(cell)
 
-    def forget_own(self, cell: Cell) -> None:
-        """Take out what an instance that is gone has sent to itself: timers that have fired."""
+    def forget_own(self, cell: Cell, error: ActorError) -> None:
+        """Take out what an instance that is gone has sent to itself: timers that have fired.
+
+        Where a message bears who waits for it, he is told.
+        """
         mailbox = cell.mailbox
-        if isinstance(mailbox, list):
-            mailbox[:] = [one for one in mailbox if one[1] is not cell]
-            if not mailbox:
-                cell.mailbox = EMPTY
+        own = [message for message, sender in mailbox if sender is cell]
+        if own:
+            cell.mailbox = [one for one in mailbox if one[1] is not cell] or EMPTY
+            for message in own:
+                self._letters.tell(message, cell, error)
 
     def put_back(self, cell: Cell, left: list[Envelope]) -> None:
         """A turn ends before it came to all: what is left waits on, first."""

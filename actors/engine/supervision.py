@@ -127,12 +127,11 @@ class Supervision:
             return
         restarts.append(now)
         kind.restarts += 1
-        self._life.give_up_instance(
-            cell, ActorError("actor.failed", REPLACED), lambda: self._begin_again(cell)
-        )
+        replaced = ActorError("actor.failed", REPLACED)
+        self._life.give_up_instance(cell, replaced, lambda: self._begin_again(cell, replaced))
 
-    def _begin_again(self, cell: Cell) -> None:
-        self._mailboxes.forget_own(cell)
+    def _begin_again(self, cell: Cell, replaced: ActorError) -> None:
+        self._mailboxes.forget_own(cell, replaced)
         try:
             self._life.instance_of(cell)
         except FAILURES as error:

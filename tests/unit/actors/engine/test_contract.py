@@ -204,6 +204,30 @@ def test_a_timer_that_has_fired_does_not_meet_the_next_instance() -> None:
     run(test)
 
 
+def test_who_waits_for_what_an_instance_has_sent_itself_is_told() -> None:
+    told = list[str]()
+
+    class Resends(Worker):
+        def handle(self, message: Any, sender: Any) -> None:
+            if sender is None:
+                self.send(self.address, message)
+                boom()
+
+    def note(_: object, error: RillnodeError) -> None:
+        told.append(error.code)
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        base.outcomes[int] = note
+        cell = base.spawn(Resends)
+        base.post(cell, 1)
+        base.post(cell, "behind")
+        await soon(base)
+        # Of the message at which it has failed, and of what it has sent itself.
+        assert told == ["actor.failed"] * 2
+
+    run(test)
+
+
 def test_what_fails_while_an_instance_goes_keeps_nobody_waiting() -> None:
     """Who is to be told raises, a late continuation raises: the others have their outcome."""
 
