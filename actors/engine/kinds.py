@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import UnionType
@@ -63,7 +64,6 @@ class ActorStats:
     parent: str | None
 
 
-@lru_cache(_CLASSES_KEPT)
 def message_types(actor_class: type[Actor] | None) -> tuple[type, ...] | None:
     """The classes of messages that an actor class declares to take; None: it takes any.
 
@@ -86,6 +86,12 @@ def _classes_of(declared: Any) -> list[type]:
         return [one for part in get_args(declared) for one in _classes_of(part)]
     origin = get_origin(declared) or declared
     return [origin if isinstance(origin, type) and origin is not Any else object]
+
+
+# A class is hashable, although its type does not say so.
+_declared_by: Final[Callable[[Any], tuple[type, ...] | None]] = lru_cache(_CLASSES_KEPT)(
+    message_types
+)
 
 
 class ActorKind:
@@ -133,7 +139,7 @@ class ActorKind:
                 f"{self.name}.on_failure is {self.on_failure!r}, not one of {get_args(OnFailure)}"
             )
         self.is_worker: bool = getattr(policy, "is_worker", False)
-        self.declares: tuple[type, ...] | None = message_types(policy)
+        self.declares = _declared_by(policy)
         self.attempts: int = getattr(policy, "attempts", STOCK_ATTEMPTS)
         self.interleaves: bool = getattr(policy, "interleaves", False)
         self.essential: bool = getattr(policy, "essential", False)
