@@ -67,6 +67,9 @@ CLAIM: Final = "shared/snapshot"
 CLOSE_SECONDS: Final = 5.0
 """What is under way has so long to end when the store is closed."""
 
+CONNECTION_SECONDS: Final = 1.0
+"""How often it is looked whether the engine is there."""
+
 LISTING_SECONDS: Final = 5.0
 """A stream that another node has made or removed must be in the catalogue by then."""
 
@@ -139,6 +142,8 @@ class SharedLogStore:
         # What comes before the engine has said how many shards there are.
         self._early: list[WriteOperation] = []
         self._opening: asyncio.Future[None] | None = None
+        # The engine has been away for too long.
+        self._away: StoreError | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._snapshots: Snapshots
         # Shards of which a snapshot is being made.
@@ -237,6 +242,7 @@ class SharedLogStore:
             raise
         self._opening.set_result(None)
         self._begin(self._close_idle())
+        self._begin(self._watch_connection())
         self.health_changed()
 
     async def _close(self) -> None:
@@ -254,7 +260,7 @@ class SharedLogStore:
     async def _let_go(self) -> None:
         await asyncio.gather(*(one.close() for one in self._shards.values()))
         self._shards.clear()
-        self._placement = None
+        self._placement = self._away = None
         await self.log.close()
 
     def _refuse_all(self, error: StoreError) -> None:
@@ -295,6 +301,18 @@ class SharedLogStore:
                 if idle and number not in watched:
                     logger.info("view_closed", extra={"shard": number})
                     await shard.rest()
+
+    async def _watch_connection(self) -> None:
+        """Tell when the engine has been away for as long as a write waits for it, and is back."""
+        since = self._loop.time()
+        while True:
+            await asyncio.sleep(CONNECTION_SECONDS)
+            if self.log.describe().get("connected"):
+                since = self._loop.time()
+            is_away = self._loop.time() - since > self.options.patience_seconds
+            if is_away is not (self._away is not None):
+                self._away = unreachable("there is no connection") if is_away else None
+                self.health_changed()
 
     def make_view(self, number: int, complete: Complete, on_health: OnHealth) -> View:
         """The view of a shard, not open yet."""
@@ -378,7 +396,8 @@ class SharedLogStore:
 
     def health_changed(self) -> None:
         """Tell whether writes are taken by all shards that are in use."""
-        refusals = [one.refusal for one in self._shards.values() if one.refusal is not None]
+        found = (self._away, *(one.refusal for one in self._shards.values()))
+        refusals = [one for one in found if one is not None]
         reason = refusals[0].text if refusals else ""
         health = StoreHealth(writable=not refusals, reason=reason)
         if health != self._health and self._refusal is None and self._placement is not None:
