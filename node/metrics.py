@@ -228,7 +228,7 @@ class NodeMetrics:
         totals = node.totals()
         status = node.parts.brokers.status()
         configured = {table.name for table in node.config.peers}
-        log = node.shared_log or {"shards": 0, "views": [], "connected": None}
+        log = node.shared_log or {"shards": 0, "views": [], "connected": False}
         counted = {**status, "ockam_channel": node.parts.channels.status()}
         return {
             "rillnode_build_info": [((rillnode.__version__,), 1)],
@@ -251,7 +251,7 @@ class NodeMetrics:
             ],
             "rillnode_store_writable": [((), node.health.writable)],
             "rillnode_store_pending_bytes": [((), node.store.pending_bytes)],
-            "rillnode_store_connected": [((), bool(log["connected"]))],
+            "rillnode_store_connected": [((), bool(log.get("connected", True)))],
             "rillnode_store_shards": [((), log["shards"])],
             **{
                 f"rillnode_store_view_{name}": [

@@ -225,7 +225,7 @@ class Observation:
         reasons = {"draining": "the node is stopping", "starting": "the node is starting"}
         checks = [
             Check("node", state == "ready", reasons.get(state, state)),
-            Check("store", self.health.writable, self.health.reason),
+            self._store_check(),
         ]
         actors = [lost.text for lost in self.lost if lost.kind == "actor"]
         threads = [lost.text for lost in self.lost if lost.kind == "thread"]
@@ -239,6 +239,14 @@ class Observation:
             for name in sinks.statuses()
         ]
         return checks
+
+    def _store_check(self) -> Check:
+        """Whether writes are taken, as far as is known; while they wait for servers, not."""
+        log = self.shared_log if self.health.writable else None
+        if log is None or log.get("connected", True):
+            return Check("store", self.health.writable, self.health.reason)
+        reason = log.get("reason", "")
+        return Check("store", False, f"the servers of the log are out of reach: {reason}")
 
     def status(self) -> dict[str, Any]:
         """How the node is, as a JSON document."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rillnode.actors.nextgraph.records import place_of
@@ -14,6 +15,7 @@ from rillnode.node.config import Config, StoreTable
 
 if TYPE_CHECKING:
     from rillnode.actors.jetstream.options import JetStreamOptions
+    from rillnode.actors.storage.shared.store import SharedLogStore
 
 MakeStore = Callable[[Complete, OnHealth], LogStore]
 """Makes a node's store out of whom it tells of completed work and of its health."""
@@ -36,6 +38,30 @@ def store_maker(config: Config, entropy: Entropy, threads: Threads) -> MakeStore
 
 
 def _jetstream(config: Config, entropy: Entropy, threads: Threads) -> MakeStore:
+    def make(complete: Complete, on_health: OnHealth) -> LogStore:
+        return shared_store(
+            config.store,
+            config.views_dir,
+            entropy=entropy,
+            threads=threads,
+            complete=complete,
+            on_health=on_health,
+        )
+
+    return make
+
+
+def shared_store(
+    table: StoreTable,
+    views: Path,
+    *,
+    entropy: Entropy,
+    threads: Threads,
+    complete: Complete,
+    on_health: OnHealth,
+    copying: bool = False,
+) -> "SharedLogStore":
+    """A store on JetStream with its views in a directory, on the loop that runs, not open yet."""
     # Here, because most nodes do not have this store.
     from rillnode.actors.jetstream.blobs import JetStreamBlobs
     from rillnode.actors.jetstream.log import JetStreamLog
@@ -43,22 +69,20 @@ def _jetstream(config: Config, entropy: Entropy, threads: Threads) -> MakeStore:
     from rillnode.actors.storage.shared.shard import SharedOptions
     from rillnode.actors.storage.shared.store import SharedLogStore
 
-    def make(complete: Complete, on_health: OnHealth) -> LogStore:
-        log = JetStreamLog(jetstream_options(config.store))
-        return SharedLogStore(
-            log,
-            JetStreamBlobs(log),
-            config.views_dir,
-            partial(RocksView, threads=threads),
-            entropy=entropy,
-            complete=complete,
-            on_health=on_health,
-            loop=asyncio.get_running_loop(),
-            options=SharedOptions(shards=config.store.shards),
-            places=PLACES,
-        )
-
-    return make
+    log = JetStreamLog(jetstream_options(table))
+    return SharedLogStore(
+        log,
+        JetStreamBlobs(log),
+        views,
+        partial(RocksView, threads=threads),
+        entropy=entropy,
+        complete=complete,
+        on_health=on_health,
+        loop=asyncio.get_running_loop(),
+        options=SharedOptions(shards=table.shards),
+        places=PLACES,
+        copying=copying,
+    )
 
 
 def jetstream_options(table: StoreTable) -> "JetStreamOptions":

@@ -1,7 +1,7 @@
 """A whole store copied into another of any engine, byte by byte, in as many runs as it takes.
 
 Stores of all engines hold the same blocks, and the same keys and values beside them (`layout`), so
-nothing is decoded, and indexes, positions and the ids of streams stay what they are. Each run makes
+nothing is decoded, and indexes and positions stay what they are. Each run makes
 the target what the source is: what the target has already is left, what was trimmed or removed in
 the source since is trimmed or removed there. So a run that was cut off is gone on with, and the
 last run, for which the nodes stand still, has only to do what came since the one before it.
@@ -75,6 +75,10 @@ class Target(Source, Protocol):
         """Write rows, durably."""
         ...
 
+    async def prepare(self, streams: Sequence[StreamRecord]) -> None:
+        """Told of the source's streams before any rows: who gives them ids of its own has them."""
+        ...
+
     async def drop(self, record: StreamRecord) -> None:
         """Remove the logs of a stream whose rows are no more."""
         ...
@@ -136,7 +140,9 @@ async def copy_store(
         StoreError: `copy.occupied`, `copy.diverged` or `copy.differs`, where the target is not of
             this source or not what was written; or what a store says that fails.
     """
-    known = await _begin(target)
+    await _begin(target)
+    await target.prepare(await _streams(source))
+    known = await _streams(target)
     for record in await _copy_rows(source, target, known):
         await target.drop(record)
     copied: list[CopiedLog] = []
@@ -149,8 +155,8 @@ async def copy_store(
     return copied
 
 
-async def _begin(target: Target) -> list[StreamRecord]:
-    """Mark the target; returns the streams that an earlier run has left there."""
+async def _begin(target: Target) -> None:
+    """Mark the target."""
     async with aclosing(target.rows(COPY_KEY)) as marks, aclosing(_real(target)) as rows:
         marked = await anext(marks, None) is not None
         if not marked and await anext(rows, None) is not None:
@@ -160,7 +166,6 @@ async def _begin(target: Target) -> list[StreamRecord]:
                 retryable=False,
             )
         await target.put_rows([(COPY_KEY, b"")])
-    return await _streams(target)
 
 
 async def _unmarking(target: Target) -> AsyncGenerator[Change, None]:

@@ -225,6 +225,11 @@ class MemoryTables:
         found = self._logs.get(log)
         return 0 if found is None else found.state.next_index
 
+    def state_of(self, log: int) -> LogState:
+        """Where a log begins and ends, to be changed. Raises StoreError: `stream.removed`."""
+        self._check_there(log)
+        return self._logs.setdefault(log, _Log()).state
+
     def in_tail(self, operation: Read, blocks: int) -> bool:
         """Whether a read needs no more than the last `blocks` blocks of its log."""
         log = self._logs.get(operation.log)

@@ -109,6 +109,9 @@ class RocksCopy:
         records = self._tables.records
         self._write(Changes(puts=[(key, value, records) for key, value in changes]))
 
+    async def prepare(self, streams: Sequence[StreamRecord]) -> None:
+        """Return at once: ids are kept."""
+
     async def drop(self, record: StreamRecord) -> None:
         """Remove the logs of a stream."""
         logs = logs_range(record.id)

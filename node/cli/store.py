@@ -1,15 +1,21 @@
 """`rillnode store`: moves all that a node holds from one engine to the other, and back."""
 
 import argparse
+import os
+import shutil
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rillnode.actors.storage.copying import Source, Target, bytes_to_copy, copy_store
+from rillnode.actors.storage import Complete
+from rillnode.actors.storage.copying import bytes_to_copy, copy_store
 from rillnode.actors.storage.rocks_copy import RocksCopy
+from rillnode.actors.threads import SYSTEM_THREADS
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb
@@ -17,10 +23,14 @@ from rillnode.node.cli.progress import progress
 from rillnode.node.cli.resting import add_resting_options, configured, resting_store
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.config import Config, StoreTable
-from rillnode.node.stores import jetstream_options
+from rillnode.node.stores import shared_store
 
 if TYPE_CHECKING:
-    from rillnode.actors.storage.jetstream.copying import JetStreamCopy
+    from rillnode.actors.storage.shared.copying import SharedSource, SharedTarget
+    from rillnode.actors.storage.shared.store import SharedLogStore
+
+_VIEWS: Final = "views.copied"
+"""Directory beside a node's views, while a shared store is read."""
 
 _ENGINES: Final = ("rocksdb", "jetstream")
 
@@ -64,11 +74,9 @@ async def copy(args: argparse.Namespace, terminal: Terminal) -> int:
         raise ConfigError("config.missing", text, key="store.engine")
     to_rocks = args.target == "rocksdb"
     async with (
-        _jetstream(config, is_source=to_rocks) as jetstream,
-        _target(config) if to_rocks else _source(args, terminal, config) as rocks,
+        _shared_source(config) if to_rocks else _source(args, terminal, config) as source,
+        _target(config) if to_rocks else _shared_target(config) as target,
     ):
-        source: Source = jetstream if to_rocks else rocks
-        target: Target = rocks if to_rocks else jetstream
         total = 2 * await bytes_to_copy(source)
         with progress(terminal, "copying", total) as on_bytes:
             copied = await copy_store(source, target, final=args.final, on_bytes=on_bytes)
@@ -110,13 +118,44 @@ async def _target(config: Config) -> AsyncGenerator[RocksCopy]:
 
 
 @asynccontextmanager
-async def _jetstream(config: Config, *, is_source: bool) -> AsyncGenerator["JetStreamCopy"]:
-    options = jetstream_options(config.store)
-    # Here, because most nodes do not have the extra.
-    from rillnode.actors.storage.jetstream.copying import JetStreamCopy
+async def _shared_source(config: Config) -> AsyncGenerator["SharedSource"]:
+    """The shared store as it is now, in views of its own: nodes may go on."""
+    from rillnode.actors.storage.shared.copying import SharedSource
 
-    opened = await (JetStreamCopy.source if is_source else JetStreamCopy.target)(options)
+    views = config.data_dir / _VIEWS
+    shutil.rmtree(views, ignore_errors=True)
     try:
-        yield opened
+        source = await SharedSource.open(partial(_shared, config, views), views)
+        try:
+            yield source
+        finally:
+            await source.close()
     finally:
-        await opened.close()
+        shutil.rmtree(views, ignore_errors=True)
+
+
+@asynccontextmanager
+async def _shared_target(config: Config) -> AsyncGenerator["SharedTarget"]:
+    from rillnode.actors.storage.shared.copying import SharedTarget
+
+    # The node begins with these views.
+    target = await SharedTarget.open(partial(_shared, config, config.views_dir, copying=True))
+    try:
+        yield target
+    finally:
+        await target.close()
+
+
+def _shared(
+    config: Config, views: Path, complete: Complete, *, copying: bool = False
+) -> "SharedLogStore":
+    return shared_store(
+        # A copy promises nothing of a power cut: who wants to leave such servers can do it.
+        msgspec.structs.replace(config.store, sync="interval"),
+        views,
+        entropy=os.urandom,
+        threads=SYSTEM_THREADS,
+        complete=complete,
+        on_health=lambda health: None,
+        copying=copying,
+    )

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -9,12 +10,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from nats_support import JetStreamDriver, NatsServer, needs_nats, running_nats
+from nats_support import SHARDS, NatsServer, needs_nats, running_nats
 from rillnode.actors.storage import (
+    Complete,
+    FindStream,
+    GetRecord,
     GetRecords,
     ListKeys,
+    ListRecords,
     ListStreams,
     LoadIndex,
     PutRecord,
@@ -27,15 +33,25 @@ from rillnode.actors.storage import (
     log_id,
 )
 from rillnode.actors.storage.copying import OnBytes, copy_store
-from rillnode.actors.storage.jetstream.copying import JetStreamCopy
+from rillnode.actors.storage.records import beside_log
 from rillnode.actors.storage.rocks_copy import RocksCopy
+from rillnode.actors.storage.shared.copying import OpenStore, SharedSource, SharedTarget
+from rillnode.actors.storage.shared.store import SharedLogStore
+from rillnode.actors.threads import SYSTEM_THREADS
 from rillnode.codecs.errors import StoreError
+from rillnode.node.config import StoreTable
+from rillnode.node.stores import shared_store
+from shared_support import JetStreamDriver
 from store_support import CutError, RocksDriver, StoreDriver, append, cut_after
 
 pytestmark = needs_nats
 
 KEY = SavedIndexKey("s", 0, "c")
-LOGS = [log_id(2, partition) for partition in range(4)]
+PARTITIONS = 4
+
+OVERLAY = "ab" * 32
+TOPIC = f"nextgraph/{OVERLAY}/{'cd' * 32}"
+HELD = f"nextgraph/held/{OVERLAY}"
 
 
 @pytest.fixture
@@ -45,12 +61,12 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
 
 
 @pytest.fixture
-def jetstream(server: NatsServer) -> Iterator[JetStreamDriver]:
-    """Open where a test has not closed it."""
-    driver = JetStreamDriver(server, "t")
+def jetstream(server: NatsServer, tmp_path: Path) -> Iterator[JetStreamDriver]:
+    """Closed; its logs are made."""
+    driver = JetStreamDriver(server, "t", tmp_path / "views", shards=SHARDS)
     driver.store.close()
     yield driver
-    driver.store.close()
+    driver.end()
 
 
 @pytest.fixture
@@ -62,33 +78,50 @@ def rocks(tmp_path: Path) -> Iterator[RocksDriver]:
     driver.store.close()
 
 
+def logs_of(driver: StoreDriver) -> list[int]:
+    """The logs of the stream; in stores of several shards ids are given otherwise."""
+    record = driver.read(FindStream(name="s")).record
+    assert record is not None
+    return [log_id(record.id, partition) for partition in range(PARTITIONS)]
+
+
 def fill(driver: StoreDriver) -> None:
     """A store with all that there is: trimmed logs, an emptied one, keys, large values."""
     driver.write(PutStream(record=StreamRecord(name="gone")))
     driver.write(RemoveStream(name="gone"))
-    driver.write(PutStream(record=StreamRecord(name="s", partitions=4, owner="o")))
+    driver.write(PutStream(record=StreamRecord(name="s", partitions=PARTITIONS, owner="o")))
+    for number in range(9):
+        driver.write(PutStream(record=StreamRecord(name=f"stream {number}")))
+    driver.write(PutStream(record=StreamRecord(name=TOPIC)))
+    logs = logs_of(driver)
     for number in range(20):
-        operation = append(b"%d" % number, b"%d." % number, log=LOGS[0], at=number)
+        operation = append(b"%d" % number, b"%d." % number, log=logs[0], at=number)
+        operation.records = [(f"{beside_log(logs[0])}chain {number % 3}", b"%d" % number)]
         operation.keys = [(b"k%d" % number, 0), (b"k", 1)]
         driver.write(operation)
-    driver.write_all([append(b"%d" % number * 100_000, log=LOGS[1]) for number in range(20)])
-    driver.write_all([append(b"%d" % number, log=LOGS[2]) for number in range(20)])
-    driver.write(Trim(log=LOGS[0], before=13))
-    driver.write(Trim(log=LOGS[2], before=20))
+    driver.write_all([append(b"%d" % number * 100_000, log=logs[1]) for number in range(20)])
+    driver.write_all([append(b"%d" % number, log=logs[2]) for number in range(20)])
+    driver.write(Trim(log=logs[0], before=13))
+    driver.write(Trim(log=logs[2], before=20))
     driver.write(SaveIndex(key=KEY, index=7))
     driver.write(PutRecord(key="large", value=b"." * 900_000))
     driver.write(PutRecord(key="small", value=b"1"))
+    driver.write(PutRecord(key=HELD, value=b"2"))
 
 
 def contents(driver: StoreDriver) -> list[object]:
     """All that a user of the store can see."""
     listed = driver.read(ListStreams())
-    found: list[object] = [listed.records, listed.extents]
-    for log in LOGS:
+    found: list[object] = [msgspec.structs.replace(one, id=0) for one in listed.records]
+    found.append(listed.extents)
+    for log in logs_of(driver):
         found.append(driver.entries(log))
         found.append(driver.read(ListKeys(log=log)).pairs)
     found.append(driver.read(GetRecords(keys=["large", "small", "none"])).values)
+    found.append(driver.read(GetRecord(key=HELD)).value)
     found.append(driver.read(LoadIndex(key=KEY)).index)
+    beside = driver.read(ListRecords(prefix=beside_log(logs_of(driver)[0]))).records
+    found += [(name.rpartition("/")[2], value) for name, value in beside]
     return found
 
 
@@ -99,6 +132,21 @@ def seen(driver: StoreDriver) -> list[object]:
     return found
 
 
+def maker(jetstream: JetStreamDriver, views: Path) -> OpenStore:
+    server = jetstream.server
+    table = StoreTable(
+        servers=(server.url,), prefix="t", replicas=1, shards=SHARDS, sync="interval"
+    )
+
+    def make(complete: Complete) -> SharedLogStore:
+        return shared_store(
+            table, views, entropy=os.urandom, threads=SYSTEM_THREADS, complete=complete,
+            on_health=lambda health: None, copying=True,
+        )  # fmt: skip
+
+    return make
+
+
 def copied(
     rocks: Path,
     jetstream: JetStreamDriver,
@@ -107,22 +155,30 @@ def copied(
     final: bool = True,
     on_bytes: OnBytes = lambda size: None,
 ) -> None:
-    async def run() -> None:
-        options = jetstream.options
-        opened = RocksCopy.target(rocks) if back else RocksCopy.source(rocks)
+    async def there() -> None:
+        source = RocksCopy.source(rocks)
         try:
-            other = await (JetStreamCopy.source if back else JetStreamCopy.target)(options)
+            target = await SharedTarget.open(maker(jetstream, jetstream.directory))
             try:
-                if back:
-                    await copy_store(other, opened, final=final, on_bytes=on_bytes)
-                else:
-                    await copy_store(opened, other, final=final, on_bytes=on_bytes)
+                await copy_store(source, target, final=final, on_bytes=on_bytes)
             finally:
-                await other.close()
+                await target.close()
         finally:
-            opened.close()
+            source.close()
 
-    asyncio.run(run())
+    async def back_again() -> None:
+        views = rocks.with_suffix(".views")
+        target = RocksCopy.target(rocks)
+        try:
+            source = await SharedSource.open(maker(jetstream, views), views)
+            try:
+                await copy_store(source, target, final=final, on_bytes=on_bytes)
+            finally:
+                await source.close()
+        finally:
+            target.close()
+
+    asyncio.run(back_again() if back else there())
 
 
 def test_a_store_is_the_same_there_and_back_again(
@@ -134,9 +190,11 @@ def test_a_store_is_the_same_there_and_back_again(
     copied(tmp_path / "back", jetstream, back=True)
     back = RocksDriver(tmp_path / "back")
     assert contents(back) == expected
-    assert [back.write(append(b"next", log=log)).first_index for log in LOGS] == [40, 20, 20, 0]
+    ends = [back.write(append(b"next", log=log)).first_index for log in logs_of(back)]
+    assert ends == [40, 20, 20, 0]
+    listed = back.read(ListStreams()).records
     created = back.write(PutStream(record=StreamRecord(name="later"))).record
-    assert created.id == 3
+    assert created.id > max(one.id for one in listed)
     back.store.close()
 
 
@@ -145,12 +203,13 @@ def test_the_copy_goes_on_where_the_source_has_ended(
 ) -> None:
     copied(rocks.path, jetstream)
     jetstream.store.open()
-    assert [jetstream.write(append(b"n", log=log)).first_index for log in LOGS] == [40, 20, 20, 0]
-    assert jetstream.write(Trim(log=LOGS[0], before=40)).extent.first_index == 40
-    assert jetstream.write(PutStream(record=StreamRecord(name="later"))).record.id == 3
+    logs = logs_of(jetstream)
+    assert [jetstream.write(append(b"n", log=log)).first_index for log in logs] == [40, 20, 20, 0]
+    assert jetstream.write(Trim(log=logs[0], before=40)).extent.first_index == 40
+    assert jetstream.write(PutStream(record=StreamRecord(name="later"))).error is None
     jetstream.reopen()
-    assert [entry.index for entry in jetstream.entries(LOGS[0])] == [40]
-    assert [entry.index for entry in jetstream.entries(LOGS[2])] == [20]
+    assert [entry.index for entry in jetstream.entries(logs[0])] == [40]
+    assert [entry.index for entry in jetstream.entries(logs[2])] == [20]
 
 
 @pytest.mark.parametrize("back", [False, True])
@@ -184,14 +243,24 @@ def test_a_later_run_takes_over_what_has_changed(
 ) -> None:
     copied(rocks.path, jetstream, final=False)
     rocks.store.open()
-    rocks.write(append(b"new", log=LOGS[0]))
-    rocks.write(append(b"never copied", log=LOGS[1]))
-    rocks.write(append(b"kept", log=LOGS[1]))
-    rocks.write(Trim(log=LOGS[1], before=21))
-    rocks.write(append(b"never copied either", log=LOGS[3]))
-    rocks.write(Trim(log=LOGS[3], before=1))
+    logs = logs_of(rocks)
+    first = rocks.read(FindStream(name="stream 2")).record
+    assert first is not None
+    rocks.write(append(b"new", log=logs[0]))
+    rocks.write(append(b"never copied", log=logs[1]))
+    rocks.write(append(b"kept", log=logs[1]))
+    rocks.write(Trim(log=logs[1], before=21))
+    rocks.write(append(b"never copied either", log=logs[3]))
+    rocks.write(Trim(log=logs[3], before=1))
     rocks.write(PutRecord(key="large", value=b"," * 900_000))
     rocks.write(PutRecord(key="small", value=None))
+    rocks.write(PutRecord(key=f"{beside_log(logs[0])}chain 1", value=None))
+    rocks.write(RemoveStream(name="stream 1"))
+    # Another stream of the same name.
+    rocks.write(append(b"of the first", log=log_id(first.id, 0)))
+    rocks.write(RemoveStream(name="stream 2"))
+    rocks.write(PutStream(record=StreamRecord(name="stream 2", owner="other")))
+    rocks.write(PutStream(record=StreamRecord(name="stream 99")))
     rocks.store.close()
     copied(rocks.path, jetstream)
     assert seen(jetstream) == seen(rocks)
@@ -231,7 +300,7 @@ def configured(home: Path, server: NatsServer) -> Path:
     """The configuration of a node's second life, beside that of its first one."""
     table = (
         f'[store]\nengine = "jetstream"\nservers = ["{server.url}"]\n'
-        f'monitors = ["{server.monitor}"]\nreplicas = 1\n'
+        f'monitors = ["{server.monitor}"]\nreplicas = 1\nshards = {SHARDS}\n'
     )
     file = home / "three.toml"
     text = (home / "node.toml").read_text()
@@ -292,7 +361,8 @@ def test_a_node_starts_only_on_servers_that_sync_and_a_copy_runs_on_any(tmp_path
         back = (*("--from", "jetstream", "--to", "rocksdb"), "--data-dir", tmp_path / "back")
         call("store", "copy", *back, "-c", three, "--final")
         looked = subprocess.run(rillnode("doctor", "-c", three), capture_output=True, timeout=300.0)
-        sync = json.loads(looked.stdout.splitlines()[-1])
+        found = [json.loads(line) for line in looked.stdout.splitlines()]
+        (sync,) = [one for one in found if one["check"] == "store sync"]
         assert (looked.returncode, sync["check"], sync["state"]) == (1, "store sync", "fail")
         three.write_text(three.read_text().replace("[store]\n", '[store]\nsync = "interval"\n'))
         running = Running(three)

@@ -33,9 +33,10 @@ from rillnode.actors.storage import (
     Trim,
     logs_of,
 )
-from rillnode.actors.storage.layout import LOG_KEY, utf8
+from rillnode.actors.storage.layout import LOG_KEY, LogState, utf8
 from rillnode.actors.storage.shared.frames import (
     WRITER_BYTES,
+    BeginLog,
     Contents,
     PutListing,
     Session,
@@ -140,6 +141,16 @@ def version_of(value: bytes | None) -> int:
     if value is None:
         return 0
     return int.from_bytes(blake2b(value, digest_size=8).digest(), "big") | 1
+
+
+def check_empty(operation: BeginLog, state: LogState) -> None:
+    """See that a log can begin where it is to begin.
+
+    Raises:
+        StoreError: `copy.changed`.
+    """
+    if state.first_index < state.next_index or operation.index < state.next_index:
+        raise StoreError("copy.changed", f"log {operation.log:#x} has entries", retryable=False)
 
 
 def fenced(what: str) -> StoreError:
@@ -295,7 +306,7 @@ class Applier:
                 self._check_place(log)
                 if seen is not None and seen < self._others_end(log, writer):
                     raise fenced("appended to this log")
-            case Trim(log=log):
+            case Trim(log=log) | BeginLog(log=log):
                 self._check_place(log)
             case SaveIndex():
                 saved = tables.saved_index(operation.key)

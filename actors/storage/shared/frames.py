@@ -66,7 +66,24 @@ class PutListing(Operation):
     generation: int = 0
 
 
-SharedOperation = WriteOperation | PutListing
+@dataclass(slots=True, eq=False)
+class BeginLog(Operation):
+    """Let a log without entries begin, and end, where that of another store does.
+
+    Errors: `stream.removed`, `copy.changed` (it has entries, or has had some behind that place).
+
+    Attributes:
+        log: the log.
+        index: of its next entry.
+        position: data bytes that the other log has had before that.
+    """
+
+    log: int = 0
+    index: int = 0
+    position: int = 0
+
+
+SharedOperation = WriteOperation | PutListing | BeginLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +161,22 @@ class _PutListing(msgspec.Struct, frozen=True, array_like=True, tag=7):
     generation: int
 
 
-_Packed = _Append | _Trim | _PutStream | _RemoveStream | _SaveIndex | _PutRecords | _PutListing
+class _BeginLog(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    log: int
+    index: int
+    position: int
+
+
+_Packed = (
+    _Append
+    | _Trim
+    | _PutStream
+    | _RemoveStream
+    | _SaveIndex
+    | _PutRecords
+    | _PutListing
+    | _BeginLog
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[_Packed])
@@ -243,6 +275,8 @@ def _pack(operation: SharedOperation) -> _Packed:
             return _PutRecords(records, seen)
         case PutListing(name=name, record=record, generation=generation):
             return _PutListing(name, record, generation)
+        case BeginLog(log=log, index=index, position=position):
+            return _BeginLog(log, index, position)
         case _:
             assert_never(operation)
 
@@ -273,3 +307,5 @@ def _unpack(packed: _Packed) -> SharedOperation:
             return PutRecords(records=records, seen=seen)
         case _PutListing(name, record, generation):
             return PutListing(name=name, record=record, generation=generation)
+        case _BeginLog(log, index, position):
+            return BeginLog(log=log, index=index, position=position)

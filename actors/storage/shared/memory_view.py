@@ -16,8 +16,14 @@ from rillnode.actors.storage import (
 from rillnode.actors.storage.checkpoint import Checkpoint
 from rillnode.actors.storage.memory import MemoryLogStore, Post
 from rillnode.actors.storage.memory_tables import MemoryTables
-from rillnode.actors.storage.shared.applying import PROGRESS_KEY, Applier, ApplyFrame, Progress
-from rillnode.actors.storage.shared.frames import PutListing, SharedOperation
+from rillnode.actors.storage.shared.applying import (
+    PROGRESS_KEY,
+    Applier,
+    ApplyFrame,
+    Progress,
+    check_empty,
+)
+from rillnode.actors.storage.shared.frames import BeginLog, PutListing, SharedOperation
 
 _DUMP: Final = "dump"
 
@@ -90,6 +96,11 @@ class ViewTables(MemoryTables):
         """Carry an operation out as a store of one node does, or change the catalogue."""
         if isinstance(operation, PutListing):
             self.put_listed(operation.name, operation.record)
+        elif isinstance(operation, BeginLog):
+            state = self.state_of(operation.log)
+            check_empty(operation, state)
+            state.first_index = state.next_index = operation.index
+            state.first_position = state.next_position = operation.position
         else:
             super().apply(operation)
 

@@ -19,6 +19,7 @@ from rillnode.actors.storage import (
 from rillnode.actors.storage.commit import GroupCommit
 from rillnode.actors.storage.layout import (
     INDEX,
+    LOG_KEY,
     encode_record,
     record_key,
     saved_index_key,
@@ -33,8 +34,9 @@ from rillnode.actors.storage.shared.applying import (
     Applier,
     ApplyFrame,
     Progress,
+    check_empty,
 )
-from rillnode.actors.storage.shared.frames import PutListing, SharedOperation
+from rillnode.actors.storage.shared.frames import BeginLog, PutListing, SharedOperation
 from rillnode.actors.storage.tables import Changes, Tables, Tuning
 from rillnode.actors.storage.tail import TailCache
 from rillnode.actors.storage.view import DurableView
@@ -149,6 +151,8 @@ class ViewCommit(GroupCommit):
                 record = operation.record
                 value = None if record is None else encode_record(record)
                 self._put(stream_key(operation.name), value)
+            elif isinstance(operation, BeginLog):
+                self._begin_log(operation)
             else:
                 super()._plan(operation)
         except WRONG:
@@ -162,13 +166,25 @@ class ViewCommit(GroupCommit):
             self._applier.settle(operation)
             self._write_slice()
 
+    def _begin_log(self, operation: BeginLog) -> None:
+        state = self._state(operation.log)
+        check_empty(operation, state)
+        state.first_index = state.next_index = operation.index
+        state.first_position = state.next_position = operation.position
+        row = LOG_KEY.pack(operation.log)
+        self._changes.puts.append((row, state.encode(), self._tables.blocks))
+        self._touched[operation.log] = state
+
 
 class RocksView(RocksLogStore):
     """A LogStore on RocksDB that takes frames, and says how far it is.
 
     Attributes:
         progress: how far it was when its tables were opened last.
+        tables: as they were opened last, for who copies.
     """
+
+    tables: Tables
 
     def __init__(
         self,
@@ -198,7 +214,7 @@ class RocksView(RocksLogStore):
         self._writer.submit(frame)
 
     def _open_tables(self) -> Tables:
-        tables = super()._open_tables()
+        tables = self.tables = super()._open_tables()
         identity = tables.record(IDENTITY_KEY)
         if identity is None:
             tables.write(Changes(puts=[(IDENTITY_KEY, self._identity, tables.records)]))

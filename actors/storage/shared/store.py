@@ -48,8 +48,9 @@ from rillnode.actors.storage import (
 )
 from rillnode.actors.storage.checkpoint import Checkpoint
 from rillnode.actors.storage.completion import closed_error, deliver, tell
+from rillnode.actors.storage.format import check_copied
 from rillnode.actors.storage.shared.applying import ApplyFrame, encode_identity, version_of
-from rillnode.actors.storage.shared.frames import PutListing, SharedOperation
+from rillnode.actors.storage.shared.frames import BeginLog, PutListing, SharedOperation
 from rillnode.actors.storage.shared.placement import CATALOGUE, Placement, PlaceOf
 from rillnode.actors.storage.shared.port import Blobs, LogLost, SharedLog, unreachable
 from rillnode.actors.storage.shared.shard import Shard, SharedOptions, View
@@ -63,6 +64,9 @@ logger = logging.getLogger("rillnode.actors.storage")
 
 CLAIM: Final = "shared/snapshot"
 """Named value, in each shard, that changes when a node sets out to make a snapshot of it."""
+
+COPYING: Final = "shared/copying"
+"""Named value: the store is being copied into; what stands beside it has names that begin so."""
 
 CLOSE_SECONDS: Final = 5.0
 """What is under way has so long to end when the store is closed."""
@@ -106,6 +110,7 @@ class SharedLogStore:
         on_health: is told of changes; called on the loop.
         options: sizes and times.
         places: what protocols say of where their names lie.
+        copying: whether it may be one that is copied into, as for who copies.
         loop: on which everything is done but the work of the views.
     """
 
@@ -122,8 +127,10 @@ class SharedLogStore:
         loop: asyncio.AbstractEventLoop,
         options: SharedOptions = _DEFAULT_OPTIONS,
         places: Sequence[PlaceOf] = (),
+        copying: bool = False,
     ) -> None:
         self.log = log
+        self._copying = copying
         self.options = options
         self.entropy = entropy
         self._blobs = blobs
@@ -140,7 +147,7 @@ class SharedLogStore:
         self._refusal: StoreError | None = closed_error()
         self._health = StoreHealth(writable=False, reason="the store is not open")
         # What comes before the engine has said how many shards there are.
-        self._early: list[WriteOperation] = []
+        self._early: list[WriteOperation | BeginLog] = []
         self._opening: asyncio.Future[None] | None = None
         # The engine has been away for too long.
         self._away: StoreError | None = None
@@ -235,6 +242,10 @@ class SharedLogStore:
             for operation in early:
                 self.submit(operation)
             await self._shard(CATALOGUE).ready()
+            if not self._copying:
+                mark = GetRecord(key=COPYING)
+                await self._ask(CATALOGUE, mark)
+                check_copied(mark.value is not None)
         except StoreError as error:
             self._opening.set_exception(error)
             self._opening.exception()  # whoever waits is told; nobody has to
@@ -277,6 +288,23 @@ class SharedLogStore:
     def _place(self) -> Placement:
         assert self._placement is not None
         return self._placement
+
+    @property
+    def placement(self) -> Placement:
+        """Where names lie; known once it is open."""
+        return self._place
+
+    async def current_view(self, number: int) -> View:
+        """A shard's view, with all that was confirmed anywhere before this was called.
+
+        Raises:
+            StoreError: the engine does not answer, or the view cannot be opened.
+        """
+        shard = self._shard(number)
+        await shard.fresh()
+        if shard.view is None:
+            raise shard.refusal or closed_error()
+        return shard.view
 
     def _shard(self, number: int) -> Shard:
         shard = self._shards.get(number)
@@ -420,7 +448,7 @@ class SharedLogStore:
 
     # Writes ----------------------------------------------------------------------------------
 
-    def submit(self, operation: WriteOperation) -> None:
+    def submit(self, operation: WriteOperation | BeginLog) -> None:
         """Queue a write; it is completed with an error at once where it cannot be taken."""
         if self._refusal is not None:
             self.refused((operation,), self._refusal)
@@ -444,7 +472,7 @@ class SharedLogStore:
             else:
                 shard.submit(operation)
 
-    def _shard_of(self, operation: WriteOperation) -> int:
+    def _shard_of(self, operation: WriteOperation | BeginLog) -> int:
         """The shard that a write belongs into. Raises StoreError: `store.scattered`."""
         place = self._place
         match operation:
@@ -457,7 +485,7 @@ class SharedLogStore:
                         retryable=False,
                     )
                 return number
-            case Trim(log=log):
+            case Trim(log=log) | BeginLog(log=log):
                 return place.of_log(log)
             case PutStream(record=StreamRecord(name=name)) | RemoveStream(name=name):
                 return place.of_stream(name)

@@ -179,7 +179,7 @@ def test_a_view_that_is_gone_is_made_anew(nats: NatsServer, tmp_path: Path) -> N
             assert len(await stream.pull(0)) == count + 1
 
     asyncio.run(run(0))
-    rmtree(tmp_path / "a" / "data" / "views")
+    rmtree(tmp_path / "a" / "views")
     asyncio.run(run(1))
 
 
