@@ -569,7 +569,7 @@ class Overlay(Round):
 def _exist(node: Node, actor: str) -> bool:
     """Whether a node has actors of a class now."""
     kinds = node.observed.system.life.kinds.values()
-    return any(kind.cells for kind in kinds if kind.policy.name.endswith(f".{actor}"))
+    return any(kind.cells for kind in kinds if kind.name.endswith(f".{actor}"))
 
 
 class Nextgraph(Round):
