@@ -383,7 +383,15 @@ class Shard:
         must = first > after + 1
         await self._drop_view()
         newest = max(after + 1, first - 1) if must else after + late
-        taken = await self._patiently(lambda: self._owner.restore(self.number, newest))
+        taken = False
+        try:
+            taken = await self._patiently(lambda: self._owner.restore(self.number, newest))
+        except StoreError as error:
+            if must:
+                raise
+            # It is but more to read.
+            extra = {"shard": self.number, "code": error.code}
+            logger.warning("shard_not_restored", extra=extra)
         if must and not taken:
             raise StoreError(
                 "store.trimmed",
@@ -492,21 +500,21 @@ class Shard:
         try:
             frame = self._make_frame(operations, waiters)
         except UnicodeEncodeError:
-            reason = "a name is not valid Unicode text"
-            too_large = False
+            code, reason = "store.name", "a name is not valid Unicode text"
+        except OverflowError as error:
+            code, reason = "store.void", f"it cannot be carried out ({error})"
         else:
             if len(frame.data) <= self._owner.log.frame_bytes_max:
                 return (frame,)
             del self._sent[frame.number]
+            code = "store.too_large"
             reason = f"{len(frame.data)} bytes are more than the log's servers take"
-            too_large = True
         self._session = session
         if len(operations) > 1:
             half = len(operations) // 2
             first = self._framed(operations[:half], ())
             return (*first, *self._framed(operations[half:], waiters))
         self._forget(operations)
-        code = "store.too_large" if too_large else "store.name"
         self._owner.refused(operations, StoreError(code, reason, retryable=False))
         return self._framed((), waiters) if waiters else ()
 
@@ -555,6 +563,7 @@ class Shard:
         since = self._loop.time()
         while True:
             await asyncio.gather(*self._sends, return_exceptions=True)
+            before, life = next(iter(self._sent), None), self._life
             try:
                 reason = ""
                 await self._send_again(options.patience_seconds)
@@ -565,7 +574,10 @@ class Shard:
                 failure, reason = error, error.text
             if not reason and not self._sent:
                 break
-            if reason and self._loop.time() - since > options.patience_seconds:
+            if not reason and self._can_apply and self._life == life and before in self._sent:
+                # It was carried out after all before it, and does not count: nor will another copy.
+                self._give_up(unreachable("frames of this node count no more"))
+            elif reason and self._loop.time() - since > options.patience_seconds:
                 while any(frame.copies for frame in self._sent.values()):
                     await self._stirring()  # they are there, and end by themselves
                 self._give_up(failure)
@@ -729,7 +741,7 @@ class Shard:
         return frame
 
     def _hand(self, sequence: int, data: bytes, frame: _Sent | None) -> None:
-        """Give a frame to the view."""
+        """Give a frame to the view. Raises StoreError: a later version has written it."""
         apply = ApplyFrame(sequence=sequence, checksum=checksum_of(data))
         frame = frame or self._own(data)
         if frame is not None and self._sent.get(frame.number) is frame:
@@ -743,9 +755,6 @@ class Shard:
             except FrameError as error:
                 extra = {"shard": self.number, "sequence": sequence, "reason": str(error)}
                 logger.error("frame_damaged", extra=extra)
-            except StoreError as error:  # of a later version
-                self._begin(self._leave(error))
-                return
         self._handed = sequence
         self._applying.append((apply, len(data)))
         self._applying_bytes += len(data)

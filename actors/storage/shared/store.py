@@ -13,6 +13,7 @@ import heapq
 import logging
 import shutil
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -57,6 +58,7 @@ from rillnode.actors.storage.shared.shard import Shard, SharedOptions, View
 from rillnode.actors.storage.shared.snapshots import Snapshots
 from rillnode.actors.storage.shared.watching import Watching
 from rillnode.actors.storage.watch import AnyWatch, Watch
+from rillnode.actors.storage.tables import open_error
 from rillnode.codecs.entries import decode_header
 from rillnode.codecs.errors import StoreError
 
@@ -377,6 +379,8 @@ class SharedLogStore:
             try:
                 await self._snapshots.restore(number, sequence, self._path(number))
                 return True
+            except OSError as error:
+                raise open_error(self._path(number), error) from error
             except StoreError as error:
                 failure = failure or error
                 extra = {"shard": number, "sequence": sequence, "code": error.code}
@@ -521,7 +525,9 @@ class SharedLogStore:
                     shard != CATALOGUE and operation.error is None
                 ):
                     gone = isinstance(operation, RemoveStream)
-                    self._list(record, sequence, gone=gone, original=operation)
+                    listing = _listing(record, sequence, gone=gone)
+                    listing.token = operation
+                    self._shard(CATALOGUE).submit(listing)
                 case _:
                     done.append(operation)
         self._done(done)
@@ -531,9 +537,12 @@ class SharedLogStore:
         done: list[Operation] = []
         for operation in operations:
             if isinstance(operation, PutListing):
-                # What it tells of is done; the catalogue will be brought up to it.
+                # What it tells of is done; the catalogue is brought up to it later.
                 if operation.token is not None:
                     done.append(operation.token)
+                    operation.token = None
+                if self._refusal is None:
+                    self._begin(self._list_later(replace(operation)))
             else:
                 operation.error = error
                 done.append(operation)
@@ -551,22 +560,6 @@ class SharedLogStore:
 
     # The catalogue ---------------------------------------------------------------------------
 
-    def _list(
-        self,
-        record: StreamRecord,
-        generation: int,
-        *,
-        gone: bool,
-        original: Operation | None = None,
-    ) -> None:
-        listing = PutListing(
-            name=record.name,
-            record=None if gone else record,
-            generation=generation,
-            token=original,
-        )
-        self._shard(CATALOGUE).submit(listing)
-
     def landed(self, shard: int, frame: ApplyFrame, *, is_own: bool) -> None:
         """A frame was carried out on a view."""
         self._watching.landed(frame, is_own=is_own)
@@ -578,7 +571,8 @@ class SharedLogStore:
                 record = operation.record
                 if record is not None:
                     gone = isinstance(operation, RemoveStream)
-                    self._begin(self._list_later(record, frame.sequence, gone=gone))
+                    listing = _listing(record, frame.sequence, gone=gone)
+                    self._begin(self._list_later(listing))
 
     def _look_at_size(self, number: int, frame: ApplyFrame, *, is_own: bool) -> None:
         """Make a snapshot where the log has grown, unless another node has said that it does."""
@@ -593,16 +587,17 @@ class SharedLogStore:
             self._saving.add(number)
             self._begin(self._make_snapshot(shard))
 
-    async def _list_later(self, record: StreamRecord, generation: int, *, gone: bool) -> None:
-        """Put into the catalogue what the node that has done it may not have come to put there."""
+    async def _list_later(self, listing: PutListing) -> None:
+        """Put into the catalogue what who has done it may not have come to put there."""
         await asyncio.sleep(LISTING_SECONDS)
-        listed = FindStream(name=record.name)
+        listed = FindStream(name=listing.name)
         try:
             await self._ask(CATALOGUE, listed)
         except StoreError:
-            return  # it is looked at again when the view is opened next
-        if gone if listed.record is not None else not gone:
-            self._list(record, generation, gone=gone)
+            return  # whoever else has seen it looks, too
+        if listed.record != listing.record:
+            # Where it is older than what is listed, it is passed over there.
+            self._shard(CATALOGUE).submit(listing)
 
     # Reads -----------------------------------------------------------------------------------
 
@@ -807,6 +802,11 @@ class SharedLogStore:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _listing(record: StreamRecord, generation: int, *, gone: bool) -> PutListing:
+    kept = None if gone else record
+    return PutListing(name=record.name, record=kept, generation=generation)
 
 
 def _may_cut(trim: Trim, look: Read) -> bool:
