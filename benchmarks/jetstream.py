@@ -2,11 +2,10 @@
 
 W1, W2 and W4 as in `workloads`, with one server and with three (`jetstream`), W1 also by nats-py
 through a relay, since a node is one more process between a client and the servers; what several
-nodes on the same three servers confirm together, and for how long pushes pause when a node comes,
-goes or crashes (`jetstream_nodes`).
+nodes on the same three servers confirm together, and for how long pushes at one pause when another
+comes, goes or crashes (`jetstream_nodes`).
 """
 
-import asyncio
 import json
 import shutil
 from collections.abc import Callable, Generator, Sequence
@@ -23,7 +22,6 @@ from benchmarks.generator import LoadGenerator, run
 from benchmarks.jobs import Endpoint, FillJob, PushJob, ReplayJob, SpreadJob, StreamsJob
 from benchmarks.nats_servers import NatsServers, start_nats_servers
 from benchmarks.relay import start_relay
-from benchmarks.rillnode_load import connect_to
 from benchmarks.servers import RILLNODE, Server, missing, start_rillnode
 from benchmarks.workloads import Settings
 
@@ -36,8 +34,6 @@ RELAYED: Final = "nats-py-relayed"
 _KIB: Final = 1_024
 _NODES: Final = 3
 _PARTITIONS: Final = 12
-_MEET_SECONDS_MAX: Final = 60.0
-"""By then nodes know of each other."""
 
 
 def jetstream(settings: Settings, sink: Sink) -> None:
@@ -52,7 +48,7 @@ def jetstream_nodes(settings: Settings, sink: Sink) -> None:
     """Several nodes on three servers."""
     if _can_run(sink):
         _growth(settings, sink)
-        _hand_over(settings, sink)
+        _pauses(settings, sink)
 
 
 def _can_run(sink: Sink) -> bool:
@@ -106,8 +102,8 @@ def _replay(settings: Settings, sink: Sink, replicas: int) -> None:
 
 
 def _streams(settings: Settings, sink: Sink, replicas: int) -> None:
-    """A node makes the JetStream stream at the first push, nats-py before it."""
-    # Three servers create a few in a second.
+    """A node's are rows of its shards, nats-py's are JetStream streams."""
+    # Three servers create a few of the latter in a second.
     count = 200 if settings.quick or replicas > 1 else 1_000
     for system in (RILLNODE, NATS_PY):
         with _beside(settings, replicas) as (servers, endpoints):
@@ -164,7 +160,6 @@ def _growth(settings: Settings, sink: Sink) -> None:
         nodes: list[Server] = []
         for count in range(1, _NODES + 1):
             nodes.append(stack.enter_context(_node(home, count, servers, 3)))
-            _meet(nodes)
             totals[count] = [
                 _together(settings, nodes, f"growth-{turn}-{count}")
                 for turn in range(settings.rounds)
@@ -189,7 +184,7 @@ def _together(settings: Settings, nodes: Sequence[Server], stream: str) -> float
     return sum(result["confirmed_per_second"] for result in results)
 
 
-def _hand_over(settings: Settings, sink: Sink) -> None:
+def _pauses(settings: Settings, sink: Sink) -> None:
     """What a client of one node sees while another one joins, leaves in order, and is killed."""
     workload = f"longest pause of a partition, of {_PARTITIONS}"
     with (
@@ -204,15 +199,15 @@ def _hand_over(settings: Settings, sink: Sink) -> None:
 
         def nothing() -> None: ...
 
-        steps: Sequence[tuple[str, Callable[[], None], bool]] = (
-            ("nothing happens", nothing, False),
-            ("a node joins", join, True),
-            ("it leaves", lambda: others[-1].process.stop(), False),
-            ("a node joins again", join, True),
-            ("it is killed", lambda: others[-1].process.kill(), False),
+        steps: Sequence[tuple[str, Callable[[], None]]] = (
+            ("nothing happens", nothing),
+            ("a node joins", join),
+            ("it leaves", lambda: others[-1].process.stop()),
+            ("a node joins again", join),
+            ("it is killed", lambda: others[-1].process.kill()),
         )
-        for number, (what, act, both) in enumerate(steps):
-            # Half a second, then the act, and longer than a lease.
+        for number, (what, act) in enumerate(steps):
+            # Half a second, then the act.
             job = _spread(settings, stays, f"pause-{number}", window=16, seconds=6.0)
             with LoadGenerator(job) as load:
                 load.phase()
@@ -221,23 +216,6 @@ def _hand_over(settings: Settings, sink: Sink) -> None:
                 result = load.phase()
                 timer.join()
             sink.add(CASE_NODES, workload, what, result)
-            _meet([stays, others[-1]] if both else [stays])
-
-
-def _meet(nodes: Sequence[Server]) -> None:
-    """Wait until all nodes know of all, and of no other."""
-
-    async def known(endpoint: Endpoint) -> int:
-        async with await connect_to(endpoint) as client:
-            return len((await client.status())["store"]["sharing"]["nodes"])
-
-    async def met() -> None:
-        async with asyncio.timeout(_MEET_SECONDS_MAX):
-            for node in nodes:
-                while await known(node.endpoint) != len(nodes):
-                    await asyncio.sleep(0.1)
-
-    asyncio.run(met())
 
 
 def _spread(

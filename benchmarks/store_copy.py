@@ -25,7 +25,7 @@ from rich.table import Table
 from benchmarks.nats_servers import NatsServers, start_nats_servers
 from benchmarks.processes import disk_bytes
 from benchmarks.store import Counter
-from rillnode.actors.storage import Append, PutStream, Read, StreamRecord, log_id
+from rillnode.actors.storage import Append, FindStream, PutStream, Read, StreamRecord, log_id
 from rillnode.actors.storage.rocks import RocksLogStore
 from rillnode.codecs.entries import items_of, pack_body
 
@@ -73,11 +73,15 @@ def _checksums(path: Path) -> list[str]:
     store = RocksLogStore(path, complete=done, on_health=lambda _: None)
     store.open()
     digests: list[str] = []
-    asked = 0
+    find = FindStream(name=_STREAM.name)
+    store.read(find)
+    done.wait(1)
+    assert find.record is not None
+    asked = 1
     for partition in range(_PARTITIONS):
         digest, index = hashlib.sha256(), 0
         while True:
-            read = Read(log=log_id(1, partition), index=index, bytes_max=_READ_BYTES)
+            read = Read(log=log_id(find.record.id, partition), index=index, bytes_max=_READ_BYTES)
             if not store.read(read):
                 asked += 1
                 done.wait(asked)

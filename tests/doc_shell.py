@@ -78,7 +78,6 @@ NOT_RUN: Final[dict[Name, str]] = {
         "docs/how-to/systemd.md",
         "python3 -m venv /opt/rillnode && /opt/rillnode/bin/pip install .",
     ): "it changes the machine as root; test_service_files.py has systemd read the unit",
-    ("docs/how-to/three-machines.md", 'pip install "rillnode[jetstream]"'): _INSTALLS,
 }
 
 LONG: Final[dict[Name, str]] = {

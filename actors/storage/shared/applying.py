@@ -151,7 +151,11 @@ def check_empty(operation: BeginLog, state: LogState) -> None:
         StoreError: `copy.changed`.
     """
     if state.first_index < state.next_index or operation.index < state.next_index:
-        raise StoreError("copy.changed", f"log {operation.log:#x} has entries", retryable=False)
+        raise StoreError(
+            "copy.changed",
+            f"log {operation.log:#x} of the target has entries already",
+            retryable=False,
+        )
 
 
 def fenced(what: str) -> StoreError:
