@@ -27,10 +27,11 @@ from rillnode.actors.storage import (
 from rillnode.actors.storage.shared import applying, shard, store
 from rillnode.actors.storage.shared.frames import FRAME_VERSION, decode_frame
 from rillnode.actors.storage.shared.memory_log import MemoryServers
-from rillnode.actors.storage.tables import Changes
+from rillnode.actors.storage.tables import Changes, Tables
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import StoreError
 from shared_nodes import Node, in_virtual_time, name_in, new_servers, rocks_view, until
+from store_support import SMALL
 
 
 def code(operation: Operation) -> str:
@@ -53,6 +54,7 @@ def test_a_log_that_lost_frames_is_told_until_the_view_is_deleted(tmp_path: Path
         node = Node(servers, tmp_path, view=rocks_view)
         log = await node.stream(name_in(1))
         await node.push(log, b"confirmed")
+        other = await node.stream(name_in(2))
         await node.close()
         frames = servers.shards[1].frames
         del frames[-1:]
@@ -61,11 +63,7 @@ def test_a_log_that_lost_frames_is_told_until_the_view_is_deleted(tmp_path: Path
             assert await refused(node, log) == "store.lost"
             assert code(await node.push(log, b"x")) == "store.lost"
             # The other shards go on.
-            assert (
-                code(await node.push(await node.stream(name_in(2, but=["s0"]) + f"{life}"), b"x"))
-                in ("", "store.lost")
-                or True
-            )
+            assert code(await node.push(other, b"x")) == ""
             await node.close()
         shutil.rmtree(tmp_path / "0001")
         node = Node(servers, tmp_path, view=rocks_view, seed=9)
@@ -74,6 +72,22 @@ def test_a_log_that_lost_frames_is_told_until_the_view_is_deleted(tmp_path: Path
         await node.close()
 
     asyncio.run(work())
+
+
+@pytest.mark.xfail(
+    reason="an own frame that was confirmed at a place behind the view is waited for"
+)
+def test_a_log_that_loses_frames_while_a_view_is_open_is_told(tmp_path: Path) -> None:
+    async def work() -> None:
+        servers = new_servers()
+        node = Node(servers, tmp_path)
+        log = await node.stream(name_in(1))
+        for number in range(3):
+            await node.push(log, b"%d" % number)
+        del servers.shards[1].frames[-2:]
+        assert code(await node.push(log, b"x")) == "store.lost"
+
+    in_virtual_time(work())
 
 
 def test_a_view_of_another_log_is_left_alone(tmp_path: Path) -> None:
@@ -194,33 +208,37 @@ def test_a_snapshot_that_is_damaged_is_not_needed_where_the_log_has_all(tmp_path
     in_virtual_time(work())
 
 
+class WrongOnce(dict[int, int]):
+    """What a view has noted of itself, once as if it had decided otherwise."""
+
+    is_wrong = True
+
+    def get(self, key: int, default: Any = None) -> Any:
+        found = super().get(key, default)
+        if found is None or not self.is_wrong:
+            return found
+        self.is_wrong = False
+        return found ^ 1
+
+
 def test_a_view_that_differs_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard, "CHECK_FRAMES", 8)
 
     async def work() -> None:
         servers = new_servers()
-        nodes = [Node(servers, tmp_path / str(n), view=rocks_view) for n in range(2)]
-        log = await nodes[0].stream(name_in(1))
-        await nodes[1].fresh(log)
-        view: Any = nodes[1].shard(log).view
-        commit = view._writer  # as if it had decided otherwise once
-        del commit
-        first = nodes[1].shard(log)
-        for number in range(12):
-            await nodes[0].push(log, b"%d" % number)
-            if number == 8:
-                # What it has noted is not what the other will tell.
-                await nodes[1].fresh(log)
-                for sequence in first._checks:  # pyright: ignore[reportPrivateUsage]
-                    first._checks[sequence] ^= 1  # pyright: ignore[reportPrivateUsage]
-        first._checks = dict.fromkeys(range(8, 80, 8), 1)  # pyright: ignore[reportPrivateUsage]
-        for number in range(12):
-            await nodes[0].push(log, b"%d" % number)
+        one, other = (Node(servers, tmp_path / str(n), view=rocks_view) for n in range(2))
+        log = await one.stream(name_in(1))
+        await other.fresh(log)
+        wrong = other.shard(log)
+        wrong._checks = WrongOnce()  # pyright: ignore[reportPrivateUsage]
+        for number in range(20):
+            await one.push(log, b"%d" % number)
+            await asyncio.sleep(0.005)
         await until(lambda: (tmp_path / "1" / "0001.differs").exists())
-        await until(lambda: first.refusal is None and first.is_ready)
-        await nodes[1].fresh(log)
-        assert await nodes[1].texts(log) == await nodes[0].texts(log)
-        for node in nodes:
+        await until(lambda: wrong.refusal is None and wrong.is_ready)
+        await other.fresh(log)
+        assert await other.texts(log) == await one.texts(log)
+        for node in (one, other):
             await node.close()
 
     asyncio.run(work())
@@ -230,7 +248,7 @@ def test_a_full_disk_at_one_view_holds_up_that_node_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full: set[str] = set()
-    write = applying_tables_write()
+    write = Tables.write
 
     def failing(tables: Any, changes: Changes) -> None:
         if any(one in str(tables._path) for one in full):
@@ -271,16 +289,7 @@ def test_a_full_disk_at_one_view_holds_up_that_node_alone(
     asyncio.run(work())
 
 
-def applying_tables_write() -> Any:
-    from rillnode.actors.storage.tables import Tables
-
-    return Tables.write
-
-
 def progress(path: Path) -> applying.Progress:
-    from rillnode.actors.storage.tables import Tables
-    from store_support import SMALL
-
     tables = Tables(path, SMALL)
     found = applying.Progress.decode(tables.record(applying.PROGRESS_KEY))
     tables.close()
@@ -385,9 +394,7 @@ def test_a_writer_that_was_forgotten_goes_on(
 # Reads ---------------------------------------------------------------------------------------
 
 
-def test_what_was_confirmed_anywhere_is_read_everywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_confirmed_anywhere_is_read_everywhere(tmp_path: Path) -> None:
     async def work() -> None:
         servers = new_servers()
         nodes = [Node(servers, tmp_path / str(n)) for n in range(3)]
@@ -488,7 +495,9 @@ def test_views_that_nobody_uses_are_closed_and_opened_again(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("what", ["made", "changed", "removed"])
-def test_what_became_of_a_stream_is_listed_by_another_node(tmp_path: Path, what: str) -> None:
+def test_what_became_of_a_stream_is_listed_by_another_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     async def work() -> None:
         servers = new_servers()
         one, other = (Node(servers, tmp_path / str(n)) for n in range(2))
@@ -497,10 +506,7 @@ def test_what_became_of_a_stream_is_listed_by_another_node(tmp_path: Path, what:
         await other.fresh(log)
         if what != "made":
             await one.stream(name)
-        held = frozenset({id(one)})
-        submit = one.store._shard(0).submit  # pyright: ignore[reportPrivateUsage]
-        del submit, held
-        one.store._shard(0).submit = lambda _: None  # type: ignore[method-assign] # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(one.store._shard(0), "submit", lambda _: None)  # pyright: ignore[reportPrivateUsage]
         write: Any = RemoveStream(name=name)
         record = (await one.read(FindStream(name=name))).record
         if what == "made":
@@ -523,23 +529,28 @@ def test_what_became_of_a_stream_is_listed_by_another_node(tmp_path: Path, what:
     in_virtual_time(work())
 
 
-@pytest.mark.xfail(reason="who opens a view later does not compare its streams with the catalogue")
-def test_what_became_of_a_stream_is_listed_by_who_opens_its_view_later(tmp_path: Path) -> None:
+@pytest.mark.xfail(reason="who opens a view again does not compare its streams with the catalogue")
+def test_what_became_of_a_stream_is_listed_though_all_who_saw_it_were_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LISTING_SECONDS", 0.2)
+
     async def work() -> None:
         servers = new_servers()
-        one, other = (Node(servers, tmp_path / str(n)) for n in range(2))
-        await one.stream(name_in(0))
-        one.store._shard(0).submit = lambda _: None  # type: ignore[method-assign] # pyright: ignore[reportPrivateUsage]
-        one.store.submit(PutStream(record=StreamRecord(name=name_in(1))))
-        await asyncio.sleep(0.1)
-        await one.die()
-        assert (await other.read(FindStream(name=name_in(1)))).record is not None
-        await asyncio.sleep(store.LISTING_SECONDS + 1.0)
-        page = await other.read(ListStreams())
-        await other.close()
+        node = Node(servers, tmp_path, view=rocks_view)
+        await node.stream(name_in(0))
+        monkeypatch.setattr(node.store._shard(0), "submit", lambda _: None)  # pyright: ignore[reportPrivateUsage]
+        node.store.submit(PutStream(record=StreamRecord(name=name_in(1))))
+        await asyncio.sleep(0.3)
+        await node.die()
+        node = Node(servers, tmp_path, view=rocks_view, seed=1)
+        assert (await node.read(FindStream(name=name_in(1)))).record is not None
+        await asyncio.sleep(0.5)
+        page = await node.read(ListStreams())
+        await node.close()
         assert name_in(1) in [record.name for record in page.records]
 
-    in_virtual_time(work())
+    asyncio.run(work())
 
 
 def test_a_listing_that_was_refused_is_written_later(tmp_path: Path) -> None:
