@@ -57,8 +57,8 @@ from rillnode.actors.storage.shared.port import Blobs, LogLost, SharedLog, unrea
 from rillnode.actors.storage.shared.shard import Shard, SharedOptions, View
 from rillnode.actors.storage.shared.snapshots import Snapshots
 from rillnode.actors.storage.shared.watching import Watching
-from rillnode.actors.storage.watch import AnyWatch, Watch
 from rillnode.actors.storage.tables import open_error
+from rillnode.actors.storage.watch import AnyWatch, Watch
 from rillnode.codecs.entries import decode_header
 from rillnode.codecs.errors import StoreError
 
