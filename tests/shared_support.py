@@ -117,6 +117,11 @@ class OnLoopDriver(ThreadedDriver):
         inner: SharedLogStore = store.inner
         return inner
 
+    def shared_watch(self, watch: AnyWatch) -> None:
+        """Watch, as the store's own loop does."""
+        store: Any = self._store
+        store.watch(watch)
+
     @abstractmethod
     def engine(self) -> tuple[SharedLog, Blobs]:
         """An engine that is not open, on the logs that are the same each time."""

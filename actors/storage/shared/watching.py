@@ -15,7 +15,6 @@ from rillnode.actors.storage import (
 )
 from rillnode.actors.storage.completion import closed_error
 from rillnode.actors.storage.shared.applying import ApplyFrame
-from rillnode.actors.storage.shared.frames import PutListing
 from rillnode.actors.storage.watch import AnyWatch, Watch, WatchRecords, WatchValues
 from rillnode.codecs.errors import StoreError
 
@@ -66,7 +65,7 @@ class Watching:
             watch.error = closed_error()
         self._complete(waiting)
 
-    def landed(self, frame: ApplyFrame, *, is_own: bool) -> None:
+    def landed(self, frame: ApplyFrame, *, is_news: bool) -> None:
         """A frame was carried out; what this node itself has done is no news but for logs."""
         for operation in frame.operations:
             if operation.error is not None:
@@ -75,20 +74,18 @@ class Watching:
                 case Append(log=log):
                     if log in self._logs:
                         self.grown(log, operation.first_index + operation.count)
-                    if operation.records and not is_own:
+                    if operation.records and is_news:
                         self._change_values(operation.records)
-                case PutRecords(records=records) if not is_own:
+                case PutRecords(records=records) if is_news:
                     self._change_values(records)
-                case PutRecord(key=name, value=value) if not is_own:
+                case PutRecord(key=name, value=value) if is_news:
                     self._change_values([(name, value)])
-                case PutStream(record=record) if not is_own:
+                case PutStream(record=record) if is_news:
                     self.changed(record)
                 case RemoveStream(record=record) if record is not None:
                     self._remove_logs(record)
-                    if not is_own:
+                    if is_news:
                         self.removed(record)
-                case PutListing(record=record) if record is not None and not is_own:
-                    self.changed(record)
                 case _:
                     pass
 
