@@ -188,7 +188,7 @@ class Probe:
         self, original: Callable[[Any, float], None]
     ) -> Callable[[ActorKind, float], None]:
         def took_long(kind: ActorKind, seconds: float) -> None:
-            work = self._work(kind.policy.name)
+            work = self._work(kind.name)
             cpu = _cpu() - self._collected - self._begun
             self._note(work, min(cpu, seconds), seconds, self._message[1])
             original(kind, seconds)
@@ -268,7 +268,7 @@ class Probe:
         """Take over how many turns there were until now that were too short to be timed."""
         for kind in kinds:
             if kind.turns:
-                work = self._work(kind.policy.name)
+                work = self._work(kind.name)
                 work.usual = kind.turns - sum((kind.long_turns or {}).values())
 
 

@@ -382,7 +382,7 @@ class Node:
 
     def _on_fatal(self, cell: Cell, error: BaseException) -> None:
         """An actor that all need was given up; the actor system tells, on the loop's thread."""
-        name = cell.kind.policy.name.rpartition(".")[2]
+        name = cell.kind.name.rpartition(".")[2]
         lost = self._observed.lose("actor", name, error, self._clock.now_ms())
         ends = self.config.on_fatal == "exit"
         logger.critical(
@@ -405,7 +405,7 @@ class Node:
         remove_abandoned_copies(self.config.checkpoints_dir)
 
     def _complete(self, operations: Sequence[Operation]) -> None:
-        self._system.enter([(done.reply_to, done, done.then) for done in operations])
+        self._system.post_threadsafe([(done.reply_to, done, done.then) for done in operations])
 
     def _on_health(self, health: StoreHealth) -> None:
         self._observed.health = health

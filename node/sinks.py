@@ -67,6 +67,10 @@ class Sinks:
             if all(status.pid is None for status in self._statuses.values()):
                 return
             await asyncio.sleep(0.05)
+            for name, status in self._statuses.items():
+                if status.state not in ("stopping", "stopped"):
+                    # Its actor has failed, and the instance that follows starts a job again.
+                    post(self._cells[name], StopSink())
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """Each sink's state, for people."""

@@ -6,8 +6,8 @@ outcome within `OUTCOME_SECONDS`, an error too; what was confirmed to it is ther
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, Awaitable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Final, TypeVar
 
 import aiohttp
@@ -21,8 +21,10 @@ from rillnode.actors.access import VERBS
 from rillnode.actors.peers.dialling import FORGET_SECONDS
 from rillnode.actors.storage import StoreHealth
 from rillnode.actors.streams.retention import SWEEP_SECONDS
-from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.entries import Entry
+from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
+from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.ockam.hub import TEXT
 from rillnode.codecs.ockam.routing import Route, WireMessage, local, parse_route
 from rillnode.codecs.ockam.stream import (
@@ -50,11 +52,14 @@ from rillnode.node.config import (
     GrantTable,
     NextgraphListener,
     OckamListener,
+    SinkTables,
     StreamrListener,
     StreamTable,
 )
-from rillnode.node.config.overlay_tables import OverlayTable
+from rillnode.node.config.overlay_tables import OverlayTable, StreamrNetworkListener
+from rillnode.node.iteration import Iteration
 from rillnode.node.runtime import Node
+from rillnode.node.simulation.disk import Disk
 from rillnode.node.streamr_client.endpoints import endpoints_of
 from rillnode.node.streamr_client.login import Login
 from rillnode.node.streamr_client.rest import Rest
@@ -69,7 +74,7 @@ MANY: Final = 200
 NODE: Final = "a"
 PEER: Final = "b"
 BROKER_URL: Final = f"ws://{NODE}:1440"
-CHANNEL_SECONDS: Final = 1.0
+CHANNEL_SECONDS: Final = 4.0
 """How long a secure channel may take to open, and how long it may be idle."""
 
 CONFIG: Final = Config(
@@ -79,11 +84,13 @@ CONFIG: Final = Config(
         GrantTable(who="eth:*", streams="*", may=("create",)),
         GrantTable(who="noise:*", streams="*", may=VERBS),
         GrantTable(who="ockam:*", streams="*", may=VERBS),
+        GrantTable(who="anonymous", streams="shared-released*", may=("push", "subscribe")),
     ),
     streams=(StreamTable(name="limited", retain_entries_max=1),),
     streamr=StreamrListener(),
-    nextgraph=NextgraphListener(registration="open", public_name="broker.example"),
+    nextgraph=NextgraphListener(registration="invitation", public_name="broker.example"),
     overlay=OverlayTable(streams=("shared*",)),
+    streamr_network=StreamrNetworkListener(),
     ockam=OckamListener(
         listen=f"{NODE}:4000",
         allow_plain=True,
@@ -110,10 +117,13 @@ CHANGES: Final = 40
 """How often grants change, 0.1 s for each: while everybody else has something under way."""
 
 
-def add_nodes(network: MemoryNetwork) -> None:
-    """Add the node that all of this is about, its peer, and two that share streams with it."""
+def add_nodes(network: MemoryNetwork, sink: SinkTables) -> None:
+    """Add the node that all of this is about, its peer, and two that share streams with it.
+
+    It has this sink, and so has a node that is stopped.
+    """
     network.add_node(PEER, config=PEER_CONFIG)
-    network.add_node(NODE, peers=(PEER,), config=CONFIG)
+    network.add_node(NODE, peers=(PEER,), config=replace(CONFIG, sink=sink))
     for name in (MEMBER, GUEST):
         config = Config(
             name=name,
@@ -122,7 +132,7 @@ def add_nodes(network: MemoryNetwork) -> None:
             overlay=OverlayTable(streams=("shared*",), trackers=(NODE,)),
         )
         network.add_node(name, peers=(NODE,), config=config)
-    network.add_node(STOPPED, peers=(PEER,), config=STOPPED_CONFIG)
+    network.add_node(STOPPED, peers=(PEER,), config=replace(STOPPED_CONFIG, sink=sink))
 
 
 STREAMR_URL: Final = f"ws://{NODE}:8890"
@@ -130,6 +140,8 @@ SUBSCRIBED_SECONDS: Final = 0.01
 """Virtual time in which a subscription has been made, on links of a millisecond."""
 EXCHANGED_SECONDS: Final = 1.5
 """Virtual time in which a key was asked for, as clients do after a second, and given."""
+LARGE_TEXT_CHARACTERS: Final = LINK_BUFFER_HIGH_BYTES // 3
+"""Of an encrypted message: three of them are more than a link is to hold."""
 LEFT_SECONDS: Final = 3.0
 """Virtual time after which the actor of a stream that is no more has left; retention has swept by
 the end of two rounds."""
@@ -137,6 +149,9 @@ LINKED_SECONDS: Final = 1.0
 """Virtual time in which nodes that share a stream are linked in it, mostly."""
 SHARED_SECONDS: Final = 60
 """Virtual time within which each has what the other has, whatever has failed between them."""
+GONE_SECONDS: Final = 6.0
+"""How long a subscriber stays away, while what is for it waits."""
+SUBSCRIBING: Final = parse_route("stream_subscribe")
 GRANTED: Final = "0x" + "22" * 20
 SERVICES: Final = (
     ("echo", b"hello"),
@@ -158,18 +173,45 @@ class Round(ABC):
         confirmed: what the node has confirmed.
         index: the highest that it has confirmed to have saved.
         strict: whether an error that a client is told is one too many.
+        much: whether more is sent than links hold, which takes the most time by far.
         lossy: whether messages may be lost where something fails, as those over a link between
             nodes: that nobody has answered in time is an outcome then.
     """
 
     lossy = False
 
-    def __init__(self, network: MemoryNetwork) -> None:
+    def __init__(self, network: MemoryNetwork, *, much: bool) -> None:
         self.network = network
+        self.much = much
         self.confirmed: list[object] = []
         self.index = 0
         self.number = 0
         self.strict = False
+
+    @property
+    def disk(self) -> Disk:
+        """What the node's store is on."""
+        return self.network._world.nodes[NODE].disk  # pyright: ignore[reportPrivateUsage]
+
+    @property
+    def broker(self) -> bytes:
+        """The key of the node's NextGraph broker."""
+        return bytes.fromhex(self.network.node(NODE).nextgraph_peer_id or "")
+
+    async def broker_client(
+        self, user: nextgraph.Identity, kind: str = "unique"
+    ) -> nextgraph.Client:
+        """Come to the broker as a user, who is invited first."""
+        request = msgspec.json.encode({"kind": kind})
+        async with await self.ask("connect", self.network.connect(NODE)) as native:
+            asking = native.ask("nextgraph", request, timeout_seconds=5.0)
+            answer = msgspec.json.decode((await self.ask("invite", asking)).payload)
+        if answer["error"] is not None:
+            raise RequestError("desk.error", answer["error"])
+        connecting = nextgraph.connect(
+            BROKER_URL, user=user, broker=self.broker, invitation=bytes.fromhex(answer["code"])
+        )
+        return await self.ask("connect", connecting)
 
     async def ask(self, what: str, asked: Awaitable[T]) -> T:
         """Have the outcome of one question in time."""
@@ -177,6 +219,8 @@ class Round(ABC):
             return await asyncio.wait_for(asked, OUTCOME_SECONDS)
         except TimeoutError:
             raise NoOutcome(f"{type(self).__name__}: {what}") from None
+        except aiohttp.ClientError as error:
+            raise TransportError("link.closed", f"{what}: {error}") from None
         except RillnodeError as error:
             if error.code == "message.timeout" and (self.strict or not self.lossy):
                 raise NoOutcome(f"{type(self).__name__}: {what}: {error}") from None
@@ -402,7 +446,14 @@ class Streamr(Round):
                 assert (await self.ask("follow", first)).content == "secret"
             first.cancel()
             await asyncio.gather(first, return_exceptions=True)
-            await self.once("revoke", client.revoke(stream, "subscribe", user=SUBSCRIBER.address))
+            for _ in range(3 if self.much else 0):
+                await self._published(client, stream, "s" * LARGE_TEXT_CHARACTERS)
+                if self.strict:
+                    await self.ask("follow", _next(following))
+            revoking = client.revoke(stream, "subscribe", user=SUBSCRIBER.address)
+            await asyncio.gather(
+                self.either("resend", self._stored(other, stream)), self.once("revoke", revoking)
+            )
             if self.strict:
                 with pytest.raises(RillnodeError):
                     await self.ask("be told", _next(following))
@@ -423,8 +474,8 @@ class Streamr(Round):
         await self.once("publishers", rest.get("/streams/sensors/publishers"))
         await self.once("log out", rest.post("/logout", {}))
 
-    async def _stored(self, client: streamr.Client) -> list[object]:
-        return [one.content async for one in client.resend("sensors", streamr.From(0))]
+    async def _stored(self, client: streamr.Client, stream: str = "sensors") -> list[object]:
+        return [one.content async for one in client.resend(stream, streamr.From(0))]
 
     async def check(self) -> None:
         async with await self._connect() as client:
@@ -437,7 +488,10 @@ async def _next(following: streamr.Subscription | None) -> streamr.Message:
 
 
 class Overlay(Round):
-    """Pushes to streams that nodes share, at two of them; a third comes and dies."""
+    """Pushes to streams that nodes share, at two of them; a third comes and dies.
+
+    Then the second one's link to the tracker is lost.
+    """
 
     async def talk(self) -> None:
         self.network.restart(GUEST)
@@ -451,11 +505,14 @@ class Overlay(Round):
             for client in clients.values():
                 await self.ask("close", client.close())
             self.network.kill(GUEST)
+        self._lose_link()
         if self.strict:
             await self.check()
 
     async def _talk(self, clients: Mapping[str, Client]) -> None:
         brief = f"shared-{self.number}"
+        first = await self.ask("create another", clients[NODE].stream(brief))
+        await self._push_much(first)
         for name, client in clients.items():
             stream = await self.ask("create", client.stream("shared"))
             data = b"shared %d at %b" % (self.number, name.encode())
@@ -464,9 +521,34 @@ class Overlay(Round):
             own = await self.once("create another", client.stream(brief))
             if own is not None:
                 await self.once("push there", own.push(data))
+        if self.much:
+            await self._change_grants()
+        await self.once("push more", first.push(b"more"))
         await asyncio.sleep(LINKED_SECONDS)
         for client in clients.values():
             await self.once("remove", client.remove(brief))
+
+    async def _push_much(self, stream: Stream) -> None:
+        """Push what may be more than links to neighbours hold."""
+        large = bytes(LINK_BUFFER_HIGH_BYTES if self.much else 1)
+        await asyncio.gather(*(self.once("push", stream.push(one)) for one in (large, b"more")))
+
+    async def _change_grants(self) -> None:
+        """Change grants while one node tells another what it has missed, if it does."""
+        node = self.network.node(NODE)
+        until = self.network.now + LINKED_SECONDS
+        while not _exist(node, "ResendingActor") and self.network.now < until:
+            await asyncio.sleep(0.002)
+        grants = node.config.grants
+        one = GrantTable(who=f"noise:{0:064x}", streams="shared*", may=("pull",))
+        for changed in ((*grants, one), grants):
+            node.reload(replace(node.config, grants=changed))
+
+    def _lose_link(self) -> None:
+        """What the second node sends to the first is damaged on its way, once."""
+        network = self.network._world.network  # pyright: ignore[reportPrivateUsage]
+        network.harms = True
+        network.harm(MEMBER, NODE, "corrupted")
 
     async def check(self) -> None:
         for name in (NODE, MEMBER):
@@ -484,19 +566,17 @@ class Overlay(Round):
         raise AssertionError(f"what was confirmed has not come to {name}")
 
 
+def _exist(node: Node, actor: str) -> bool:
+    """Whether a node has actors of a class now."""
+    kinds = node.observed.system.life.kinds.values()
+    return any(kind.cells for kind in kinds if kind.name.endswith(f".{actor}"))
+
+
 class Nextgraph(Round):
     """Publishes commits, follows them on two devices, syncs; leaves letters and wallets."""
 
-    @property
-    def _broker(self) -> bytes:
-        return bytes.fromhex(self.network.node(NODE).nextgraph_peer_id or "")
-
-    async def _connect(self) -> nextgraph.Client:
-        connecting = nextgraph.connect(BROKER_URL, user=ALICE, broker=self._broker)
-        return await self.ask("connect", connecting)
-
     async def talk(self) -> None:
-        client = await self._connect()
+        client = await self.broker_client(ALICE)
         try:
             await self.ask("pin", client.pin(REPO, ACCESS, publish=[TOPIC]))
             await self._talk(client)
@@ -515,7 +595,7 @@ class Nextgraph(Round):
         await self.once("status", client.pin_status(INNER, REPO))
         if following is not None:
             following.close()
-        device = await self._connect()
+        device = await self.broker_client(ALICE)
         try:
             await self._share(client, device)
         finally:
@@ -535,18 +615,18 @@ class Nextgraph(Round):
         exposed = client.pin(REPO, ACCESS, publish=[TOPIC], expose_outer=True)
         await self.once("expose", exposed)
         await self.once("found outside", device.find_blocks(outer, [one]))
-        objects = nextgraph.fetch_objects(BROKER_URL, broker=self._broker, overlay=outer, ids=[one])
+        objects = nextgraph.fetch_objects(BROKER_URL, broker=self.broker, overlay=outer, ids=[one])
         await self.once("objects", objects)
         await self.once("register", client.inboxes.register(outer, TOPIC))
         await self.once("letter", device.inboxes.post(outer, topic, b"letter"))
         await self.once("fetch", client.inboxes.fetch())
         place = b"%032d" % self.number
         await self.once("leave", client.leave_wallet(b"wallet", place))
-        wallet = nextgraph.fetch_wallet(BROKER_URL, broker=self._broker, rendezvous=place)
+        wallet = nextgraph.fetch_wallet(BROKER_URL, broker=self.broker, rendezvous=place)
         await self.once("wallet", wallet)
         await self.once("leave for nobody", client.leave_wallet(b"wallet", b"n%031d" % self.number))
         nothing = nextgraph.fetch_wallet(
-            BROKER_URL, broker=self._broker, rendezvous=b"f%031d" % self.number
+            BROKER_URL, broker=self.broker, rendezvous=b"f%031d" % self.number
         )
         await self.either("no wallet", nothing)
         await self._miss(device, one)
@@ -564,7 +644,7 @@ class Nextgraph(Round):
         return [nextgraph.open_event(event, BRANCH).reference.id async for event in events]
 
     async def check(self) -> None:
-        async with await self._connect() as client:
+        async with await self.broker_client(ALICE) as client:
             await client.pin(REPO, ACCESS, publish=[TOPIC])
             assert set(self.confirmed) <= set(await self._stored(client)), "a commit is lost"
 
@@ -590,59 +670,74 @@ class Channel(Round):
 
 
 class Hub(Round):
-    """Has what is sent to aliases come, and talks to a service over streams of both directions."""
+    """Has what is sent to aliases come, and talks to a service over streams of both directions.
+
+    It goes while something is on its way to it, and comes back over another link.
+    """
 
     lossy = True
 
     async def talk(self) -> None:
+        async with self._channel() as (client, channel):
+            await self._talk(channel)
+            await self.once("echo", client.ask("echo", b"all is sent", timeout_seconds=5.0))
+        await asyncio.sleep(GONE_SECONDS)
+        async with self._channel() as (client, channel):
+            await self._come_back(channel)
+            for stream in self._streams():  # others end when their subscriber has been away
+                await self.once("remove", client.remove(stream))
+
+    @asynccontextmanager
+    async def _channel(self) -> AsyncGenerator[tuple[Client, SecureChannel]]:
+        """A channel of the same peer over a new link."""
         client = await self.ask("connect", self.network.connect(NODE))
         try:
-            opening = client.secure_channel("SC_listener", timeout_seconds=5.0)
+            key = ChannelKey(b"%032d" % self.number)
+            opening = client.secure_channel("SC_listener", key=key, timeout_seconds=5.0)
             channel = await self.ask("open", opening)
-            await self._talk(channel)
-            for stream in self._streams:  # subscriptions to others would wait for their subscriber
-                await self.once("remove", client.remove(stream))
+            yield client, channel
             await channel.close()
         finally:
             await self.ask("close", client.close())
 
-    @property
-    def _streams(self) -> tuple[str, str]:
-        return f"there-{self.number}", f"here-{self.number}"
+    def _streams(self, kind: str = "") -> tuple[str, str]:
+        return f"{kind}there-{self.number}", f"{kind}here-{self.number}"
 
     async def _talk(self, channel: SecureChannel) -> None:
-        came: asyncio.Queue[WireMessage] = asyncio.Queue()
-        back = (local(channel.messages.attach(came.put_nowait)),)
-
-        async def told(route: Route, payload: bytes) -> WireMessage | None:
-            while not came.empty():
-                came.get_nowait()  # copies of what was traced
-            channel.messages.send(route, payload, back)
-            return await self._comes(came)
-
+        told = _Told(channel)
         for service, onward in (("forwarding_service", ""), ("tracing_service", "echo")):
-            made = await told(parse_route(service), b"hello")
+            made = await self._comes(told.of(parse_route(service), b"hello"))
             if made is not None:
-                await told(made.return_route + parse_route(onward), b"hello")
-        there, here = self._streams
-        subscribing = parse_route("stream_subscribe")
-        publishing = encode_request(BidirectionalPublisherRequest(there, here, ""))
-        made = await told(subscribing, publishing)
-        for stream in (there, here):
-            subscription = encode_request(BidirectionalRequest(stream, "foo"))
-            channel.messages.send(subscribing, subscription, back)
-        if made is not None:
-            await told(made.return_route + parse_route("echo"), b"around")
-            for nth in range(MANY):
-                payload = b"many %d" % nth
-                channel.messages.send(made.return_route + parse_route("echo"), payload, back)
-            for _ in range(MANY):
-                await self._comes(came)
+                await self._comes(told.of(made.return_route + parse_route(onward), b"hello"))
+        publisher = await self._go_around(told, *self._streams())
+        if publisher is not None:
+            for nth in range(MANY):  # nobody takes it: it is handed on at once, turn by turn
+                told.send(publisher + parse_route("nobody"), b"many %d" % nth)
+            told.send(publisher + parse_route("echo"), b"late")
 
-    async def _comes(self, came: "asyncio.Queue[WireMessage]") -> WireMessage | None:
+    async def _come_back(self, channel: SecureChannel) -> None:
+        """Subscribe again, and to others while the store takes no writes for a moment."""
+        told = _Told(channel)
+        for stream in self._streams():
+            told.send(SUBSCRIBING, encode_request(BidirectionalRequest(stream, "foo")))
+        await self.once("echo", channel.ask("echo", b"again", timeout_seconds=5.0))
+        self.disk.faults.failing_syncs = 1
+        await self._go_around(told, *self._streams("late"))
+
+    async def _go_around(self, told: "_Told", there: str, here: str) -> Route | None:
+        """Have a service answer over two streams; the way to the publisher."""
+        request = BidirectionalPublisherRequest(there, here, "")
+        made = await self._comes(told.of(SUBSCRIBING, encode_request(request)))
+        for stream in (there, here):
+            told.send(SUBSCRIBING, encode_request(BidirectionalRequest(stream, "foo")))
+        if made is not None:
+            await self._comes(told.of(made.return_route + parse_route("echo"), b"around"))
+        return None if made is None else made.return_route
+
+    async def _comes(self, coming: Awaitable[WireMessage]) -> WireMessage | None:
         """What comes; None: nothing does, as where it was lost."""
         try:
-            return await asyncio.wait_for(came.get(), 2.0)
+            return await asyncio.wait_for(coming, 3.0)
         except TimeoutError:
             if self.strict:
                 raise NoOutcome("what was sent to an alias has not come") from None
@@ -650,6 +745,26 @@ class Hub(Round):
 
     async def check(self) -> None:
         pass  # of aliases nothing is kept; subscriptions wait for their subscriber for some time
+
+
+class _Told:
+    """What is sent through a channel, and what comes of it."""
+
+    def __init__(self, channel: SecureChannel) -> None:
+        self._messages = channel.messages
+        self._came: asyncio.Queue[WireMessage] = asyncio.Queue()
+        self._back: Route = (local(self._messages.attach(self._came.put_nowait)),)
+
+    def send(self, route: Route, payload: bytes) -> None:
+        """Send, and wait for nothing."""
+        self._messages.send(route, payload, self._back)
+
+    def of(self, route: Route, payload: bytes) -> Awaitable[WireMessage]:
+        """Send; the next that comes."""
+        while not self._came.empty():
+            self._came.get_nowait()  # copies of what was traced
+        self.send(route, payload)
+        return self._came.get()
 
 
 class Peer(Round):
@@ -666,10 +781,10 @@ class Peer(Round):
 
     async def _talk(self, client: Client) -> None:
         await self._reach(client)
-        large = bytes(2 * LINK_BUFFER_HIGH_BYTES)
+        large, count = bytes(2 * LINK_BUFFER_HIGH_BYTES), 40 if self.much else 1
         await asyncio.gather(
             self.once("send much", self._echo(client, payload=large)),
-            self.once("send on", self._echo(client)),
+            *(self.once("send on", self._echo_later(client, nth / 500)) for nth in range(count)),
         )
         await self.once("dial", self._echo(client, f"1#{PEER}:4000"))
         self.network.kill(PEER)
@@ -697,6 +812,10 @@ class Peer(Round):
         self, client: Client, way: str = f"peer/{PEER}", payload: bytes = b""
     ) -> Answer:
         return await client.ask(f"{way};echo", payload, timeout_seconds=5.0)
+
+    async def _echo_later(self, client: Client, seconds: float) -> Answer:
+        await asyncio.sleep(seconds)
+        return await self._echo(client)
 
     async def check(self) -> None:
         pass  # nothing is kept of it
@@ -729,11 +848,19 @@ class Operator(Round):
                     node.reload(replace(node.config, grants=changed))
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
+            await self._spoil(stream, batches)
         for health in (StoreHealth(writable=False, reason="as told"), StoreHealth(writable=True)):
             node._on_health(health)  # pyright: ignore[reportPrivateUsage]
             await asyncio.sleep(0.05)
-        invitation = msgspec.json.encode({"kind": "unique"})
-        await self.once("invite", client.ask("nextgraph", invitation, timeout_seconds=5.0))
+
+    async def _spoil(self, stream: Stream, batches: Iteration[list[Entry]]) -> None:
+        """Have the store fail to read, which passes: who follows does not see it."""
+        self.disk.spoil(MANY)
+        pushed = await self.once("push", stream.push(b"%d" % self.number))
+        await asyncio.sleep(SUBSCRIBED_SECONDS)
+        self.disk.repair()
+        if pushed is not None:
+            await self.once("follow", anext(batches))
 
     async def _copied(self, client: Client) -> None:
         try:

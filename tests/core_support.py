@@ -110,7 +110,7 @@ class Core:
             self.router.register_refusal(prefix, not_done)
 
     def _complete(self, operations: Any) -> None:
-        self.system.enter([(done.reply_to, done, done.then) for done in operations])
+        self.system.post_threadsafe([(done.reply_to, done, done.then) for done in operations])
 
     def complete(self, operation: Operation) -> None:
         """Hand on an operation that a test has kept from the store."""

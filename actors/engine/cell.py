@@ -1,22 +1,40 @@
 """The cell: an actor's address, its mailbox, and what Thespian calls its reference.
 
 The three are one small object, because a node keeps a cell for every actor that it knows while
-the actor's instance comes and goes. A cell never looks at messages; its system does.
+the actor's instance comes and goes. A cell never looks at messages; its system does, of which it
+knows no more than the protocol here says.
 """
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from datetime import timedelta
 from typing import Any, Final, Protocol
 
-from thespian.actors import Actor, ActorAddress
+from thespian.actors import Actor, ActorAddress, WakeupMessage
 
 from rillnode.actors.engine.kinds import ActorKind
 from rillnode.actors.ports import TimerHandle, Timing
 from rillnode.codecs.errors import ActorError, RillnodeError
 
+logger = logging.getLogger("rillnode.actors.engine.system")
+
+FAILURES: Final = BaseException
+"""What an actor may raise without harm to others: a cancelled future's result and a panic of native
+code are no Exceptions, but as much the actor's own."""
+
+HOSTS: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What asks the process to end. It is an actor's failure too, so that who waits has his outcome."""
+
 Factory = Callable[[], Actor]
 
 Period = timedelta | float | None
+
+
+def seconds_of(period: Period) -> float | None:
+    """What Thespian takes as a time, in seconds."""
+    return period.total_seconds() if isinstance(period, timedelta) else period
+
 
 Envelope = tuple[Any, Any]
 """A message and the address of its sender, or None where nobody waits for an answer.
@@ -62,8 +80,11 @@ class System(Protocol):
         """Post a message that came to another actor."""
         ...
 
-    def enter(self, deliveries: Iterable[tuple[Any, ...]]) -> None:
-        """Post many, from any thread."""
+    def post_threadsafe(self, deliveries: Iterable[tuple[Any, ...]]) -> None:
+        """Post many, each a target, a message and perhaps its sender, in order, from any thread.
+
+        The loop is woken at most once.
+        """
         ...
 
     def ask(
@@ -86,16 +107,22 @@ class System(Protocol):
         """Post a message to an actor, from itself, after `seconds`."""
         ...
 
-    def wakeup_after(self, cell: "Cell", period: timedelta | float, payload: Any) -> None:
-        """Send an actor Thespian's WakeupMessage."""
-        ...
-
     def finish_later(self, cell: "Cell") -> None:
         """Call a worker's `finish` at the end of the pump."""
         ...
 
     def begin(self, cell: "Cell", coroutine: Any, failed: Callable[[Any], object]) -> None:
         """Begin work of an actor's instance."""
+        ...
+
+    def newPrimaryActor(
+        self,
+        actor_class: type[Actor] | str,
+        requirements: dict[str, Any] | None = None,
+        global_name: str | None = None,
+        source_hash: str | None = None,
+    ) -> "Cell":
+        """Make an actor without a parent."""
         ...
 
     def create_child(
@@ -119,6 +146,10 @@ class System(Protocol):
 
     def begin_shutdown(self) -> Awaitable[None]:
         """Ask every actor to exit."""
+        ...
+
+    def on_loop_thread(self) -> bool:
+        """Whether the caller is on the loop's thread."""
         ...
 
     def next_name(self, kind: ActorKind) -> str:
@@ -162,18 +193,9 @@ class Cell(ActorAddress):
     """
 
     __slots__ = (
-        "_name",
-        "active",
-        "base",
-        "children",
-        "factory",
-        "instance",
-        "kind",
-        "mailbox",
-        "owned",
-        "parent",
-        "waiting_bytes",
-    )
+        "_name", "active", "base", "children", "factory", "instance", "kind", "mailbox", "owned",
+        "parent", "waiting_bytes",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -219,7 +241,13 @@ class Cell(ActorAddress):
         return self.mailbox is GONE
 
     def own(self, one: Owned) -> None:
-        """Keep something with the instance, to be dropped when that goes."""
+        """Keep something with the instance, to be dropped when that goes; now, where it has gone.
+
+        So nothing that work begins while it is tidied up outlives it, or meets another instance.
+        """
+        if self.instance is None:
+            one.drop(ActorError("actor.stopped", f"{self} was given up"))
+            return
         if self.owned is None:
             self.owned = {}
         self.owned[one] = None
@@ -229,6 +257,30 @@ class Cell(ActorAddress):
         if self.owned is not None:
             self.owned.pop(one, None)
             self.owned = self.owned or None
+
+    def failed(self, doing: str, error: BaseException) -> None:
+        """Count a failure and log its reason.
+
+        One of `HOSTS` goes to the loop besides, which raises it once all that follows from the
+        failure is done.
+
+        Args:
+            doing: what its code was doing: the class of the message, or the name of a hook.
+            error: what it raised.
+        """
+        self.kind.failed(error)
+        logger.warning(
+            "actor_failed",
+            exc_info=error,
+            extra={
+                "actor": self.name,
+                "actor_class": self.kind.name,
+                "doing": doing,
+                "policy": self.kind.on_failure,
+            },
+        )
+        if isinstance(error, HOSTS):
+            asyncio.get_running_loop().call_soon(_raise, error)
 
     @property
     def _aaddr(self) -> str:
@@ -263,7 +315,8 @@ class Cell(ActorAddress):
 
     def wakeupAfter(self, period: timedelta | float, payload: Any = None) -> None:
         """Send the actor a WakeupMessage after `period` (seconds, or a timedelta)."""
-        self.base.wakeup_after(self, period, payload)
+        message = WakeupMessage(period, payload)
+        self.base.wake_after(self, seconds_of(period) or 0.0, message)
 
     def handleDeadLetters(self, address: "Cell", enable: bool = True) -> None:
         """Make the actor the one that gets dead letters, or end that."""
@@ -315,3 +368,7 @@ class Cells(dict[Cell, None]):
     def discard(self, cell: Cell) -> None:
         """Remove a cell; harmless when it is not there."""
         self.pop(cell, None)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

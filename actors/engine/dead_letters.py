@@ -7,10 +7,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from thespian.actors import ActorAddress, ChildActorExited, DeadEnvelope, PoisonMessage
+from thespian.actors import (
+    ActorAddress,
+    ActorExitRequest,
+    ActorSystemMessage,
+    ChildActorExited,
+    DeadEnvelope,
+    PoisonMessage,
+)
 
-from rillnode.actors.engine.cell import Cell, Tell
-from rillnode.actors.engine.failures import FAILURES, passes
+from rillnode.actors.engine.cell import FAILURES, Cell, Tell
 from rillnode.actors.engine.outside import Reply
 from rillnode.codecs.errors import ActorError, RillnodeError
 
@@ -79,10 +85,18 @@ class DeadLetters:
     def bury(
         self, target: ActorAddress, message: Any, sender: ActorAddress | None, reason: Reason
     ) -> None:
-        """Make a message a dead letter; whoever waits for it is told."""
-        self.add(DeadLetter(target, message, sender, reason))
+        """Make a message a dead letter; whoever waits for it is told.
+
+        Who waits is told, too, of a message of the system that is none: a request to exit to who
+        has exited, and what a class does not declare.
+        """
         if reason != "poison":
             self.tell(message, sender, _error(target, reason))
+        if isinstance(message, ActorExitRequest) or (
+            reason == "undeclared" and isinstance(message, ActorSystemMessage)
+        ):
+            return
+        self.add(DeadLetter(target, message, sender, reason))
         if self._handler is not None and not isinstance(message, DeadEnvelope):
             self.post(self._handler, DeadEnvelope(target, message), sender)
 
@@ -96,9 +110,7 @@ class DeadLetters:
             return False
         try:
             told(message, error)
-        except FAILURES as failure:  # the end of an actor must not fail for what it leaves
-            if passes(failure):
-                raise
+        except FAILURES:  # the end of an actor must not fail for what it leaves
             logger.exception("not_told")
         return True
 

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import UnionType
@@ -27,7 +28,7 @@ TURN_BOUNDS: Final = (
 TURN_USUAL_SECONDS: Final = TURN_BOUNDS[0]
 """Turns up to this are only counted: nearly all are."""
 
-_POLICIES_KEPT: Final = 1_024
+_CLASSES_KEPT: Final = 1_024
 
 UNKNOWN: Final = "unknown"
 """Name of the class of actors whose factory has not made an instance yet."""
@@ -63,69 +64,6 @@ class ActorStats:
     parent: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """How one actor class is to be treated, the same in all systems of a process; see `Worker`.
-
-    It is read from class attributes of any Thespian Actor. One that sets none is resumed after a
-    failure and tries a message twice, as Thespian does.
-
-    Attributes:
-        name: of the class that it counts as.
-        is_worker: whether its instances have the hooks of `Worker`.
-        takes: the classes of messages that its handler declares; None: any.
-    """
-
-    name: str
-    is_worker: bool
-    takes: tuple[type, ...] | None
-    mailbox_messages_max: int
-    mailbox_bytes_max: int
-    attempts: int
-    interleaves: bool
-    essential: bool
-    on_failure: OnFailure
-    restarts_max: int
-    restart_window_seconds: float
-    idle_seconds: float | None
-
-    @property
-    def lasting(self) -> bool:
-        """Whether a cell's first instance is also its last."""
-        return self.on_failure != "restart" and self.idle_seconds is None
-
-
-@lru_cache(_POLICIES_KEPT)
-def _policy_of(actor_class: type[Actor] | None) -> Policy:
-    """The policy of an actor class; None: of factories that have not shown theirs.
-
-    Raises:
-        ValueError: its `on_failure` is none that there is.
-    """
-    policy: Any = actor_class
-    name = UNKNOWN
-    if actor_class is not None:
-        counted: type[Actor] = getattr(policy, "stands_for", None) or actor_class
-        name = f"{counted.__module__}.{counted.__qualname__}"
-    on_failure: OnFailure = getattr(policy, "on_failure", "resume")
-    if on_failure not in get_args(OnFailure):
-        raise ValueError(f"{name}.on_failure is {on_failure!r}, not one of {get_args(OnFailure)}")
-    return Policy(
-        name=name,
-        is_worker=getattr(policy, "is_worker", False),
-        takes=message_types(policy),
-        mailbox_messages_max=getattr(policy, "mailbox_messages_max", MAILBOX_MESSAGES_MAX),
-        mailbox_bytes_max=getattr(policy, "mailbox_bytes_max", MAILBOX_BYTES_MAX),
-        attempts=getattr(policy, "attempts", STOCK_ATTEMPTS),
-        interleaves=getattr(policy, "interleaves", False),
-        essential=getattr(policy, "essential", False),
-        on_failure=on_failure,
-        restarts_max=getattr(policy, "restarts_max", RESTARTS_MAX),
-        restart_window_seconds=getattr(policy, "restart_window_seconds", RESTART_WINDOW_SECONDS),
-        idle_seconds=getattr(policy, "idle_seconds", None),
-    )
-
-
 def message_types(actor_class: type[Actor] | None) -> tuple[type, ...] | None:
     """The classes of messages that an actor class declares to take; None: it takes any.
 
@@ -150,58 +88,86 @@ def _classes_of(declared: Any) -> list[type]:
     return [origin if isinstance(origin, type) and origin is not Any else object]
 
 
+# A class is hashable, although its type does not say so.
+_declared_by: Final[Callable[[Any], tuple[type, ...] | None]] = lru_cache(_CLASSES_KEPT)(
+    message_types
+)
+
+
 class ActorKind:
-    """The counters of one actor class in one system.
+    """One actor class in one system: how it is to be treated, and its counters.
+
+    The first is read from class attributes of any Thespian Actor, see `Worker`. One that sets none
+    is resumed after a failure and tries a message twice, as Thespian does.
 
     Attributes:
-        takes: classes of messages that it is known to take; None: any.
+        actor_class: None stands for factories that have not shown theirs.
+        name: of the class that it counts as.
+        is_worker: whether its instances have the hooks of `Worker`.
+        declares: the classes of messages that its handler declares; None: any.
+        takes: those and the classes below them, as far as such messages have come; None: any.
         plain: those of them that a handler is given as they come, without a sender.
-        mailbox_messages_max: as the policy's, which is looked at with every message that waits.
         turns: turns that were taken.
         turn_seconds: what they took together.
         long_turns: those above `TURN_USUAL_SECONDS`, by the place of the bound in `TURN_BOUNDS`;
             None while there are none.
         failure_reasons: failures by exception class; None while there are none.
         parent: the kind of the newest instance's parent.
+
+    Raises:
+        ValueError: its `on_failure` is none that there is.
     """
 
     __slots__ = (
-        "actor_class",
-        "cells",
-        "failure_reasons",
-        "handled",
-        "instances",
-        "last_failure",
-        "long_turns",
-        "mailbox_messages_max",
-        "parent",
-        "plain",
-        "policy",
-        "restarts",
-        "slowest_seconds",
-        "takes",
-        "turn_seconds",
-        "turns",
-    )
+        "actor_class", "attempts", "cells", "declares", "essential", "failure_reasons", "handled",
+        "idle_seconds", "instances", "interleaves", "is_worker", "last_failure", "long_turns",
+        "mailbox_bytes_max", "mailbox_messages_max", "name", "on_failure", "parent", "plain",
+        "restart_window_seconds", "restarts", "restarts_max", "slowest_seconds", "takes",
+        "turn_seconds", "turns",
+    )  # fmt: skip
 
     def __init__(self, actor_class: type[Actor] | None) -> None:
-        hashable: Any = actor_class  # a class is, although its type does not say so
         self.actor_class = actor_class
-        policy = self.policy = _policy_of(hashable)
-        self.takes = None if policy.takes is None else set(policy.takes)
-        self.plain = {one for one in policy.takes or () if not issubclass(one, ActorSystemMessage)}
-        self.mailbox_messages_max = policy.mailbox_messages_max
-        self.cells = 0
-        self.instances = 0
-        self.handled = 0
-        self.restarts = 0
-        self.slowest_seconds = 0.0
-        self.turns = 0
-        self.turn_seconds = 0.0
+        self.name = UNKNOWN
+        policy: Any = actor_class
+        if actor_class is not None:
+            counted: type[Actor] = getattr(policy, "stands_for", None) or actor_class
+            self.name = f"{counted.__module__}.{counted.__qualname__}"
+        self.on_failure: OnFailure = getattr(policy, "on_failure", "resume")
+        if self.on_failure not in get_args(OnFailure):
+            raise ValueError(
+                f"{self.name}.on_failure is {self.on_failure!r}, not one of {get_args(OnFailure)}"
+            )
+        self.is_worker: bool = getattr(policy, "is_worker", False)
+        self.declares = _declared_by(policy)
+        self.attempts: int = getattr(policy, "attempts", STOCK_ATTEMPTS)
+        self.interleaves: bool = getattr(policy, "interleaves", False)
+        self.essential: bool = getattr(policy, "essential", False)
+        self.restarts_max: int = getattr(policy, "restarts_max", RESTARTS_MAX)
+        self.restart_window_seconds: float = getattr(
+            policy, "restart_window_seconds", RESTART_WINDOW_SECONDS
+        )
+        self.idle_seconds: float | None = getattr(policy, "idle_seconds", None)
+        self.mailbox_messages_max: int = getattr(
+            policy, "mailbox_messages_max", MAILBOX_MESSAGES_MAX
+        )
+        self.mailbox_bytes_max: int = getattr(policy, "mailbox_bytes_max", MAILBOX_BYTES_MAX)
+
+        self.takes: set[type] | None = None if self.declares is None else set(self.declares)
+        self.plain: set[type] = {
+            one for one in self.declares or () if not issubclass(one, ActorSystemMessage)
+        }
+        self.cells = self.instances = self.handled = self.restarts = self.turns = 0
+        self.slowest_seconds = self.turn_seconds = 0.0
         self.long_turns: dict[int, int] | None = None
         self.failure_reasons: Counter[str] | None = None
         self.last_failure = ""
         self.parent: ActorKind | None = None
+
+    @property
+    def lasting(self) -> bool:
+        """Whether a cell's first instance is also its last."""
+        return self.on_failure != "restart" and self.idle_seconds is None
 
     def admits(self, message: object) -> bool:
         """Whether a class of messages that is not in `takes` is declared all the same: a base is.
@@ -209,8 +175,8 @@ class ActorKind:
         It is in `takes` from then on.
         """
         assert self.takes is not None
-        assert self.policy.takes is not None
-        if not isinstance(message, self.policy.takes):
+        assert self.declares is not None
+        if not isinstance(message, self.declares):
             return False
         self.takes.add(type(message))
         if not isinstance(message, ActorSystemMessage):
@@ -222,14 +188,11 @@ class ActorKind:
         if self.failure_reasons is None:
             self.failure_reasons = Counter()
         self.failure_reasons[type(error).__name__] += 1
-        self.last_failure = f"{type(error).__name__}: {error}"
-
-    def took(self, seconds: float) -> None:
-        """Count a turn."""
-        self.turns += 1
-        self.turn_seconds += seconds
-        if seconds > TURN_USUAL_SECONDS:
-            self.took_long(seconds)
+        try:
+            text = str(error)
+        except Exception:  # it may be anybody's class
+            text = "which cannot be shown"
+        self.last_failure = f"{type(error).__name__}: {text}"
 
     def took_long(self, seconds: float) -> None:
         """Count a turn that was not usual by how long it was."""
@@ -257,7 +220,7 @@ class ActorKind:
                 *(long_turns.get(place, 0) for place in range(1, len(TURN_BOUNDS) + 1)),
             ],
             turn_seconds=self.turn_seconds,
-            parent=None if self.parent is None else self.parent.policy.name,
+            parent=None if self.parent is None else self.parent.name,
         )
 
 

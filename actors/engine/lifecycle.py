@@ -1,4 +1,9 @@
-"""How actors come and go: cells are made and end, instances come, are replaced and given up."""
+"""How actors come and go: cells are made and end, instances come, are replaced and given up.
+
+An instance goes in one of three ways: with its actor, or before another takes its place, and then
+all that it has under way is dropped first; or because nothing came for it for long (`Passivation`),
+and then it has nothing under way.
+"""
 
 import logging
 from collections.abc import Callable, Coroutine
@@ -7,12 +12,10 @@ from typing import Any, Final
 
 from thespian.actors import Actor, ActorExitRequest, ActorSystemMessage, ChildActorExited
 
-from rillnode.actors.engine.cell import GONE, Cell, Factory, System
+from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory, System
 from rillnode.actors.engine.dead_letters import STOPPED, DeadLetters
-from rillnode.actors.engine.failures import FAILURES, record_failure
 from rillnode.actors.engine.kinds import ActorKind, class_of
 from rillnode.actors.engine.mailboxes import Held, Mailboxes
-from rillnode.actors.engine.passivation import Passivation
 from rillnode.actors.engine.waiting import LINGER_SECONDS, Work
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Timing
@@ -31,7 +34,8 @@ class Finish(ActorSystemMessage):
 
 FINISH: Final = Finish()
 
-REPLACED: Final = "The actor failed at other work and was started anew: the node's log says why"
+LOOK_CELLS_MAX: Final = 500
+"""Cells looked at for idle instances before the loop gets its turn."""
 
 
 class Lifecycle:
@@ -92,7 +96,7 @@ class Lifecycle:
         """
         if cell.mailbox is not GONE:
             error = ActorError(STOPPED, f"{cell} has exited")
-            self._give_up_instance(cell, error, lambda: self._end(cell, recursive))
+            self.give_up_instance(cell, error, lambda: self._end(cell, recursive))
 
     def _end(self, cell: Cell, recursive: bool) -> None:
         if cell.mailbox is GONE:
@@ -100,6 +104,7 @@ class Lifecycle:
         system = self._system
         mailbox, cell.mailbox = cell.mailbox, GONE
         unhandled = [*mailbox.take(), *mailbox] if isinstance(mailbox, Held) else [*mailbox]
+        self._mailboxes.held.pop(cell, None)
         if name := cell.globalName:
             del self.names[name]
         cell.kind.cells -= 1
@@ -159,47 +164,42 @@ class Lifecycle:
         if isinstance(instance, Worker):
             try:
                 started: object = instance.started()
+                if iscoroutine(started):
+                    self.starting(cell, started)
             except BaseException:
-                self._give_up_owned(cell, ActorError(STOPPED, f"{cell} did not start"))
                 self._drop_instance(cell)
+                self._drop_owned(cell, ActorError(STOPPED, f"{cell} did not start"))
                 raise
-            if iscoroutine(started):
-                self.starting(cell, started)
-                if cell.instance is not instance:
-                    return instance  # it has failed to start already, and that was seen to
-        if kind.policy.lasting:
+        if kind.lasting:
             cell.factory = Actor  # as at the exit: what made the instance is of no more use
         self.passivation.watch(cell)
         return instance
 
-    def give_up_instance(self, cell: Cell, after: Callable[[], None]) -> None:
-        """Let the instance of a failed actor go, then do something.
+    def give_up_instance(self, cell: Cell, error: ActorError, after: Callable[[], None]) -> None:
+        """Let an actor's instance go, if it has one, then do something.
 
-        Who waits for what it had under way is told.
+        Who waits for what it had under way is told. Work that tidies up when it is cancelled is
+        waited for first, `LINGER_SECONDS` at most; until then the actor takes no message.
         """
-        self._give_up_instance(cell, ActorError("actor.failed", REPLACED), after)
-
-    def _give_up_instance(self, cell: Cell, error: ActorError, after: Callable[[], None]) -> None:
         if isinstance(cell.instance, Worker):
             try:
                 cell.instance.stopped()
             except FAILURES as failure:
-                record_failure(cell, "stopped", failure)
-        self._give_up_owned(cell, error)
+                cell.failed("stopped", failure)
         if cell.instance is not None:
             self._drop_instance(cell)
+        self._drop_owned(cell, error)
         if cell.owned is None:
             self._mailboxes.release(cell)
             after()
             return
         # Cancelled work that tidies up: nothing else is done before it has ended.
-        held = self._mailboxes.hold(cell, [])
+        held = self._mailboxes.hold(cell)
         held.after = after
         self._timing.call_later(LINGER_SECONDS, lambda: self._abandon(cell))
 
-    def _give_up_owned(self, cell: Cell, error: ActorError) -> None:
-        owned, cell.owned = cell.owned, None
-        for one in owned or ():
+    def _drop_owned(self, cell: Cell, error: ActorError) -> None:
+        for one in tuple(cell.owned or ()):
             one.drop(error)
 
     def _abandon(self, cell: Cell) -> None:
@@ -209,8 +209,71 @@ class Lifecycle:
                 try:
                     one.abandon()
                 except FAILURES as failure:
-                    record_failure(cell, "abandon", failure)
+                    cell.failed("abandon", failure)
 
     def _drop_instance(self, cell: Cell) -> None:
         cell.instance = None
         cell.kind.instances -= 1
+
+
+class Passivation:
+    """Looks through the instances of each class with an idle time, once in that time.
+
+    What had no turn between two looks is idle; so an instance goes after one to two idle times.
+    Nothing is scheduled while there is nothing to look at.
+    """
+
+    def __init__(self, timing: Timing, drop_instance: Callable[[Cell], None]) -> None:
+        self._timing = timing
+        self._drop_instance = drop_instance
+        # Of each class the cells to look at, while a look is scheduled.
+        self.awake: dict[ActorKind, list[Cell]] = {}
+
+    def watch(self, cell: Cell) -> None:
+        """Look at a cell from now on; called with each instance it gets."""
+        kind = cell.kind
+        if kind.idle_seconds is None or cell.active is not None:
+            return
+        cell.active = True
+        awake = self.awake.get(kind)
+        if awake is None:
+            awake = self.awake[kind] = []
+            self._look_later(kind, kind.idle_seconds, None)
+        awake.append(cell)
+
+    def _look_later(self, kind: ActorKind, seconds: float, left: int | None) -> None:
+        self._timing.call_later(seconds, lambda: self._look(kind, left))
+
+    def _look(self, kind: ActorKind, left: int | None) -> None:
+        awake = self.awake[kind]
+        if left is None:
+            left = len(awake)
+        looked_at = awake[: min(left, LOOK_CELLS_MAX)]
+        del awake[: len(looked_at)]
+        for cell in looked_at:
+            if cell.instance is None:
+                cell.active = None
+            elif cell.active or not self._is_idle(cell, cell.instance):
+                cell.active = False
+                awake.append(cell)
+            else:
+                cell.active = None
+                self._drop_instance(cell)
+        left -= LOOK_CELLS_MAX
+        if left > 0:
+            self._look_later(kind, 0.0, left)
+        elif awake and kind.idle_seconds is not None:
+            self._look_later(kind, kind.idle_seconds, None)
+        else:
+            del self.awake[kind]
+
+    def _is_idle(self, cell: Cell, instance: object) -> bool:
+        if cell.mailbox or cell.owned:
+            return False
+        try:
+            return not isinstance(instance, Worker) or (
+                not instance.operations_due and instance.may_passivate()
+            )
+        except FAILURES as error:
+            cell.failed("may_passivate", error)
+            return False

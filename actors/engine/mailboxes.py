@@ -9,7 +9,9 @@ who send them. From outside, `room` waits until there is room.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextvars import Context
+from functools import partial
 from typing import Any, Final
 
 from thespian.actors import (
@@ -19,8 +21,8 @@ from thespian.actors import (
     InvalidActorAddress,
 )
 
-from rillnode.actors.engine.cell import EMPTY, GONE, Cell, Envelope, System
-from rillnode.actors.engine.dead_letters import DeadLetters
+from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell, Envelope, System
+from rillnode.actors.engine.dead_letters import DeadLetters, Reason
 from rillnode.actors.engine.outside import Outside, Reply
 from rillnode.actors.engine.waiting import Continuation
 from rillnode.codecs.errors import ActorError
@@ -45,7 +47,7 @@ class Held(list[Envelope]):
 
     __slots__ = ("_enqueue", "after", "at_once")
 
-    def __init__(self, enqueue: Callable[[], None], waiting: list[Envelope]) -> None:
+    def __init__(self, enqueue: Callable[[], None], waiting: Iterable[Envelope]) -> None:
         super().__init__()
         self._enqueue = enqueue
         self.at_once: list[Envelope] = []
@@ -92,6 +94,7 @@ class Mailboxes:
 
     Attributes:
         ready: actors with something to do, in the order in which they got it.
+        held: actors that take no new message now.
         full: actors whose mailboxes were full, and who waits for room in each.
         sizes: how large messages are, by class; others are not counted.
         pump: gives turns; set by who does.
@@ -101,12 +104,16 @@ class Mailboxes:
         self,
         system: System,
         letters: DeadLetters,
-        call_soon: Callable[[Callable[[], object]], object],
+        call_soon: Callable[..., object],
+        fresh_context: Callable[[], Context],
     ) -> None:
         self._system = system
         self._letters = letters
         self._call_soon = call_soon
+        # Of the system's own, lest actors have that of whoever was the first to send.
+        self._fresh_context = fresh_context
         self.ready: deque[Cell] = deque()
+        self.held: dict[Cell, None] = {}
         self.full: dict[Cell, list[asyncio.Future[None]]] = {}
         self.sizes: dict[type, Size] = {}
         self.pump: Callable[[], None]
@@ -126,27 +133,39 @@ class Mailboxes:
             return
         mailbox = cell.mailbox
         if mailbox:
+            kind, waiting = cell.kind, cell.waiting_bytes
             measure = self.sizes.get(message.__class__)
             if measure is not None:
-                cell.waiting_bytes += measure(message)
+                waiting += measure(message)
             if (
-                len(mailbox) >= cell.kind.mailbox_messages_max
-                or cell.waiting_bytes > cell.kind.policy.mailbox_bytes_max
+                len(mailbox) >= kind.mailbox_messages_max or waiting > kind.mailbox_bytes_max
             ) and self._refuses(cell, message, sender):
-                if measure is not None:
-                    cell.waiting_bytes -= measure(message)
                 return
+            if measure is not None:
+                cell.waiting_bytes = waiting
             mailbox.append((message, sender))
         elif mailbox is EMPTY:
             cell.mailbox = [(message, sender)]
             self.ready.append(cell)
             if not self.pump_called:
                 self.pump_called = True
-                self._call_soon(self.pump)
-        elif isinstance(sender, Continuation):
-            sender.late(message)
-        elif not isinstance(message, ActorExitRequest):
-            self._letters.bury(cell, message, sender, "gone")
+                self._call_soon(self.pump, context=self._fresh_context())
+        else:
+            self._leave(cell, message, sender, "gone")
+
+    def _leave(self, cell: Cell, message: Any, sender: Any, reason: Reason) -> None:
+        """An actor has exited before it came to a message."""
+        if isinstance(sender, Continuation):
+            self.too_late(cell, message, sender)
+        else:
+            self._letters.bury(cell, message, sender, reason)
+
+    def too_late(self, cell: Cell, operation: Any, then: Continuation) -> None:
+        """Whoever asked for an operation gets the outcome, though its instance is gone."""
+        try:
+            then.late(operation)
+        except FAILURES as error:  # what is behind it must not wait for ever
+            cell.failed("late", error)
 
     def at_once(self, bring: Callable[[], None]) -> None:
         """Let a callback of the loop post what it brings, and give turns now, not a round later.
@@ -171,11 +190,11 @@ class Mailboxes:
     def pump_soon(self) -> None:
         """Have the pump go on when the loop had its turn."""
         self.pump_called = True
-        self._call_soon(self.pump)
+        self._call_soon(self.pump, context=self._fresh_context())
 
     def _post_outside(self, target: Any, message: Any, sender: Any) -> None:
         if isinstance(target, Cell):
-            target.base.enter([(target, message, sender)])
+            target.base.post_threadsafe([(target, message, sender)])
         elif isinstance(target, Outside):
             if not target.deliver(message):
                 self._letters.bury(target, message, sender, "unwanted")
@@ -186,6 +205,11 @@ class Mailboxes:
 
     # Bounds ----------------------------------------------------------------------------------
 
+    def size_of(self, message: Any) -> int:
+        """Bytes of a message, as far as they count."""
+        measure = self.sizes.get(message.__class__)
+        return 0 if measure is None else measure(message)
+
     def _refuses(self, cell: Cell, message: Any, sender: Any) -> bool:
         if cell not in self.full:
             self.full[cell] = []
@@ -193,7 +217,7 @@ class Mailboxes:
                 "mailbox_full",
                 extra={
                     "actor": cell.name,
-                    "actor_class": cell.kind.policy.name,
+                    "actor_class": cell.kind.name,
                     "depth": len(cell.mailbox),
                     "bytes": cell.waiting_bytes,
                 },
@@ -209,16 +233,23 @@ class Mailboxes:
             raise ActorError(BUSY, f"{cell} has too much waiting: try again")
         return False
 
-    async def room(self, cell: Cell) -> None:
-        """Wait until a mailbox is below its bound, or its actor has exited."""
-        while len(cell.mailbox) >= cell.kind.mailbox_messages_max:
+    async def room(self, cell: Cell, message: Any) -> None:
+        """Wait until a mailbox has room for a message, or its actor has exited."""
+        size = self.size_of(message)
+        while cell.mailbox and (
+            len(cell.mailbox) >= cell.kind.mailbox_messages_max
+            or cell.waiting_bytes + size > cell.kind.mailbox_bytes_max
+        ):
             waiter = asyncio.get_running_loop().create_future()
             self.full.setdefault(cell, []).append(waiter)
             await waiter
 
     def relieve(self, cell: Cell) -> None:
         """A turn of an actor with a full mailbox is over, or it has exited: is there room now?"""
-        if len(cell.mailbox) > cell.kind.mailbox_messages_max // 2:
+        if (
+            len(cell.mailbox) > cell.kind.mailbox_messages_max // 2
+            or cell.waiting_bytes > cell.kind.mailbox_bytes_max // 2
+        ):
             return
         # Those for whom there is no room after all wait again, in the same order.
         for waiter in self.full.pop(cell, ()):
@@ -227,14 +258,12 @@ class Mailboxes:
 
     # Holding ---------------------------------------------------------------------------------
 
-    def hold(self, cell: Cell, left: list[Envelope]) -> Held:
-        """Let an actor take nothing new; what its turn has not come to waits on, first."""
-        mailbox = cell.mailbox
-        if isinstance(mailbox, Held):
-            mailbox.put_back(left)
-            return mailbox
-        held = Held(lambda: self.enqueue(cell), [*left, *mailbox])
-        cell.mailbox = held
+    def hold(self, cell: Cell) -> Held:
+        """Let an actor take nothing new."""
+        held = cell.mailbox
+        if not isinstance(held, Held):
+            held = cell.mailbox = Held(partial(self.enqueue, cell), held)
+            self.held[cell] = None
         return held
 
     def release(self, cell: Cell) -> None:
@@ -242,20 +271,32 @@ class Mailboxes:
         held = cell.mailbox
         if not isinstance(held, Held):
             return
+        del self.held[cell]
         waiting: list[Envelope] = [*held.take(), *held]
         cell.mailbox = waiting or EMPTY
         if waiting:
             self.enqueue(cell)
+        elif cell in self.full:
+            self.relieve(cell)
+
+    def forget_own(self, cell: Cell, error: ActorError) -> None:
+        """Take out what an instance that is gone has sent to itself: timers that have fired.
+
+        Where a message bears who waits for it, he is told.
+        """
+        mailbox = cell.mailbox
+        own = [message for message, sender in mailbox if sender is cell]
+        if own:
+            cell.mailbox = [one for one in mailbox if one[1] is not cell] or EMPTY
+            for message in own:
+                self._letters.tell(message, cell, error)
 
     def put_back(self, cell: Cell, left: list[Envelope]) -> None:
         """A turn ends before it came to all: what is left waits on, first."""
         mailbox = cell.mailbox
         if mailbox is GONE:
             for message, sender in left:
-                if isinstance(sender, Continuation):
-                    sender.late(message)
-                elif not isinstance(message, ActorExitRequest):
-                    self._letters.bury(cell, message, sender, "unhandled")
+                self._leave(cell, message, sender, "unhandled")
         elif isinstance(mailbox, Held):
             mailbox.put_back(left)
         elif mailbox:

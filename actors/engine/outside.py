@@ -1,11 +1,13 @@
-"""Addresses that are no actors: those who ask from a task or from another thread."""
+"""Addresses that are no actors: those who ask from a task (`Reply`) or a thread (`Caller`)."""
 
 import asyncio
+import queue
 from typing import Any, ClassVar
 
-from thespian.actors import ActorAddress, PoisonMessage
+from thespian.actors import Actor, ActorAddress, PoisonMessage
+from thespian.system import isInternalActorSystemMessage
 
-from rillnode.actors.engine.cell import Cell
+from rillnode.actors.engine.cell import Cell, Period, System, seconds_of
 from rillnode.codecs.errors import ActorError, RillnodeError
 
 
@@ -94,3 +96,56 @@ class Reply(Outside):
         holder, self._holder = self._holder, None
         if holder is not None:
             holder.disown(self)
+
+
+class Caller(Outside):
+    """An address at which a thread waits for messages; the methods are Thespian's."""
+
+    def __init__(self, base: System, name: str) -> None:
+        super().__init__(name)
+        self._system = base
+        self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._open = True
+
+    def deliver(self, message: Any) -> bool:
+        """Keep a message for `listen`; the system's own are taken, but not shown, as ever."""
+        if self._open and not isInternalActorSystemMessage(message):
+            self._arrived.put(message)
+        return self._open
+
+    def tell(self, target: ActorAddress, message: Any) -> None:
+        """Send a message; never waits."""
+        self._system.post_threadsafe([(target, message, self)])
+
+    def ask(self, target: ActorAddress, message: Any, timeout: Period = None) -> Any:
+        """Send a message and return the next that arrives, or None after `timeout`."""
+        self.tell(target, message)
+        return self.listen(timeout)
+
+    def listen(self, timeout: Period = None) -> Any:
+        """Return the next message that arrives, or None after `timeout`.
+
+        Raises:
+            ActorError: `actor.would_block`, called on the loop's own thread.
+        """
+        if self._system.on_loop_thread():
+            raise ActorError("actor.would_block", "The loop's thread cannot wait: `await base.ask`")
+        seconds = seconds_of(timeout)
+        try:
+            return self._arrived.get(timeout=None if seconds is None else max(0.0, seconds))
+        except queue.Empty:
+            return None
+
+    def newPrimaryActor(
+        self,
+        actor_class: type[Actor] | str,
+        requirements: dict[str, Any] | None = None,
+        global_name: str | None = None,
+        source_hash: str | None = None,
+    ) -> Cell:
+        """Make an actor, see `AsyncioSystemBase.newPrimaryActor`."""
+        return self._system.newPrimaryActor(actor_class, requirements, global_name, source_hash)
+
+    def exit_context(self) -> None:
+        """Take no more messages."""
+        self._open = False

@@ -1,35 +1,44 @@
-"""Supervision: what follows when an actor fails."""
+"""Supervision: what follows when an actor fails.
+
+A handler that has raised costs its message, of which who waits is told; then comes what the class
+says. A restart keeps the cell and what waits in its mailbox. An instance that could not start costs
+no message. Too many restarts within the class's window end the actor.
+"""
 
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
 
-from rillnode.actors.engine.cell import GONE, Cell
+from rillnode.actors.engine.cell import FAILURES, GONE, Cell
 from rillnode.actors.engine.dead_letters import DeadLetters
-from rillnode.actors.engine.failures import FAILURES, record_failure
 from rillnode.actors.engine.lifecycle import Lifecycle
 from rillnode.actors.engine.mailboxes import Mailboxes
+from rillnode.actors.engine.waiting import Continuation
 from rillnode.actors.ports import Timing
+from rillnode.codecs.errors import ActorError
 
 logger = logging.getLogger("rillnode.actors.engine.system")
 
 GIVEN_UP_KEPT: Final = 10_000
 """Cells remembered as given up, the newest: who still has one of them asks soon."""
 
+REPLACED: Final = "The actor failed at other work and was started anew: the node's log says why"
+
 OnFatal = Callable[[Cell, BaseException], object]
 """Told of an essential actor that was given up, and of its last failure."""
 
 
 class Supervision:
-    """Applies each class's policy; see `Worker`.
-
-    Attributes:
-        on_fatal: what follows when an essential actor is given up.
-    """
+    """Applies each class's policy; see `Worker`."""
 
     def __init__(
-        self, life: Lifecycle, letters: DeadLetters, mailboxes: Mailboxes, timing: Timing
+        self,
+        life: Lifecycle,
+        letters: DeadLetters,
+        mailboxes: Mailboxes,
+        timing: Timing,
+        on_fatal: OnFatal,
     ) -> None:
         self._life = life
         self._letters = letters
@@ -38,17 +47,14 @@ class Supervision:
         self._restarts: dict[Cell, list[float]] = {}
         self._tries: dict[Cell, tuple[Any, int]] = {}
         self._given_up: OrderedDict[Cell, None] = OrderedDict()
-        self.on_fatal: OnFatal = _log_fatal
+        self._on_fatal = on_fatal
 
     def failed(self, cell: Cell, message: Any, sender: Any, error: BaseException) -> None:
-        """A handler has raised: it costs its message, and what the policy says.
-
-        Raises:
-            BaseException: the error itself, where it is no failure.
-        """
-        record_failure(cell, type(message).__name__, error)
-        policy = cell.kind.policy
-        if policy.on_failure != "stop" and self._may_try_again(cell, message):
+        """A handler has raised: it costs its message, and what the policy says."""
+        cell.failed(type(message).__name__, error)
+        if isinstance(sender, Continuation):  # it tells who waits by itself, and runs once
+            self._letters.poison(cell, message, None, error)
+        elif cell.kind.on_failure != "stop" and self._may_try_again(cell, message):
             self._mailboxes.put_back(cell, [(message, sender)])
         else:
             self._tries.pop(cell, None)
@@ -57,16 +63,15 @@ class Supervision:
 
     def mend(self, cell: Cell, error: BaseException) -> None:
         """Do what the policy says of an actor whose failure was recorded and told."""
-        policy = cell.kind.policy
-        if policy.on_failure == "stop":
+        if cell.kind.on_failure == "stop":
             self.give_up(cell, error)
-        elif policy.on_failure == "restart":
+        elif cell.kind.on_failure == "restart":
             self._restart(cell, error)
 
     def not_started(self, cell: Cell, error: BaseException) -> None:
         """An instance could not be made, or has failed in `started`: no message is to blame."""
-        record_failure(cell, "started", error)
-        if cell.kind.policy.on_failure == "stop":
+        cell.failed("started", error)
+        if cell.kind.on_failure == "stop":
             self.give_up(cell, error)
         else:
             self._restart(cell, error)
@@ -88,20 +93,20 @@ class Supervision:
             "actor_stopped_by_failure",
             extra={
                 "actor": cell.name,
-                "actor_class": cell.kind.policy.name,
-                "policy": cell.kind.policy.on_failure,
+                "actor_class": cell.kind.name,
+                "policy": cell.kind.on_failure,
             },
         )
         self._given_up[cell] = None
         if len(self._given_up) > GIVEN_UP_KEPT:
             self._given_up.popitem(last=False)
-        essential = cell.kind.policy.essential
+        essential = cell.kind.essential
         self._life.terminate(cell)
         if essential:
-            self.on_fatal(cell, error)
+            self._on_fatal(cell, error)
 
     def _may_try_again(self, cell: Cell, message: Any) -> bool:
-        attempts = cell.kind.policy.attempts
+        attempts = cell.kind.attempts
         if attempts == 1 or cell.mailbox is GONE:
             return False
         before, tries = self._tries.get(cell, (None, 0))
@@ -116,20 +121,23 @@ class Supervision:
         kind = cell.kind
         now = self._timing.monotonic()
         restarts = self._restarts.setdefault(cell, [])
-        restarts[:] = [at for at in restarts if now - at < kind.policy.restart_window_seconds]
-        if len(restarts) >= kind.policy.restarts_max:
+        restarts[:] = [at for at in restarts if now - at < kind.restart_window_seconds]
+        if len(restarts) >= kind.restarts_max:
             self.give_up(cell, error)
             return
         restarts.append(now)
         kind.restarts += 1
-        self._life.give_up_instance(cell, lambda: self._begin_again(cell))
+        replaced = ActorError("actor.failed", REPLACED)
+        self._life.give_up_instance(cell, replaced, lambda: self._begin_again(cell, replaced))
 
-    def _begin_again(self, cell: Cell) -> None:
+    def _begin_again(self, cell: Cell, replaced: ActorError) -> None:
+        self._mailboxes.forget_own(cell, replaced)
         try:
             self._life.instance_of(cell)
         except FAILURES as error:
             self.not_started(cell, error)
 
 
-def _log_fatal(cell: Cell, error: BaseException) -> None:
+def log_fatal(cell: Cell, error: BaseException) -> None:
+    """Tell the log of an essential actor that was given up."""
     logger.critical("essential_actor_ended", extra={"actor": cell.name}, exc_info=error)

@@ -12,8 +12,8 @@ Without a running loop the base has one of its own, in a thread, for Thespian's 
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import copy_context
 from functools import cached_property
 from itertools import count
 from typing import Any, Final, TypeVar
@@ -23,24 +23,21 @@ from thespian.actors import (
     ActorAddress,
     ActorExitRequest,
     InvalidActorSourceHash,
-    WakeupMessage,
 )
 
-from rillnode.actors.engine.callers import Caller, seconds_of
-from rillnode.actors.engine.cell import GONE, Cell, Factory, Period, Tell
+from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory, Period, seconds_of
 from rillnode.actors.engine.dead_letters import STOPPED, DeadLetter, DeadLetters
-from rillnode.actors.engine.failures import FAILURES, record_failure
 from rillnode.actors.engine.inbox import Inbox
 from rillnode.actors.engine.kinds import ActorKind, ActorStats
 from rillnode.actors.engine.lifecycle import Lifecycle, Start
-from rillnode.actors.engine.loop_thread import LoopThread
-from rillnode.actors.engine.mailboxes import Mailboxes, Size
-from rillnode.actors.engine.outside import Outside, Reply
-from rillnode.actors.engine.supervision import OnFatal, Supervision
+from rillnode.actors.engine.mailboxes import Mailboxes
+from rillnode.actors.engine.outside import Caller, Outside, Reply
+from rillnode.actors.engine.supervision import OnFatal, Supervision, log_fatal
 from rillnode.actors.engine.thespian_api import common_capabilities, factory_of
 from rillnode.actors.engine.timers import Timer
 from rillnode.actors.engine.turns import Turns
 from rillnode.actors.ports import TimerHandle, Timing
+from rillnode.actors.threads import SYSTEM_THREADS, run_loop
 from rillnode.codecs.errors import ActorError
 
 __all__ = ["AsyncioSystemBase", "Cell"]
@@ -66,6 +63,43 @@ class _LoopTiming:
         return self._loop.call_later(seconds, callback)
 
 
+class _LoopThread:
+    """Runs an event loop from construction until `stop`.
+
+    Attributes:
+        loop: the loop.
+        ident: the thread's identity, as `threading.get_ident` has it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._stopping = False
+        self._thread = SYSTEM_THREADS.start(self._run, name)
+        self.ident = asyncio.run_coroutine_threadsafe(_own_ident(), self.loop).result()
+
+    def stop(self) -> None:
+        """End the loop and wait for its thread; harmless when repeated."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._stop)
+            self._thread.join()
+
+    def _stop(self) -> None:
+        self._stopping = True
+        self.loop.stop()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            run_loop(self.loop, lambda: self._stopping)
+        finally:
+            asyncio.set_event_loop(None)
+            self.loop.close()
+
+
+async def _own_ident() -> int:
+    return threading.get_ident()
+
+
 class _Done:
     """An awaitable that has nothing to wait for."""
 
@@ -89,6 +123,16 @@ class AsyncioSystemBase:
         capabilities: Thespian's, for actors that require some.
         slice_seconds: how long actors run before the loop gets its turn.
         dead_letters_max: how many of the newest dead letters are kept to look at.
+
+    Attributes:
+        timing: clock of its timers.
+        outcomes: how to tell who waits for a message, by its class, that nothing comes of it.
+            Called, once, with an ActorError: `actor.failed`, the handler has raised; `actor.busy`,
+            the mailbox was full; `actor.stopped`, the actor ended before it.
+        handled: what is called with a message that was handled, by its class.
+        sizes: how large messages are, by their class, for the bound of mailboxes.
+        names: the actors that have a global name.
+        on_fatal: called when an essential actor was given up, with it and its last failure.
     """
 
     def __init__(
@@ -101,39 +145,53 @@ class AsyncioSystemBase:
         slice_seconds: float = SLICE_SECONDS,
         dead_letters_max: int = DEAD_LETTERS_KEPT_MAX,
     ) -> None:
-        self._thread: LoopThread | None = None
+        self._thread: _LoopThread | None = None
         self._thread_ident: int | None = threading.get_ident()
         if loop is None:
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
-                self._thread = LoopThread(name)
+                self._thread = _LoopThread(name)
                 self._thread_ident = self._thread.ident
                 loop = self._thread.loop
         self._loop = loop
         self.timing = clock or _LoopTiming(loop)
         self.address = Outside("system")
         self.dead_letters = DeadLetters(dead_letters_max)
-        self.mailboxes = Mailboxes(self, self.dead_letters, loop.call_soon)
+        fresh_context = copy_context().copy
+        self.mailboxes = Mailboxes(self, self.dead_letters, loop.call_soon, fresh_context)
         self.life = Lifecycle(self, self.mailboxes, self.dead_letters, self.timing)
         self.life.forgotten = self._forget
-        self._supervision = Supervision(self.life, self.dead_letters, self.mailboxes, self.timing)
+        self.on_fatal: OnFatal = log_fatal
+        self._supervision = Supervision(
+            self.life, self.dead_letters, self.mailboxes, self.timing,
+            lambda cell, error: self.on_fatal(cell, error),
+        )  # fmt: skip
         self._turns = Turns(
             self.mailboxes, self.dead_letters, self.life, self._supervision, self.timing,
             slice_seconds, self._idle,
         )  # fmt: skip
-        # The parts' own, without a call in between: actors use them for every message.
+        # The parts' own, without a call in between: actors use some for every message.
         self.post = self.mailboxes.post
         self.finish_later = self._turns.finish_later
         self.begin = self._turns.begin
+        self.given_up = self._supervision.was_given_up
+        self.handle_dead_letters = self._handleDeadLetters = self.dead_letters.handle
+        self.outcomes = self.dead_letters.outcomes
+        self.handled = self._turns.handled
+        self.sizes = self.mailboxes.sizes
+        self.names = self.life.names
         self._inbox = Inbox(
             post=self.post,
             lose=self._lose,
-            call_soon=loop.call_soon,
-            call_soon_threadsafe=loop.call_soon_threadsafe,
+            call_soon=lambda call: loop.call_soon(call, context=fresh_context()),
+            call_soon_threadsafe=lambda call: loop.call_soon_threadsafe(
+                call, context=fresh_context()
+            ),
             may_post=lambda: self.on_loop_thread() and not loop.is_closed(),
             at_once=self.mailboxes.at_once,
         )
+        self.post_threadsafe = self._inbox.enter
         if capabilities is not None:
             self.capabilities = capabilities | common_capabilities()
         self._serial = count(1)
@@ -192,55 +250,9 @@ class AsyncioSystemBase:
 
     def next_name(self, kind: ActorKind) -> str:
         """Name an actor that was given no name."""
-        return f"{kind.policy.name.rpartition('.')[2]}-{next(self._serial)}"
-
-    # Failures --------------------------------------------------------------------------------
-
-    @property
-    def outcomes(self) -> dict[type, Tell]:
-        """How to tell who waits for a message, by its class, that nothing comes of it.
-
-        Called, once, with an ActorError: `actor.failed`, the handler has raised; `actor.busy`, the
-        mailbox was full; `actor.stopped`, the actor ended before it.
-        """
-        return self.dead_letters.outcomes
-
-    @property
-    def handled(self) -> dict[type, Callable[[Any], None]]:
-        """What is called with a message that was handled, by its class."""
-        return self._turns.handled
-
-    @property
-    def sizes(self) -> dict[type, Size]:
-        """How large messages are, by their class, for the bound of mailboxes."""
-        return self.mailboxes.sizes
-
-    @property
-    def on_fatal(self) -> OnFatal:
-        """Called when an essential actor was given up."""
-        return self._supervision.on_fatal
-
-    @on_fatal.setter
-    def on_fatal(self, told: OnFatal) -> None:
-        self._supervision.on_fatal = told
-
-    def given_up(self, cell: Cell) -> bool:
-        """Whether an actor ended because it failed too often; known for some time."""
-        return self._supervision.was_given_up(cell)
-
-    def handle_dead_letters(self, cell: Cell, enable: bool) -> None:
-        """Make an actor the one that gets each new dead letter in a DeadEnvelope, or end that."""
-        self.dead_letters.handle(cell, enable)
+        return f"{kind.name.rpartition('.')[2]}-{next(self._serial)}"
 
     # Messages --------------------------------------------------------------------------------
-
-    def post_threadsafe(self, deliveries: Iterable[tuple[ActorAddress, Any]]) -> None:
-        """Post many (target, message) in order, from any thread, waking the loop at most once."""
-        self.enter(deliveries)
-
-    def enter(self, deliveries: Iterable[tuple[Any, ...]]) -> None:
-        """`post_threadsafe` for deliveries that may name their sender too."""
-        self._inbox.enter(deliveries)
 
     async def send(
         self, target: ActorAddress, message: Any, sender: ActorAddress | None = None
@@ -251,7 +263,7 @@ class AsyncioSystemBase:
             ActorError: `actor.stopped`, the target has exited.
         """
         if isinstance(target, Cell):
-            await self.mailboxes.room(target)
+            await self.mailboxes.room(target, message)
             if target.mailbox is GONE:
                 raise ActorError(STOPPED, f"{target} has exited")
         self.post(target, message, sender)
@@ -277,7 +289,8 @@ class AsyncioSystemBase:
         Raises:
             ActorError: `message.timeout`; `actor.stopped`, the target has exited without an answer;
                 `actor.failed`, it failed at the message, or was started anew while it had it;
-                `actor.busy`, its mailbox is full.
+                `actor.busy`, its mailbox is full; `actor.unsupported`, it is one of a system on
+                another thread.
         """
         if self.on_loop_thread():
             return self._ask(target, message, seconds_of(timeout_seconds))
@@ -285,6 +298,12 @@ class AsyncioSystemBase:
         return answer
 
     async def _ask(self, target: ActorAddress, message: Any, seconds: float | None) -> Any:
+        if (
+            isinstance(target, Cell)
+            and target.base is not self
+            and not target.base.on_loop_thread()
+        ):
+            raise ActorError("actor.unsupported", f"{target} is to be asked on its own thread")
         answer: asyncio.Future[Any] = self._loop.create_future()
         reply = Reply(target, answer)
         timer = None if seconds is None else self.timing.call_later(seconds, reply.expire)
@@ -297,12 +316,8 @@ class AsyncioSystemBase:
                 timer.cancel()
 
     def wake_after(self, cell: Cell, seconds: float, message: object) -> TimerHandle:
-        """Post `message` to an actor, from itself, after `seconds`."""
+        """Post `message` to an actor, from itself, after `seconds`, while its instance lives."""
         return Timer(cell, seconds, message, self.timing)
-
-    def wakeup_after(self, cell: Cell, period: timedelta | float, payload: Any) -> None:
-        """Send an actor Thespian's WakeupMessage after `period`."""
-        self.wake_after(cell, seconds_of(period) or 0.0, WakeupMessage(period, payload))
 
     # The system's own life -------------------------------------------------------------------
 
@@ -370,11 +385,6 @@ class AsyncioSystemBase:
 
     # Thespian's API --------------------------------------------------------------------------
 
-    @property
-    def names(self) -> dict[str, Cell]:
-        """The actors that have a global name."""
-        return self.life.names
-
     def create_child(
         self,
         parent: Cell | None,
@@ -401,7 +411,7 @@ class AsyncioSystemBase:
         try:
             self.life.instance_of(cell)
         except FAILURES as error:
-            record_failure(cell, "constructor", error)
+            cell.failed("constructor", error)
             self.life.terminate(cell)
             if parent is None:
                 raise
@@ -460,18 +470,15 @@ class AsyncioSystemBase:
 
     unloadActorSource = loadActorSource
 
-    def _handleDeadLetters(self, address: Cell, enable: bool) -> None:
-        self.handle_dead_letters(address, enable)
-
     # Seeing ----------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, ActorStats]:
         """What the actors did, by the name of their class."""
         depths: dict[ActorKind, int] = {}
-        for cell in self.mailboxes.ready:
+        for cell in dict.fromkeys((*self.mailboxes.ready, *self.mailboxes.held)):
             depths[cell.kind] = depths.get(cell.kind, 0) + len(cell.mailbox)
         return {
-            kind.policy.name: kind.stats(depths.get(kind, 0))
+            kind.name: kind.stats(depths.get(kind, 0))
             for kind in self.life.kinds.values()
             if kind.cells or kind.handled or kind.failure_reasons
         }

@@ -4,7 +4,9 @@ It knows a loop only as something that calls back soon, and time only as it is g
 runs the same under a simulated loop.
 """
 
-from collections.abc import Callable, Coroutine
+from asyncio import CancelledError
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from functools import partial
 from types import CoroutineType
 from typing import Any, Final
 
@@ -15,9 +17,8 @@ from thespian.actors import (
     Thespian_StatusReq,
 )
 
-from rillnode.actors.engine.cell import EMPTY, GONE, Cell, Envelope
+from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell, Envelope
 from rillnode.actors.engine.dead_letters import DeadLetters
-from rillnode.actors.engine.failures import FAILURES, passes, record_failure
 from rillnode.actors.engine.faults import FAULTS, fail_at
 from rillnode.actors.engine.kinds import TURN_USUAL_SECONDS
 from rillnode.actors.engine.lifecycle import FINISH, Finish, Lifecycle, Start
@@ -123,12 +124,12 @@ class Turns:
                 batch = batch.take()
                 if not batch:
                     continue
-                count = len(batch)
+                count, waiting_bytes = len(batch), 0
             else:
                 if not batch:
                     continue  # it has exited since it got in the queue
                 cell.mailbox = EMPTY
-                cell.waiting_bytes = 0
+                waiting_bytes, cell.waiting_bytes = cell.waiting_bytes, 0
                 count = len(batch)
                 if count > quota:
                     cell.mailbox = batch[quota:]
@@ -147,10 +148,13 @@ class Turns:
                     message_class = message.__class__
                     if message_class in plain and sender is None:
                         result = instance.receiveMessage(message, None)
-                        if result is not None and result.__class__ is CoroutineType:
+                        if result is not None and (
+                            result.__class__ is CoroutineType or _refused(result)
+                        ):
                             if self._waits(cell, result, message, None):
+                                mailboxes.hold(cell)
                                 left = list(pending)
-                                mailboxes.hold(cell, left)
+                                mailboxes.put_back(cell, left)
                                 break
                         elif message_class in handled:
                             handled[message_class](message)
@@ -187,6 +191,9 @@ class Turns:
             if left is not None:
                 before = monotonic()
                 count -= len(left)
+            if waiting_bytes and cell.mailbox:  # of those that the turn has not come to
+                handled_bytes = sum(mailboxes.size_of(message) for message, _ in batch[:count])
+                cell.waiting_bytes += max(0, waiting_bytes - handled_bytes)
             kind = cell.kind  # the first message may have shown which it is
             kind.handled += count
             kind.turns += 1
@@ -221,17 +228,16 @@ class Turns:
             and message.__class__ not in kind.takes
             and not kind.admits(message)
         ):
-            if not isinstance(message, ActorSystemMessage):
-                self._letters.bury(cell, message, sender, "undeclared")
+            self._letters.bury(cell, message, sender, "undeclared")
             return
         if sender.__class__ is Reply:
             sender.handed_to(cell)
         if FAULTS:
             fail_at(kind.actor_class, message, "before")
         result: Any = instance.receiveMessage(message, sender)
-        if result.__class__ is CoroutineType:
+        if result is not None and (result.__class__ is CoroutineType or _refused(result)):
             if self._waits(cell, result, message, sender):
-                self._mailboxes.hold(cell, [])
+                self._mailboxes.hold(cell)
             return
         if FAULTS:
             self._fail_after(cell, message)
@@ -244,16 +250,14 @@ class Turns:
         try:
             instance = self._life.instance_of(cell)
         except FAILURES as error:
-            if passes(error):
-                raise
             raise _NotStarted(error) from error
-        if cell.instance is not instance or cell.mailbox.__class__ is Held:
+        if cell.mailbox.__class__ is Held:
             raise _NotNow
         return instance
 
     def _complete(self, cell: Cell, operation: Any, then: Continuation) -> None:
         if then.instance is None or then.instance is not cell.instance:
-            then.late(operation)
+            self._mailboxes.too_late(cell, operation, then)
             return
         if then.counts:
             worker: Any = cell.instance
@@ -263,7 +267,7 @@ class Turns:
                 fail_at(cell.kind.actor_class, operation, "before")
             then.run(operation)
         except FAILURES:
-            then.late(operation)
+            self._mailboxes.too_late(cell, operation, then)
             raise
         if FAULTS and operation is not None:
             fail_at(cell.kind.actor_class, operation, "after")
@@ -283,11 +287,10 @@ class Turns:
 
     def _failed(self, cell: Cell, message: Any, sender: Any, error: BaseException) -> None:
         if isinstance(error, _Afterwards):
-            record_failure(cell, type(message).__name__, error.error)
+            cell.failed(type(message).__name__, error.error)
             self._supervision.mend(cell, error.error)
             return
-        waits = None if isinstance(sender, Continuation) else sender
-        self._supervision.failed(cell, message, waits, error)
+        self._supervision.failed(cell, message, sender, error)
 
     # Handlers that wait ----------------------------------------------------------------------
 
@@ -297,46 +300,40 @@ class Turns:
         Raises:
             BaseException: what it raises before it waits.
         """
-        work = Work(
-            cell,
-            coroutine,
-            message=message,
-            tell=lambda error: self._letters.tell(message, sender, error),
-            end=lambda work, error: self._handled(work, sender, error),
-        )
-        cell.own(work)
-        work.step()
+        holds = not cell.kind.interleaves
+        work = Work(cell, coroutine, message, sender, self._tell, self._handled, holds)
+        return self._first_step(work) and holds
+
+    def begin(self, cell: Cell, coroutine: Coroutine[Any, Any, Any], failed: Failed) -> None:
+        """Begin work beside the handlers of an actor; see `Worker.begin`."""
+        tell = partial(_tell_beginner, failed)
+        self._first_step(Work(cell, coroutine, None, None, tell, self._begun_ended, False))
+
+    def _starting(self, cell: Cell, coroutine: Coroutine[Any, Any, Any]) -> None:
+        work = Work(cell, coroutine, None, None, _tell_nobody, self._started_ended, True)
+        if self._first_step(work):
+            self._mailboxes.hold(cell)
+
+    def _first_step(self, work: Work) -> bool:
+        """Run work until it waits (True) or ends; raises what it then leaves in `error`."""
+        work.cell.own(work)
+        if not work.ended:
+            work.step()
         if work.ended:
             error, work.error = work.error, None
             if error is not None:
                 raise error
             return False
         work.begun = True
-        work.holds = not cell.kind.policy.interleaves
-        return work.holds
+        return True
 
-    def begin(self, cell: Cell, coroutine: Coroutine[Any, Any, Any], failed: Failed) -> None:
-        """Begin work beside the handlers of an actor; see `Worker.begin`."""
-        work = Work(cell, coroutine, message=None, tell=failed, end=self._begun_ended)
-        cell.own(work)
-        work.step()
+    def _tell(self, work: Work, error: RillnodeError) -> None:
+        self._letters.tell(work.message, work.sender, error)
 
-    def _starting(self, cell: Cell, coroutine: Coroutine[Any, Any, Any]) -> None:
-        work = Work(cell, coroutine, message=None, tell=lambda _: None, end=self._started_ended)
-        cell.own(work)
-        work.step()
-        if work.ended:
-            error, work.error = work.error, None
-            if error is not None:
-                raise error
-            return
-        work.begun = work.holds = True
-        self._mailboxes.hold(cell, [])
-
-    def _handled(self, work: Work, sender: Any, error: BaseException | None) -> None:
+    def _handled(self, work: Work, error: BaseException | None) -> None:
         cell, message = work.cell, work.message
         if work.dropped:
-            self._lingered(cell)
+            self._lingered(work, error)
             return
         if error is None and FAULTS:
             try:
@@ -351,37 +348,39 @@ class Turns:
         if work.holds:
             self._mailboxes.release(cell)
         if error is not None:
-            self._failed(cell, message, sender, error)
+            self._failed(cell, message, work.sender, error)
 
     def _started_ended(self, work: Work, error: BaseException | None) -> None:
         cell = work.cell
         if work.dropped:
-            self._lingered(cell)
+            self._lingered(work, error)
         elif not work.begun:
             work.error = error
-        elif error is None:
-            self._mailboxes.release(cell)
         else:
             self._mailboxes.release(cell)
-            self._supervision.not_started(cell, error)
+            if error is not None:
+                self._supervision.not_started(cell, error)
 
     def _begun_ended(self, work: Work, error: BaseException | None) -> None:
         cell = work.cell
         if work.dropped:
-            self._lingered(cell)
+            self._lingered(work, error)
         elif error is None:
             pass
         elif isinstance(error, RillnodeError):
             work.tell(error)
         else:
-            record_failure(cell, work.get_name(), error)
+            cell.failed(work.get_name(), error)
             work.tell(ActorError("actor.failed", FAILED_TEXT))
             # Not now: it may have been begun by a handler that goes on.
             mend = Then(work.instance, lambda _: self._supervision.mend(cell, error))
             self._mailboxes.post(cell, None, mend)
 
-    def _lingered(self, cell: Cell) -> None:
+    def _lingered(self, work: Work, error: BaseException | None) -> None:
         """Work of an instance that was given up has ended: was it the last that was waited for?"""
+        cell = work.cell
+        if error is not None and not isinstance(error, CancelledError):
+            cell.failed(work.get_name(), error)
         held = cell.mailbox
         if cell.owned is None and isinstance(held, Held) and held.after is not None:
             after, held.after = held.after, None
@@ -394,12 +393,14 @@ class Turns:
         """Do what the system itself does about a message; False when that is nothing."""
         match message:
             case ActorExitRequest():
+                if sender.__class__ is Reply:
+                    sender.handed_to(cell)
                 # Workers have `stopped`; who has no instance has nothing to say to its end.
-                if cell.instance is not None and not cell.kind.policy.is_worker:
+                if cell.instance is not None and not cell.kind.is_worker:
                     try:
                         cell.instance.receiveMessage(message, sender)
                     except FAILURES as error:
-                        record_failure(cell, "ActorExitRequest", error)
+                        cell.failed("ActorExitRequest", error)
                 self._life.terminate(cell, recursive=message.isRecursive)
             case Start():
                 self._instance(cell)
@@ -408,11 +409,31 @@ class Turns:
                 if worker is not None:
                     worker.finish()
             case Thespian_StatusReq():
-                status = status_of(cell, self._timing.monotonic())
-                self._mailboxes.post(sender, status, cell)
+                if sender is not None:
+                    status = status_of(cell, self._timing.monotonic())
+                    self._mailboxes.post(sender, status, cell)
             case _:
                 return False
         return True
+
+
+def _tell_beginner(failed: Failed, _: Work, error: RillnodeError) -> None:
+    failed(error)
+
+
+def _tell_nobody(_: Work, __: RillnodeError) -> None:
+    """Nobody waits for `started`."""
+
+
+def _refused(result: Any) -> bool:
+    """Always False: what a handler has returned, which is no coroutine, is not to be run.
+
+    Raises:
+        TypeError: it would have to be awaited, or iterated.
+    """
+    if isinstance(result, Awaitable | AsyncIterator):
+        raise TypeError(f"a handler is a function or `async def`, and returned {result!r}")
+    return False
 
 
 class _NotNow(Exception):

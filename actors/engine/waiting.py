@@ -1,4 +1,4 @@
-"""Waiting: what goes on with a completed operation, handlers that wait, and their order.
+"""Waiting: what goes on with a completed operation, and handlers that wait.
 
 A handler that is `async def` runs as long as it need not wait. Where it does it becomes a `Work`:
 a task as asyncio has them, so that it may await anything of asyncio, but one whose every step is a
@@ -7,13 +7,12 @@ turn of its actor, so that no other code of the actor runs beside it.
 
 import asyncio
 import sys
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from types import coroutine
 from typing import Any, Final, Self
 
-from rillnode.actors.engine.cell import Cell
+from rillnode.actors.engine.cell import FAILURES, Cell
 from rillnode.codecs.errors import ActorError, RillnodeError
 
 # What `asyncio.current_task` looks at: until 3.12 that is a function of Python.
@@ -117,47 +116,36 @@ class Work:
         cell: whose it is.
         instance: which of the actor's instances began it; it is cancelled when that goes.
         message: what it handles; None where it was begun beside the handlers.
+        sender: of the message.
         begun: whether its first step is over.
-        holds: whether the actor takes no other message until its end.
+        holds: whether the actor takes no other message while it waits.
         ended: whether it has ended.
         dropped: it was cancelled because its instance goes, and who waits was told.
         error: what its first step has raised.
     """
 
     __slots__ = (
-        "__weakref__",
-        "_cancelling",
-        "_context",
-        "_coroutine",
-        "_end",
-        "_fut_waiter",
-        "_must_cancel",
-        "_signal",
-        "_tell",
-        "begun",
-        "cell",
-        "dropped",
-        "ended",
-        "error",
-        "holds",
-        "instance",
-        "message",
-    )
+        "__weakref__", "_cancelling", "_context", "_coroutine", "_end", "_fut_waiter",
+        "_must_cancel", "_signal", "_tell", "begun", "cell", "dropped", "ended", "error", "holds",
+        "instance", "message", "sender",
+    )  # fmt: skip
 
     def __init__(
         self,
         cell: Cell,
         coroutine: Coroutine[Any, Any, Any],
-        *,
         message: Any,
-        tell: Callable[[RillnodeError], object],
+        sender: Any,
+        tell: Callable[["Work", RillnodeError], object],
         end: Callable[["Work", BaseException | None], None],
+        holds: bool,
     ) -> None:
         self.cell = cell
         self.instance = cell.instance
         self.message = message
+        self.sender = sender
         self.begun = False
-        self.holds = False
+        self.holds = holds
         self.error: BaseException | None = None
         self.ended = False
         self.dropped = False
@@ -294,27 +282,31 @@ class Work:
     def drop(self, error: ActorError) -> None:
         """The instance goes: whoever waits is told, and the coroutine is cancelled now.
 
-        Where it still waits for something then, its cell owns it until it has ended.
+        One that waits for tasks is cancelled when they have ended. As long as it tidies up its cell
+        still owns it.
         """
         if self.ended or self.dropped:
             return
         self.dropped = True
-        self._tell(error)
-        waited, self._fut_waiter, self._signal = self._fut_waiter, None, None
+        try:
+            self._tell(self, error)
+        except FAILURES as failure:
+            self.cell.failed(self.get_name(), failure)
+        self._cancelling += 1
+        waited = self._fut_waiter
+        if waited is not None and waited.cancel() and not waited.done():
+            self._must_cancel = True
+            return
         if waited is not None:
             waited.remove_done_callback(self.wake)
-            waited.cancel()
         self._must_cancel = False
-        self._cancelling += 1
         self.step(asyncio.CancelledError())
-        if not self.ended:
-            self.cell.own(self)
 
     def tell(self, error: RillnodeError) -> None:
         """Tell who waits for it that nothing comes of it, unless that was done."""
         if not self.dropped:
             self.dropped = True
-            self._tell(error)
+            self._tell(self, error)
 
     def abandon(self) -> None:
         """It does not end: let go of it."""
@@ -333,6 +325,12 @@ def current_work() -> Work:
     return work
 
 
+def waits_for_itself(cell: Cell) -> bool:
+    """Whether what is being run is a handler until whose end an actor takes no other message."""
+    work = _current_task(asyncio.get_running_loop())
+    return isinstance(work, Work) and work.cell is cell and work.holds
+
+
 @coroutine
 def next_turn() -> Generator[Signal, None, None]:
     """Let others have their turns before the handler goes on."""
@@ -341,83 +339,3 @@ def next_turn() -> Generator[Signal, None, None]:
     turn.set()
     work.wake()
     yield turn
-
-
-class _AtOnce:
-    """What need not be waited for."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Any:  # an iterator that ends at once
-        return iter(())
-
-
-_AT_ONCE: Final = _AtOnce()
-
-
-class Orders:
-    """Order among the handlers of one instance: those for one key go on one after the other.
-
-    Keys for which nobody goes on take no memory.
-    """
-
-    __slots__ = ("_waiting",)
-
-    def __init__(self) -> None:
-        # None: somebody goes on, and nobody waits behind him.
-        self._waiting: dict[Hashable, deque[Signal] | None] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
-    def of(self, key: Hashable) -> "Order":
-        """Have it to oneself within an `async with`, in the order of asking."""
-        return Order(self, key)
-
-    def enter(self, key: Hashable) -> Awaitable[None]:
-        """Wait for one's turn; `leave` ends it. Who is cancelled meanwhile has none."""
-        if key in self._waiting:
-            return self._wait(key)
-        self._waiting[key] = None
-        return _AT_ONCE
-
-    async def _wait(self, key: Hashable) -> None:
-        waiting = self._waiting[key]
-        if waiting is None:
-            waiting = self._waiting[key] = deque()
-        turn = Signal()
-        waiting.append(turn)
-        try:
-            await turn
-        except BaseException:
-            if turn in waiting:
-                waiting.remove(turn)
-            else:  # its turn had come: it is the next one's
-                self.leave(key)
-            raise
-
-    def leave(self, key: Hashable) -> None:
-        """End one's turn."""
-        waiting = self._waiting[key]
-        if waiting:
-            waiting.popleft().set()
-        else:
-            del self._waiting[key]
-
-
-class Order:
-    """One turn among those who ask for a key; an asynchronous generator costs twice as much."""
-
-    __slots__ = ("_key", "_orders")
-
-    def __init__(self, orders: Orders, key: Hashable) -> None:
-        self._orders = orders
-        self._key = key
-
-    def __aenter__(self) -> Awaitable[None]:
-        """Wait for it."""
-        return self._orders.enter(self._key)
-
-    async def __aexit__(self, *_: object) -> None:
-        """End it."""
-        self._orders.leave(self._key)

@@ -7,9 +7,9 @@ from thespian.actors import Actor, ActorAddress
 
 from rillnode.actors.engine.cell import Cell, Period, System
 from rillnode.actors.engine.kinds import RESTART_WINDOW_SECONDS, RESTARTS_MAX, OnFailure
-from rillnode.actors.engine.waiting import Signal, Then, nobody_waits
+from rillnode.actors.engine.waiting import Signal, Then, nobody_waits, waits_for_itself
 from rillnode.actors.ports import TimerHandle
-from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.errors import ActorError, RillnodeError
 from rillnode.codecs.limits import MAILBOX_BYTES_MAX, MAILBOX_MESSAGES_MAX
 
 Op = TypeVar("Op")
@@ -140,8 +140,12 @@ class Worker(Actor):
 
         Raises:
             ActorError: `actor.failed`, `actor.busy` or `actor.stopped`, whoever was asked did not
-                answer; `message.timeout`.
+                answer; `message.timeout`; `actor.would_block`, it asks itself and takes no other
+                message meanwhile. Actors that ask each other in a circle wait until one of them
+                gives up: give such questions a time.
         """
+        if target is self._myRef and waits_for_itself(self._myRef):
+            raise ActorError("actor.would_block", f"{target} would wait for itself")
         return await self.system.ask(target, message, timeout_seconds)
 
     async def sleep(self, seconds: float) -> None:

@@ -36,6 +36,9 @@ FRAME_BYTES_MAX: Final = 8_388_608
 
 _NEWS: Final = struct.Struct(">HQ")
 
+NEWS_SECONDS: Final = 0.002
+"""What others are to be told waits so long for a frame that it can go with."""
+
 _STALE_SECONDS: Final = 10.0
 """A log that was seen to be missing so long ago was there in between."""
 
@@ -68,7 +71,7 @@ class JetStreamLog:
         self._ends: list[int] = []
         self._rumours: list[int] = []
         self._seen: list[float] = []
-        # What others are to be told at the end of this turn of the loop.
+        # What others are to be told soon.
         self._news: dict[int, int] = {}
         # By shard, since when it is missing, and when that was last seen.
         self._missing: dict[int, tuple[float, float]] = {}
@@ -127,6 +130,8 @@ class JetStreamLog:
         if len(data) > self.frame_bytes_max:
             raise too_large_error(f"{len(data)} of {self.frame_bytes_max} bytes")
         subject = self._subjects[shard] if self._subjects else b""
+        if self._news:
+            self._tell()  # goes with this frame, and costs no write of its own
         try:
             sequence = await self.connection.append(subject, data)
         except NobodyError:
@@ -135,7 +140,7 @@ class JetStreamLog:
             raise
         self._reached(shard, sequence)
         if not self._news:
-            asyncio.get_running_loop().call_soon(self._tell)
+            asyncio.get_running_loop().call_later(NEWS_SECONDS, self._tell)
         self._news[shard] = self._ends[shard]
         return sequence
 

@@ -427,4 +427,5 @@ class TopicActor(LodgerActor[TopicKey]):
 
 
 def _tell(topic: Cell, feed: Feed, publish: Publish, answer: EntriesAppended) -> None:
-    topic.base.post(topic, Appended(feed, publish, answer.first_index, answer.error), topic)
+    # From nobody: what an actor sends itself goes with its instance.
+    topic.base.post(topic, Appended(feed, publish, answer.first_index, answer.error))

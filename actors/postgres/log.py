@@ -133,9 +133,16 @@ class PostgresLog:
     def describe(self) -> Mapping[str, Any]:
         """The engine's state for people."""
         hosts = [urlsplit(url).netloc.rpartition("@")[2] for url in self._options.urls]
-        down = self._servers.down and str(self._servers.down)
-        sync, schema = self._options.sync, self._options.schema
-        return {"servers": hosts, "schema": schema, "sync": sync, "down": down}
+        down = self._servers.down
+        unsynced = "" if self._options.sync == "always" else "it is not asked whether they sync"
+        return {
+            "engine": "postgres",
+            "servers": hosts,
+            "schema": self._options.schema,
+            "connected": down is None,
+            "unsynced": unsynced,
+            "reason": "" if down is None else str(down),
+        }
 
     async def _row(self, query: str, shard: int, *arguments: object) -> asyncpg.Record:
         """The one row of a query about a shard."""

@@ -136,9 +136,10 @@ class GroupCommit:
     def _append(self, operation: Append) -> None:
         log, body = operation.log, operation.body
         state = self._state(log)
-        if operation.records:
-            self._put_records(operation.records)
         first_index = state.next_index
+        # First all that wrong contents could make fail: a view goes on after them.
+        size = data_bytes(operation.count, body, operation.flags)
+        indexed = indexed_keys(operation.keys, first_index) if operation.keys else ()
         value = encode_block(
             count=operation.count,
             kind=operation.kind,
@@ -147,13 +148,15 @@ class GroupCommit:
             body=body,
             flags=operation.flags,
         )
+        if operation.records:
+            self._put_records(operation.records)
         puts = self._changes.puts
         puts.append((BLOCK_KEY.pack(log, first_index), value, self._tables.blocks))
-        if operation.keys:
-            self._put_keys(log, indexed_keys(operation.keys, first_index), first_index)
+        if indexed:
+            self._put_keys(log, indexed, first_index)
         operation.first_index = first_index
         state.next_index = first_index + operation.count
-        state.next_position += data_bytes(operation.count, body, operation.flags)
+        state.next_position += size
         operation.kept_bytes = state.next_position - state.first_position
         self._touched[log] = state
         self._blocks.append((log, Block(first_index, value)))

@@ -98,11 +98,11 @@ class MemoryTables:
 
     def _append(self, operation: Append) -> None:
         self._check_there(operation.log)
-        self._put_records(operation.records)
-        log = self._logs.get(operation.log)
-        if log is None:
-            log = self._logs[operation.log] = _Log()
+        log = self._logs.get(operation.log) or _Log()
         state = log.state
+        # First all that wrong contents could make fail: a view goes on after them.
+        size = data_bytes(operation.count, operation.body, operation.flags)
+        indexed = indexed_keys(operation.keys, state.next_index)
         value = encode_block(
             count=operation.count,
             kind=operation.kind,
@@ -111,11 +111,13 @@ class MemoryTables:
             body=operation.body,
             flags=operation.flags,
         )
+        self._put_records(operation.records)
+        self._logs[operation.log] = log
         operation.first_index = state.next_index
         log.blocks.append(Block(state.next_index, value))
-        log.keys += indexed_keys(operation.keys, state.next_index)
+        log.keys += indexed
         state.next_index += operation.count
-        state.next_position += data_bytes(operation.count, operation.body, operation.flags)
+        state.next_position += size
         operation.kept_bytes = state.next_position - state.first_position
         self.size += len(value)
 

@@ -11,8 +11,8 @@ from typing import Any, Final, assert_never
 
 from thespian.actors import ActorAddress
 
-from rillnode.actors.engine.waiting import Orders
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.orders import Orders
 from rillnode.actors.ports import Clock
 from rillnode.actors.storage import (
     FindStream,

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from rillnode.actors.engine.waiting import Orders
+from rillnode.actors.orders import Orders
 from rillnode.actors.storage import (
     Capability,
     LoadIndex,

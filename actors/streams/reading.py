@@ -10,7 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from rillnode.actors.delivery import Origin
-from rillnode.actors.engine.failures import FAILURES
+from rillnode.actors.engine.cell import FAILURES
 from rillnode.actors.storage import Read
 from rillnode.actors.streams.answers import failed, invalid_request
 from rillnode.actors.streams.asked import Answers, NativeRead

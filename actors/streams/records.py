@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rillnode.actors.engine.waiting import Orders
+from rillnode.actors.orders import Orders
 from rillnode.actors.storage import (
     FindStream,
     LogExtent,

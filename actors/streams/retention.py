@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any, Final, assert_never
 
 from rillnode.actors.engine.cell import Cell
-from rillnode.actors.engine.waiting import Orders
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.orders import Orders
 from rillnode.actors.storage import ListStreams, StreamRecord, Trim, log_id
 from rillnode.actors.storage.waiting import read, write
 from rillnode.actors.streams.context import StreamContext, StreamRemoved

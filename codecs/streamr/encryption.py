@@ -46,7 +46,7 @@ _NEW_GROUP_KEY_VERSION: Final = 32
 """The first version whose messages name their group key."""
 
 _ANY: Final = msgspec.json.Decoder[Any](Any)
-_HEX: Final = re.compile("(?:[0-9a-fA-F]{2})*")
+_HEX: Final = re.compile("[0-9a-fA-F]*")
 _PEM_LABEL: Final = "-----BEGIN PUBLIC KEY-----"
 _OAEP: Final = padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None)
 
@@ -276,6 +276,6 @@ def from_hex(text: str) -> bytes:
     Raises:
         CodecError: `encryption.hex`.
     """
-    if _HEX.fullmatch(text) is None:
+    if len(text) % 2 or _HEX.fullmatch(text) is None:
         raise CodecError("encryption.hex", "an encrypted text is written in hex digits")
     return bytes.fromhex(text)

@@ -132,7 +132,7 @@ def said_down(client: Client) -> Callable[[], Awaitable[str]]:
     """Asks why a client's log is down, if it is."""
 
     async def ask() -> str:
-        return str(client.log.describe()["down"])
+        return str(client.log.describe()["reason"])
 
     return ask
 

@@ -1,7 +1,10 @@
 """Layers import only what the table allows; node alone wires them all together."""
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 ALLOWED = {
@@ -43,3 +46,33 @@ def test_the_rule_finds_what_it_forbids() -> None:
     assert imported_layers("from rillnode.transports.tcp import dial") == {"transports"}
     assert imported_layers("import rillnode.node.runtime") == {"node"}
     assert imported_layers("from rillnode import actors") == {"actors"}
+
+
+ENGINE = "rillnode.actors.engine."
+
+
+def imports_within(package: str, modules: dict[str, str]) -> dict[str, set[str]]:
+    """Which modules of a package each of its modules imports, if only for types."""
+    return {
+        name: {
+            (item.module or "").removeprefix(package)
+            for item in ast.walk(ast.parse(source))
+            if isinstance(item, ast.ImportFrom) and (item.module or "").startswith(package)
+        }
+        for name, source in modules.items()
+    }
+
+
+def test_the_engine_has_no_circle_of_imports() -> None:
+    modules = {
+        path.stem: path.read_text(encoding="utf-8")
+        for path in (ROOT / "actors" / "engine").glob("*.py")
+    }
+    TopologicalSorter(imports_within(ENGINE, modules)).prepare()
+
+
+def test_a_circle_is_found_be_it_of_types_alone() -> None:
+    only_types = f"if TYPE_CHECKING:\n    from {ENGINE}b import B"
+    circle = {"a": only_types, "b": f"from {ENGINE}a import A"}
+    with pytest.raises(CycleError):
+        TopologicalSorter(imports_within(ENGINE, circle)).prepare()

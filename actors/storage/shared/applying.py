@@ -42,6 +42,7 @@ from rillnode.actors.storage.shared.frames import (
     Session,
     SharedOperation,
 )
+from rillnode.codecs.entries import FLAG_META
 from rillnode.codecs.errors import StoreError
 
 PREFIX: Final = b"w"
@@ -198,6 +199,10 @@ class Tables(Protocol):
         """
         ...
 
+    def settled(self) -> None:
+        """An operation is done, with all that is noted of it: now it may be written."""
+        ...
+
 
 class Applier:
     """Carries out frames on the tables of one view, in the order of their sequences.
@@ -227,18 +232,22 @@ class Applier:
         forgotten = tables.row(FORGOTTEN_KEY)
         self._forgotten = 0 if forgotten is None else _NUMBER.unpack(forgotten)[0]
         self._log_writers: dict[int, tuple[bytes, int] | None] = {}
-        self._settled: Operation | None = None
 
     def apply(self, frame: ApplyFrame) -> None:
         """Carry a frame out, or what is left of it; its results are set.
 
         Raises:
+            StoreError: one before it was not carried out.
             Exception: the tables have failed.
         """
         progress = self.progress
         if (frame.sequence, WHOLE) <= (progress.sequence, progress.done):
             frame.progress = progress
             return
+        if frame.sequence != progress.sequence + progress.is_whole:
+            # What was given to a view that had just failed, and is given to it again in order.
+            at = f"frame {frame.sequence} does not follow {progress.sequence}"
+            raise StoreError("store.failed", f"{at}: the store tries again by itself")
         contents = frame.contents
         if contents is not None and self._counts(contents.session):
             frame.counts = True
@@ -250,13 +259,6 @@ class Applier:
         digest = self.progress.digest
         self.progress = Progress(frame.sequence, WHOLE, digest, frame.checksum)
         frame.progress = self.progress
-
-    def settle(self, operation: Operation) -> None:
-        """An operation has its results; for tables that write before `carry_out` returns."""
-        at = self.progress
-        digest = crc32(_result_of(operation), at.digest)
-        self.progress = at._replace(done=at.done + 1, digest=digest)
-        self._settled = operation
 
     # Sessions --------------------------------------------------------------------------------
 
@@ -283,9 +285,10 @@ class Applier:
     # Operations ------------------------------------------------------------------------------
 
     def _carry_out(self, operation: SharedOperation, writer: bytes) -> None:
+        tables = self._tables
         try:
             if self._is_left(operation, writer):
-                self._tables.carry_out(operation)
+                tables.carry_out(operation)
         except StoreError as error:
             # Without its traceback, whose frames hold cursors: they keep the tables open.
             operation.error = error.with_traceback(None)
@@ -297,10 +300,11 @@ class Applier:
             elif isinstance(operation, RemoveStream) and operation.record is not None:
                 for log in logs_of(operation.record.id, operation.record.partitions):
                     self._log_writers.pop(log, None)
-                    self._tables.put_row(LOG_PREFIX + LOG_KEY.pack(log), None)
-        if self._settled is not operation:
-            self.settle(operation)
-        self._settled = None
+                    tables.put_row(LOG_PREFIX + LOG_KEY.pack(log), None)
+        at = self.progress
+        digest = crc32(_result_of(operation), at.digest)
+        self.progress = at._replace(done=at.done + 1, digest=digest)
+        tables.settled()
 
     def _is_left(self, operation: SharedOperation, writer: bytes) -> bool:
         """Whether an operation is still to be carried out. Raises StoreError: it must not be."""
@@ -308,6 +312,7 @@ class Applier:
         match operation:
             case Append(log=log, seen=seen):
                 self._check_place(log)
+                _check_count(operation)
                 if seen is not None and seen < self._others_end(log, writer):
                     raise fenced("appended to this log")
             case Trim(log=log) | BeginLog(log=log):
@@ -332,7 +337,7 @@ class Applier:
         return True
 
     def _check_place(self, log: int) -> None:
-        if (log >> 32) % self._shards != self._shard:
+        if log < 0 or (log >> 32) % self._shards != self._shard:
             raise StoreError("store.misplaced", f"log {log:#x} is not of shard {self._shard}")
 
     def _log_writer(self, log: int) -> tuple[bytes, int] | None:
@@ -357,6 +362,13 @@ class Applier:
         if known is None or known[0] != writer:
             known = self._log_writers[append.log] = (writer, append.first_index)
             self._tables.put_row(LOG_PREFIX + LOG_KEY.pack(append.log), _LOG.pack(*known))
+
+
+def _check_count(append: Append) -> None:
+    """See that a body has the lengths of its entries: less would have the log go backwards."""
+    columns = 2 if append.flags & FLAG_META else 1
+    if append.count < 1 or len(append.body) < 4 * append.count * columns:
+        raise ValueError(f"{len(append.body)} bytes are no body of {append.count} entries")
 
 
 def _result_of(operation: Operation) -> bytes:

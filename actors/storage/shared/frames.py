@@ -189,6 +189,7 @@ def encode_frame(contents: Contents) -> bytes:
 
     Raises:
         UnicodeEncodeError: a name is no Unicode text.
+        OverflowError: a number has more than 64 bits.
     """
     session = contents.session
     rest = _REST.pack(
@@ -214,7 +215,7 @@ def decode_frame(data: bytes) -> Contents:
     try:
         packed = _decoder.decode(memoryview(data)[HEADER_BYTES:])
         operations = [_unpack(one) for one in packed]
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise FrameError(str(error)) from None
     return Contents(session, mark, digest, operations)
 

@@ -105,6 +105,9 @@ class ViewTables(MemoryTables):
         else:
             super().apply(operation)
 
+    def settled(self) -> None:
+        """All is written already."""
+
 
 class MemoryView(MemoryLogStore):
     """A LogStore in memory that takes frames, and says how far it is.

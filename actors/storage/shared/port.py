@@ -105,7 +105,8 @@ class SharedLog(Protocol):
 
         Raises:
             LogLost: it is not known whether it is or will be stored.
-            StoreError: it is not stored, and this is why: `store.full`, `store.denied`.
+            StoreError: it is not stored, and this is why: `store.full`, `store.denied`,
+                `store.too_large`, `store.incomplete` (the log is gone).
         """
         ...
 
@@ -139,7 +140,11 @@ class SharedLog(Protocol):
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """The engine's state for people: its servers, and what is known of their syncing."""
+        """The engine's state for people: what it is, where, and whether it is connected.
+
+        `connected` is false while no server answers; `unsynced` says why not all that is confirmed
+        is known to be synced, and is "" where it is.
+        """
         ...
 
 

@@ -92,9 +92,8 @@ class ViewCommit(GroupCommit):
 
     def _remove_stream(self, operation: RemoveStream) -> None:
         self._plan_removal(operation)
-        # It is written at once, and not to be tried again after that.
-        self._applier.settle(operation)
-        self._write_slice()
+        # It is written as soon as it is settled: what comes next looks for it in the database.
+        self._slice_bytes = self._slice_bytes_max
 
     def _put(self, key: bytes, value: bytes | None) -> None:
         self._planned[key] = value
@@ -159,13 +158,14 @@ class ViewCommit(GroupCommit):
                 super()._plan(operation)
         except WRONG:
             if self._changes is changes:
-                for key, _, family in changes.puts[puts:]:
-                    if family is self._tables.records:
-                        self._planned.pop(key, None)
                 del changes.puts[puts:], changes.ranges[ranges:]
+                records = self._tables.records
+                self._planned = {key: row for key, row, of in changes.puts if of is records}
             raise
+
+    def settled(self) -> None:
+        """Write what is planned, where it is much."""
         if self._slice_bytes >= self._slice_bytes_max:
-            self._applier.settle(operation)
             self._write_slice()
 
     def _begin_log(self, operation: BeginLog) -> None:

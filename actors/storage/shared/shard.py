@@ -173,6 +173,10 @@ class Owner(Protocol):
         """
         ...
 
+    def discard(self, shard: int) -> None:
+        """Put a view aside, which is not open, so that another one is made."""
+        ...
+
     def make_view(self, shard: int, complete: Complete, on_health: OnHealth) -> View:
         """The view of a shard, not open yet."""
         ...
@@ -249,6 +253,7 @@ class Shard:
         self._view_failed: StoreError | None = None
         # By sequence, what the view was there; and what is to be told of it with the next frame.
         self._checks: dict[int, int] = {}
+        self._differed: set[int] = set()
         self._check: tuple[int, int] = (0, 0)
 
     # Opening and closing ---------------------------------------------------------------------
@@ -365,6 +370,8 @@ class Shard:
         self._applying.clear()
         self._applying_bytes = 0
         self._ahead.clear()
+        self._checks.clear()
+        self._check = (0, 0)
         for frame in self._sent.values():
             frame.copies = 0
         self._life += 1
@@ -380,7 +387,15 @@ class Shard:
         must = first > after + 1
         await self._drop_view()
         newest = max(after + 1, first - 1) if must else after + late
-        taken = await self._patiently(lambda: self._owner.restore(self.number, newest))
+        taken = False
+        try:
+            taken = await self._patiently(lambda: self._owner.restore(self.number, newest))
+        except StoreError as error:
+            if must:
+                raise
+            # It is but more to read.
+            extra = {"shard": self.number, "code": error.code}
+            logger.warning("shard_not_restored", extra=extra)
         if must and not taken:
             raise StoreError(
                 "store.trimmed",
@@ -489,21 +504,21 @@ class Shard:
         try:
             frame = self._make_frame(operations, waiters)
         except UnicodeEncodeError:
-            reason = "a name is not valid Unicode text"
-            too_large = False
+            code, reason = "store.name", "a name is not valid Unicode text"
+        except OverflowError as error:
+            code, reason = "store.void", f"it cannot be carried out ({error})"
         else:
             if len(frame.data) <= self._owner.log.frame_bytes_max:
                 return (frame,)
             del self._sent[frame.number]
+            code = "store.too_large"
             reason = f"{len(frame.data)} bytes are more than the log's servers take"
-            too_large = True
         self._session = session
         if len(operations) > 1:
             half = len(operations) // 2
             first = self._framed(operations[:half], ())
             return (*first, *self._framed(operations[half:], waiters))
         self._forget(operations)
-        code = "store.too_large" if too_large else "store.name"
         self._owner.refused(operations, StoreError(code, reason, retryable=False))
         return self._framed((), waiters) if waiters else ()
 
@@ -552,6 +567,7 @@ class Shard:
         since = self._loop.time()
         while True:
             await asyncio.gather(*self._sends, return_exceptions=True)
+            before, life = next(iter(self._sent), None), self._life
             try:
                 reason = ""
                 await self._send_again(options.patience_seconds)
@@ -562,7 +578,10 @@ class Shard:
                 failure, reason = error, error.text
             if not reason and not self._sent:
                 break
-            if reason and self._loop.time() - since > options.patience_seconds:
+            if not reason and self._can_apply and self._life == life and before in self._sent:
+                # It was carried out after all before it, and does not count: nor will another copy.
+                self._give_up(unreachable("frames of this node count no more"))
+            elif reason and self._loop.time() - since > options.patience_seconds:
                 while any(frame.copies for frame in self._sent.values()):
                     await self._stirring()  # they are there, and end by themselves
                 self._give_up(failure)
@@ -726,7 +745,7 @@ class Shard:
         return frame
 
     def _hand(self, sequence: int, data: bytes, frame: _Sent | None) -> None:
-        """Give a frame to the view."""
+        """Give a frame to the view. Raises StoreError: a later version has written it."""
         apply = ApplyFrame(sequence=sequence, checksum=checksum_of(data))
         frame = frame or self._own(data)
         if frame is not None and self._sent.get(frame.number) is frame:
@@ -740,9 +759,6 @@ class Shard:
             except FrameError as error:
                 extra = {"shard": self.number, "sequence": sequence, "reason": str(error)}
                 logger.error("frame_damaged", extra=extra)
-            except StoreError as error:  # of a later version
-                self._begin(self._leave(error))
-                return
         self._handed = sequence
         self._applying.append((apply, len(data)))
         self._applying_bytes += len(data)
@@ -819,16 +835,22 @@ class Shard:
                 self._differs(contents.mark)
 
     def _differs(self, sequence: int) -> None:
-        """Another node has decided differently: one of the two views is wrong."""
-        logger.critical("views_differ", extra={"shard": self.number, "sequence": sequence})
-        error = StoreError(
-            "store.differs",
-            f"at frame {sequence} of shard {self.number} another node has another view of the log: "
-            "one of the two is wrong; delete this node's directory of the shard to make it anew, "
-            "and report what has happened",
-            retryable=False,
+        """Another node has decided differently: one of the two views is wrong, and is made anew."""
+        again = sequence in self._differed
+        extra = {"shard": self.number, "sequence": sequence, "again": again}
+        logger.critical("views_differ", extra=extra)
+        if again:
+            return  # it was made anew, and is the same: the other one is wrong
+        self._differed.add(sequence)
+        self._begin(
+            self._leave(
+                StoreError(
+                    "store.differs",
+                    f"at frame {sequence} of shard {self.number} another node has another view of "
+                    "the log: this node makes its view anew; report what has happened",
+                )
+            )
         )
-        self._begin(self._leave(error))
 
     # The view fails --------------------------------------------------------------------------
 
@@ -864,9 +886,11 @@ class Shard:
         self._is_ready, self._opening = False, None
         async with self._door:
             await self._drop_view()
+            if error.code == "store.differs":
+                await _blocking(partial(self._owner.discard, self.number))
         self._stop(error)
-        if error.code == "store.trimmed":
-            # A snapshot may reach what is kept.
+        if error.code in ("store.differs", "store.trimmed"):
+            # It is made anew, or a snapshot may reach what is kept.
             self._loop.call_later(self._owner.options.retry_seconds, self._open_again)
 
     def _on_health(self, health: StoreHealth) -> None:

@@ -111,7 +111,6 @@ class Snapshots:
             OSError: the copy cannot be read.
         """
         prefix = f"{shard:04x}/{self._name_of(view)}/"
-        there = {one.name: one.size for one in await self._blobs.list(prefix)}
         files: list[File] = []
         for path in sorted(copy.iterdir()):
             name = path.name
@@ -123,6 +122,7 @@ class Snapshots:
         manifest.write_bytes(_encoder.encode(made))
         # First, so that nobody drops as useless what is sent.
         await self._blobs.put(_manifest(shard, sequence, _MAKING), manifest)
+        there = {one.name: one.size for one in await self._blobs.list(prefix)}
         sent = 0
         for file in files:
             if there.get(file.blob) != file.size:
@@ -144,6 +144,8 @@ class Snapshots:
         if len(found) < SNAPSHOTS_KEPT:
             return None
         oldest = found[SNAPSHOTS_KEPT - 1]
+        # Before it is asked what names them: whoever makes a snapshot meanwhile names files first.
+        useless = [one.name for one in await self._blobs.list(f"{shard:04x}/")]
         used: set[str] = set()
         for suffix in (_MAKING, _SUFFIX):
             for sequence in await self._sequences(shard, suffix):
@@ -153,7 +155,6 @@ class Snapshots:
                         one.blob for one in (await self._read(shard, sequence, suffix)).files
                     )
         # First what names files, then the files.
-        useless = [one.name for one in await self._blobs.list(f"{shard:04x}/")]
         for blob in sorted(useless, key=lambda name: not name.endswith((_MAKING, _SUFFIX))):
             if blob not in used:
                 await self._blobs.delete(blob)
@@ -217,13 +218,17 @@ class Snapshots:
             )
         if (snapshot.identity, snapshot.shard) != (self._identity, shard):
             raise StoreError("store.foreign", "the snapshot is of another log")
-        if any(Path(file.name).name != file.name for file in snapshot.files):
+        if not all(_is_file_name(file.name) for file in snapshot.files):
             raise StoreError("store.corrupt", "the snapshot names files that are not its own")
         return snapshot
 
 
 def _manifest(shard: int, sequence: int, suffix: str = _SUFFIX) -> str:
     return f"{shard:04x}/{sequence:016x}{suffix}"
+
+
+def _is_file_name(name: str) -> bool:
+    return Path(name).name == name and name not in ("", "..") and "\0" not in name
 
 
 def _hash(path: Path) -> bytes:

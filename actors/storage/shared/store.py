@@ -13,6 +13,7 @@ import heapq
 import logging
 import shutil
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -57,6 +58,7 @@ from rillnode.actors.storage.shared.shard import Shard, SharedOptions, View
 from rillnode.actors.storage.shared.snapshots import Snapshots
 from rillnode.actors.storage.shared.watching import Watching
 from rillnode.actors.storage.watch import AnyWatch, Watch
+from rillnode.actors.storage.tables import open_error
 from rillnode.codecs.entries import decode_header
 from rillnode.codecs.errors import StoreError
 
@@ -70,6 +72,9 @@ COPYING: Final = "shared/copying"
 
 CLOSE_SECONDS: Final = 5.0
 """What is under way has so long to end when the store is closed."""
+
+CONNECTION_SECONDS: Final = 1.0
+"""How often it is looked whether the engine is there."""
 
 LISTING_SECONDS: Final = 5.0
 """A stream that another node has made or removed must be in the catalogue by then."""
@@ -146,6 +151,8 @@ class SharedLogStore:
         # What comes before the engine has said how many shards there are.
         self._early: list[WriteOperation | BeginLog] = []
         self._opening: asyncio.Future[None] | None = None
+        # The engine has been away for too long.
+        self._away: StoreError | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._snapshots: Snapshots
         # Shards of which a snapshot is being made.
@@ -164,7 +171,7 @@ class SharedLogStore:
 
     @property
     def _syncs(self) -> bool:
-        return bool(self.log.describe().get("syncs", True))
+        return not self.log.describe().get("unsynced")
 
     @property
     def health(self) -> StoreHealth:
@@ -248,6 +255,7 @@ class SharedLogStore:
             raise
         self._opening.set_result(None)
         self._begin(self._close_idle())
+        self._begin(self._watch_connection())
         self.health_changed()
 
     async def _close(self) -> None:
@@ -265,7 +273,7 @@ class SharedLogStore:
     async def _let_go(self) -> None:
         await asyncio.gather(*(one.close() for one in self._shards.values()))
         self._shards.clear()
-        self._placement = None
+        self._placement = self._away = None
         await self.log.close()
 
     def _refuse_all(self, error: StoreError) -> None:
@@ -324,6 +332,18 @@ class SharedLogStore:
                     logger.info("view_closed", extra={"shard": number})
                     await shard.rest()
 
+    async def _watch_connection(self) -> None:
+        """Tell when the engine has been away for as long as a write waits for it, and is back."""
+        since = self._loop.time()
+        while True:
+            await asyncio.sleep(CONNECTION_SECONDS)
+            if self.log.describe().get("connected"):
+                since = self._loop.time()
+            is_away = self._loop.time() - since > self.options.patience_seconds
+            if is_away is not (self._away is not None):
+                self._away = unreachable("there is no connection") if is_away else None
+                self.health_changed()
+
     def make_view(self, number: int, complete: Complete, on_health: OnHealth) -> View:
         """The view of a shard, not open yet."""
         shards = self._place.shards
@@ -334,6 +354,14 @@ class SharedLogStore:
 
     def _path(self, number: int) -> Path:
         return self._directory / f"{number:04x}"
+
+    def discard(self, number: int) -> None:
+        """Put a view aside, for who wants to know what was wrong with it."""
+        path = self._path(number)
+        aside = path.with_suffix(".differs")
+        shutil.rmtree(aside, ignore_errors=True)
+        if path.exists():
+            path.rename(aside)
 
     # Snapshots -------------------------------------------------------------------------------
 
@@ -351,6 +379,8 @@ class SharedLogStore:
             try:
                 await self._snapshots.restore(number, sequence, self._path(number))
                 return True
+            except OSError as error:
+                raise open_error(self._path(number), error) from error
             except StoreError as error:
                 failure = failure or error
                 extra = {"shard": number, "sequence": sequence, "code": error.code}
@@ -398,7 +428,8 @@ class SharedLogStore:
 
     def health_changed(self) -> None:
         """Tell whether writes are taken by all shards that are in use."""
-        refusals = [one.refusal for one in self._shards.values() if one.refusal is not None]
+        found = (self._away, *(one.refusal for one in self._shards.values()))
+        refusals = [one for one in found if one is not None]
         reason = refusals[0].text if refusals else ""
         health = StoreHealth(writable=not refusals, reason=reason)
         if health != self._health and self._refusal is None and self._placement is not None:
@@ -494,7 +525,9 @@ class SharedLogStore:
                     shard != CATALOGUE and operation.error is None
                 ):
                     gone = isinstance(operation, RemoveStream)
-                    self._list(record, sequence, gone=gone, original=operation)
+                    listing = _listing(record, sequence, gone=gone)
+                    listing.token = operation
+                    self._shard(CATALOGUE).submit(listing)
                 case _:
                     done.append(operation)
         self._done(done)
@@ -504,9 +537,12 @@ class SharedLogStore:
         done: list[Operation] = []
         for operation in operations:
             if isinstance(operation, PutListing):
-                # What it tells of is done; the catalogue will be brought up to it.
+                # What it tells of is done; the catalogue is brought up to it later.
                 if operation.token is not None:
                     done.append(operation.token)
+                    operation.token = None
+                if self._refusal is None:
+                    self._begin(self._list_later(replace(operation)))
             else:
                 operation.error = error
                 done.append(operation)
@@ -523,22 +559,6 @@ class SharedLogStore:
             deliver(self._complete, operations)
 
     # The catalogue ---------------------------------------------------------------------------
-
-    def _list(
-        self,
-        record: StreamRecord,
-        generation: int,
-        *,
-        gone: bool,
-        original: Operation | None = None,
-    ) -> None:
-        listing = PutListing(
-            name=record.name,
-            record=None if gone else record,
-            generation=generation,
-            token=original,
-        )
-        self._shard(CATALOGUE).submit(listing)
 
     def landed(self, shard: int, frame: ApplyFrame, *, is_own: bool) -> None:
         """A frame was carried out on a view."""
@@ -558,7 +578,8 @@ class SharedLogStore:
                 record = operation.record
                 if record is not None:
                     gone = isinstance(operation, RemoveStream)
-                    self._begin(self._list_later(record, frame.sequence, gone=gone))
+                    listing = _listing(record, frame.sequence, gone=gone)
+                    self._begin(self._list_later(listing))
 
     def _listed(self, listing: PutListing) -> None:
         """Another node has done something to a stream, of which a view of its own shard tells."""
@@ -583,16 +604,17 @@ class SharedLogStore:
             self._saving.add(number)
             self._begin(self._make_snapshot(shard))
 
-    async def _list_later(self, record: StreamRecord, generation: int, *, gone: bool) -> None:
-        """Put into the catalogue what the node that has done it may not have come to put there."""
+    async def _list_later(self, listing: PutListing) -> None:
+        """Put into the catalogue what who has done it may not have come to put there."""
         await asyncio.sleep(LISTING_SECONDS)
-        listed = FindStream(name=record.name)
+        listed = FindStream(name=listing.name)
         try:
             await self._ask(CATALOGUE, listed)
         except StoreError:
-            return  # it is looked at again when the view is opened next
-        if gone if listed.record is not None else not gone:
-            self._list(record, generation, gone=gone)
+            return  # whoever else has seen it looks, too
+        if listed.record != listing.record:
+            # Where it is older than what is listed, it is passed over there.
+            self._shard(CATALOGUE).submit(listing)
 
     # Reads -----------------------------------------------------------------------------------
 
@@ -797,6 +819,11 @@ class SharedLogStore:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _listing(record: StreamRecord, generation: int, *, gone: bool) -> PutListing:
+    kept = None if gone else record
+    return PutListing(name=record.name, record=kept, generation=generation)
 
 
 def _may_cut(trim: Trim, look: Read) -> bool:

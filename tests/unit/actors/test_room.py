@@ -59,7 +59,7 @@ class Disk:
         operation.error = error
         if error is None:
             self._fill(operation)
-        self._system.enter([(operation.reply_to, operation, operation.then)])
+        self._system.post_threadsafe([(operation.reply_to, operation, operation.then)])
 
     def _fill(self, operation: Read) -> None:
         operation.blocks.append(Block(0, bytes(self._size)))

@@ -109,7 +109,7 @@ def test_an_operation_that_it_fails_at_costs_those_under_way_an_answer_each(
 
         def later(asked: Any) -> bool:
             if read(asked):
-                core.system.enter([(asked.reply_to, asked, asked.then)])
+                core.system.post_threadsafe([(asked.reply_to, asked, asked.then)])
             return False
 
         monkeypatch.setattr(core.store, "read", later)
@@ -243,7 +243,7 @@ def test_those_who_wait_for_one_name_share_the_stores_answer(
             if away:
                 asked.error = StoreError("store.unavailable", "away")
             if away or read(asked):
-                core.system.enter([(asked.reply_to, asked, asked.then)])
+                core.system.post_threadsafe([(asked.reply_to, asked, asked.then)])
             return False
 
         monkeypatch.setattr(core.store, "read", later)

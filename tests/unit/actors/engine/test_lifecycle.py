@@ -120,8 +120,8 @@ def test_a_cell_knows_its_class_before_or_after_it_has_an_instance() -> None:
     async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
         told = base.spawn(partial(Probe, []))
         untold = base.spawn(lambda: Probe())
-        assert told.kind.policy.name == "actor_support.Probe"
-        assert untold.kind.policy.name == UNKNOWN
+        assert told.kind.name == "actor_support.Probe"
+        assert untold.kind.name == UNKNOWN
         assert base.stats()[UNKNOWN].cells == 1
         await base.drain()
         assert untold.kind is told.kind

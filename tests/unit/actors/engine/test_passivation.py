@@ -8,7 +8,7 @@ from thespian.actors import Actor
 from actor_support import Probe, boom, run, tell
 from link_support import ManualClock
 from rillnode.actors.engine.cell import GONE, Cell
-from rillnode.actors.engine.passivation import LOOK_CELLS_MAX
+from rillnode.actors.engine.lifecycle import LOOK_CELLS_MAX
 from rillnode.actors.engine.system import AsyncioSystemBase
 
 IDLE = 10.0

@@ -245,6 +245,7 @@ def test_without_a_clock_timers_are_the_loops() -> None:
         def ring(*_: Any) -> None:
             waiter.set_result("rung")
 
+        await base.drain()
         base.wake_after(cell, 0.001, ring)
         result = await asyncio.wait_for(waiter, 60.0)
         await base.shutdown()

@@ -34,6 +34,7 @@ def test_timers_fire_in_the_order_of_their_times() -> None:
     async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
         notes = list[Any]()
         cell = base.spawn(partial(Probe, notes))
+        await base.drain()
         for seconds in (3.0, 1.0, 2.0):
             base.wake_after(cell, seconds, seconds)
         clock.advance(5.0)
@@ -47,6 +48,7 @@ def test_a_cancelled_timer_does_not_fire_and_may_be_cancelled_again() -> None:
     async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
         notes = list[Any]()
         cell = base.spawn(partial(Probe, notes))
+        await base.drain()
         dropped, kept = base.wake_after(cell, 1.0, "dropped"), base.wake_after(cell, 1.0, "kept")
         dropped.cancel()
         dropped.cancel()

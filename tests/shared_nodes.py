@@ -1,0 +1,169 @@
+"""Nodes on one engine in memory, in virtual time or on disk, for tests of a shared store."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rillnode.actors.storage import Append, Operation, PutStream, Read, StreamRecord, log_id
+from rillnode.actors.storage.shared.memory_log import LogFaults, MemoryLog, MemoryServers
+from rillnode.actors.storage.shared.placement import Placement
+from rillnode.actors.storage.shared.shard import Shard, SharedOptions
+from rillnode.actors.storage.shared.store import SharedLogStore
+from rillnode.codecs.entries import entries_of, pack_body
+from rillnode.node.simulation.loop import ProcessLoop, Scheduler
+from shared_support import memory_view, rocks_view
+
+OPTIONS = SharedOptions(
+    shards=3, patience_seconds=0.5, retry_seconds=0.01, idle_seconds=60.0, snapshot_seconds=0.01
+)
+ANSWER_SECONDS = 30.0
+
+O = TypeVar("O", bound=Operation)  # noqa: E741
+
+
+def in_virtual_time(work: Coroutine[Any, Any, None]) -> None:
+    """Run a test whose clock does not wait."""
+    scheduler = Scheduler()
+    done = ProcessLoop(scheduler, "test").create_task(work)
+    scheduler.run_until(done)
+    done.result()
+
+
+class Node:
+    """One store, and all that it has completed."""
+
+    def __init__(
+        self,
+        servers: MemoryServers,
+        directory: Path,
+        *,
+        view: Callable[..., Any] = memory_view,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        self.faults = LogFaults()
+        self.log = MemoryLog(servers, self.faults)
+        self.completed: dict[Operation, int] = {}
+        self.healths: list[Any] = []
+        self._waiting: dict[Operation, asyncio.Future[None]] = {}
+        self._loop = asyncio.get_running_loop()
+        self.store = SharedLogStore(
+            self.log,
+            self.log,
+            directory,
+            view,
+            entropy=random.Random(f"{directory}{seed}").randbytes,
+            complete=self._complete,
+            on_health=self.healths.append,
+            loop=self._loop,
+            options=replace(OPTIONS, **options),
+        )
+        self.store.open()
+
+    def _complete(self, operations: Sequence[Operation]) -> None:
+        self._loop.call_soon_threadsafe(self._settle, list(operations))
+
+    def _settle(self, operations: Sequence[Operation]) -> None:
+        for one in operations:
+            self.completed[one] = self.completed.get(one, 0) + 1
+            future = self._waiting.pop(one, None)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    def begin(self, operation: O) -> "asyncio.Task[O]":
+        """Submit a write; the task ends with it."""
+        future = self._waiting[operation] = self._loop.create_future()
+        any_operation: Any = operation
+        self.store.submit(any_operation)
+        return self._loop.create_task(self._end(operation, future))
+
+    async def write(self, operation: O) -> O:
+        """Submit a write, and wait for it."""
+        return await self.begin(operation)
+
+    async def read(self, operation: O) -> O:
+        """Read, and wait for the answer."""
+        future = self._waiting[operation] = self._loop.create_future()
+        any_operation: Any = operation
+        if self.store.read(any_operation):
+            del self._waiting[operation]
+            return operation
+        return await self._end(operation, future)
+
+    async def _end(self, operation: O, future: "asyncio.Future[None]") -> O:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await future
+        return operation
+
+    async def stream(self, name: str) -> int:
+        """Make a stream of one partition; returns its log."""
+        made = await self.write(PutStream(record=StreamRecord(name=name)))
+        assert made.error is None, made.error
+        return log_id(made.record.id, 0)
+
+    async def push(self, log: int, *texts: bytes, **fields: Any) -> Append:
+        """Append entries, and wait for it."""
+        return await self.write(
+            Append(log=log, count=len(texts), body=pack_body(texts), received_at=1, **fields)
+        )
+
+    async def texts(self, log: int) -> list[bytes]:
+        """All entries, as far as this node has them."""
+        found: list[bytes] = []
+        while True:
+            read = await self.read(Read(log=log, index=len(found)))
+            assert read.error is None, read.error
+            if not read.blocks:
+                return found
+            found += [e.data for one in read.blocks for e in entries_of(one, first=len(found))]
+
+    async def fresh(self, log: int) -> None:
+        """Wait until it has all that was confirmed."""
+        await self.shard(log).fresh()
+
+    def shard(self, log: int) -> Shard:
+        """The shard of a log."""
+        return self.store._shard(self.placement.of_log(log))  # pyright: ignore[reportPrivateUsage]
+
+    @property
+    def placement(self) -> Placement:
+        """Where names lie."""
+        return self.store._place  # pyright: ignore[reportPrivateUsage]
+
+    async def close(self) -> None:
+        """Close it; whatever it was given is complete then, once."""
+        await self.store._close()  # pyright: ignore[reportPrivateUsage]
+        await asyncio.sleep(0)
+        assert set(self.completed.values()) <= {1}
+        assert not self._waiting
+        assert self.store.pending_bytes == 0
+
+    async def die(self) -> None:
+        """End without a word to the engine."""
+        self.faults.is_cut = True
+        await self.store._close()  # pyright: ignore[reportPrivateUsage]
+
+
+def new_servers() -> MemoryServers:
+    """An engine without logs."""
+    return MemoryServers(b"x" * 16)
+
+
+def name_in(shard: int, shards: int = 3, *, but: Sequence[str] = ()) -> str:
+    """A stream's name that lies in a shard."""
+    placement = Placement(shards)
+    names = (f"s{number}" for number in range(1_000))
+    return next(one for one in names if placement.of_stream(one) == shard and one not in but)
+
+
+async def until(reached: Callable[[], bool], seconds: float = ANSWER_SECONDS) -> None:
+    """Look again and again until something is so."""
+    async with asyncio.timeout(seconds):
+        while not reached():
+            await asyncio.sleep(0.01)
+
+
+__all__ = ["Node", "in_virtual_time", "memory_view", "name_in", "new_servers", "rocks_view"]

@@ -1,0 +1,186 @@
+"""Frames: what is written is read, and nothing else is."""
+
+from zlib import crc32
+
+import msgspec
+import pytest
+
+from rillnode.actors.storage import (
+    Append,
+    PutRecord,
+    PutRecords,
+    PutStream,
+    RemoveStream,
+    Retention,
+    SavedIndexKey,
+    SaveIndex,
+    StreamRecord,
+    Trim,
+)
+from rillnode.actors.storage.shared import frames
+from rillnode.actors.storage.shared.frames import (
+    FRAME_VERSION,
+    HEADER_BYTES,
+    Contents,
+    FrameError,
+    PutListing,
+    Session,
+    SharedOperation,
+    checksum_of,
+    decode_frame,
+    decode_session,
+    encode_frame,
+)
+from rillnode.codecs.entries import EntryKind
+from rillnode.codecs.errors import StoreError
+
+SESSION = Session(b"\xff\x00writer", 2**32 - 1, 2**64 - 1, 2**63)
+RECORD = StreamRecord(
+    name="é/\0x",
+    id=2**32 - 1,
+    partitions=7,
+    created_at=1,
+    owner="o",
+    retention=Retention(seconds=0.5, entries_max=3, bytes_max=0),
+    require_signed=True,
+    grants={"*": ("read", "write")},
+    attributes={"a": "b"},
+)
+OPERATIONS: list[SharedOperation] = [
+    Append(
+        log=2**64 - 1,
+        kind=EntryKind.NEXTGRAPH,
+        flags=1,
+        received_at=-1,
+        count=2,
+        body=b"\0\xff",
+        keys=[(b"key", 1), (b"", 0)],
+        records=[("name", b"value"), ("gone", None)],
+        seen=0,
+    ),
+    Append(log=1, count=1, body=memoryview(b"abcd")),
+    Trim(log=5, before=9, retention=RECORD.retention, now_ms=2**62, hold=4),
+    Trim(log=5),
+    PutStream(record=RECORD),
+    RemoveStream(name=""),
+    SaveIndex(key=SavedIndexKey("s", 2**32 - 1, "client"), index=2**64 - 1),
+    PutRecords(records=[("a", b""), ("b", None)], seen=[("c", 0), ("d", 2**64 - 1)]),
+    PutListing(name="n", record=RECORD, generation=2**64 - 1),
+    PutListing(name="n", record=None, generation=0),
+]
+
+
+def fields(operation: SharedOperation) -> dict[str, object]:
+    found = {name: getattr(operation, name) for name in type(operation).__dataclass_fields__}
+    for name in ("body",):
+        if name in found:
+            found[name] = bytes(found[name])
+    for name in ("keys", "records", "seen"):
+        if isinstance(found.get(name), list | tuple):
+            found[name] = [tuple(one) for one in found[name]]
+    return found
+
+
+def test_every_operation_there_and_back() -> None:
+    contents = Contents(SESSION, 2**64 - 1, 2**32 - 1, OPERATIONS)
+    found = decode_frame(encode_frame(contents))
+    assert (found.session, found.mark, found.digest) == (SESSION, 2**64 - 1, 2**32 - 1)
+    assert list(map(type, found.operations)) == list(map(type, OPERATIONS))
+    assert list(map(fields, found.operations)) == list(map(fields, OPERATIONS))
+
+
+def test_one_named_value_travels_as_several_do() -> None:
+    frame = encode_frame(Contents(SESSION, operations=[PutRecord(key="k", value=None)]))
+    (found,) = decode_frame(frame).operations
+    assert isinstance(found, PutRecords)
+    assert (list(map(tuple, found.records)), list(found.seen)) == ([("k", None)], [])
+
+
+def test_an_empty_frame() -> None:
+    frame = encode_frame(Contents(SESSION))
+    assert list(decode_frame(frame).operations) == []
+    assert decode_session(frame) == SESSION
+    assert len(frame) == HEADER_BYTES + 1
+
+
+def test_damage_at_every_byte_is_found() -> None:
+    frame = encode_frame(Contents(SESSION, operations=OPERATIONS))
+    for at in range(len(frame)):
+        for bit in (1, 0x80):
+            damaged = bytearray(frame)
+            damaged[at] ^= bit
+            # A version that is not known yet tells nothing of the rest.
+            expected: tuple[type[Exception], ...] = (FrameError,) if at else (FrameError, StoreError)
+            with pytest.raises(expected):
+                decode_frame(bytes(damaged))
+
+
+def test_a_frame_that_was_cut_is_found() -> None:
+    frame = encode_frame(Contents(SESSION, operations=OPERATIONS))
+    for size in range(len(frame)):
+        with pytest.raises(FrameError):
+            decode_frame(frame[:size])
+    with pytest.raises(FrameError):
+        decode_frame(frame + b"\0")
+    assert checksum_of(frame[:3]) == crc32(frame[:3])
+
+
+def test_a_later_version_is_not_looked_into() -> None:
+    frame = bytes([FRAME_VERSION + 1]) + b"whatever a later version writes, if it is long enough.."
+    for read in (decode_frame, decode_session):
+        with pytest.raises(StoreError) as caught:
+            read(frame)
+        assert (caught.value.code, caught.value.retryable) == ("store.newer", False)
+    with pytest.raises(FrameError):
+        decode_frame(b"\0" + encode_frame(Contents(SESSION))[1:])
+
+
+def framed(body: bytes) -> bytes:
+    rest = frames._REST.pack(  # pyright: ignore[reportPrivateUsage]
+        SESSION.writer, 1, 1, 0, 0, 0
+    )
+    head = frames._HEAD.pack(  # pyright: ignore[reportPrivateUsage]
+        FRAME_VERSION, crc32(body, crc32(rest))
+    )
+    return head + rest + body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc0",
+        b"\x91" * 100_000,
+        b"\x91\x93\x04\xa1a" + b"\x91" * 100_000,
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdd\x7f\xff\xff\xff\x92\x04\xa1a",
+        b"\x91\x92\x04\xdb\xff\xff\xff\xff",
+        b"\x91\x92\x06\xdd\xff\xff\xff\xff",
+        b"\x91\x94\x07\xa1a\xdf\xff\xff\xff\xff",
+        b"\x91\x92\x63\xa1a",
+        b"\x91\x92\x04\xa1\xff",
+        b"\x90\x90",
+        msgspec.msgpack.encode([[1, 1, 77, 0, 0, 1, b"\0\0\0\0"]]),
+        msgspec.msgpack.encode([[5, ["s", "p", "c"], 1]]),
+        msgspec.msgpack.encode([[6, [["name"]]]]),
+    ],
+    ids=range(15),
+)
+def test_hostile_contents_are_refused(body: bytes) -> None:
+    with pytest.raises(FrameError):
+        decode_frame(framed(body))
+
+
+def test_fields_of_a_later_version_are_passed_over() -> None:
+    (found,) = decode_frame(framed(msgspec.msgpack.encode([[4, "s", {"more": 1}]]))).operations
+    assert isinstance(found, RemoveStream)
+    assert found.name == "s"
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [RemoveStream(name="\ud800"), PutRecords(records=[("\udfff", b"")])],
+)
+def test_a_name_that_is_no_text_cannot_be_written(operation: SharedOperation) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        encode_frame(Contents(SESSION, operations=[operation]))

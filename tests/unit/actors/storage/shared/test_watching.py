@@ -1,0 +1,126 @@
+"""Who watches is told once of what others have done, and of logs also what this node has."""
+
+from collections.abc import Sequence
+
+from rillnode.actors.storage import (
+    Append,
+    Operation,
+    PutRecord,
+    PutRecords,
+    PutStream,
+    RemoveStream,
+    StreamRecord,
+    log_id,
+)
+from rillnode.actors.storage.shared.applying import ApplyFrame
+from rillnode.actors.storage.shared.frames import PutListing, SharedOperation
+from rillnode.actors.storage.shared.watching import Watching
+from rillnode.actors.storage.watch import Watch, WatchRecords, WatchValues
+from rillnode.codecs.errors import StoreError
+
+LOG = log_id(3, 0)
+RECORD = StreamRecord(name="s", id=3)
+
+
+class Told:
+    def __init__(self) -> None:
+        self.told: list[Operation] = []
+        self.watching = Watching(self.take)
+
+    def take(self, operations: Sequence[Operation]) -> None:
+        self.told += operations
+
+    def land(self, *operations: SharedOperation, is_own: bool = False) -> None:
+        self.watching.landed(ApplyFrame(sequence=1, operations=operations), is_own=is_own)
+
+
+def test_a_log_that_grows_is_told_whoever_has_appended() -> None:
+    told = Told()
+    near, far = Watch(log=LOG, index=4), Watch(log=LOG, index=9)
+    told.watching.add(near)
+    told.watching.add(far)
+    assert list(told.watching.logs) == [LOG]
+    told.land(Append(log=LOG, count=5, first_index=0), is_own=True)
+    assert told.told == [near]
+    assert near.next_index == 5
+    told.land(Append(log=LOG, count=4, first_index=5))
+    assert told.told == [near]
+    told.land(Append(log=LOG, count=1, first_index=9))
+    assert told.told == [near, far]
+    assert not told.watching.logs
+
+
+def test_what_was_refused_is_no_news() -> None:
+    told = Told()
+    for watch in (Watch(log=LOG), WatchRecords(), WatchValues(prefix="")):
+        told.watching.add(watch)
+    error = StoreError("store.fenced", "")
+    told.land(
+        Append(log=LOG, count=1, first_index=0, error=error),
+        PutRecords(records=[("a", b"")], error=error),
+        PutStream(record=RECORD, error=error),
+        RemoveStream(record=RECORD, error=error),
+        PutListing(record=RECORD, error=error),
+    )
+    assert not told.told
+
+
+def test_a_removal_ends_watches_of_its_logs() -> None:
+    told = Told()
+    watch, other = Watch(log=LOG), Watch(log=log_id(4, 0))
+    told.watching.add(watch)
+    told.watching.add(other)
+    told.land(RemoveStream(name="s", record=RECORD), is_own=True)
+    assert told.told == [watch]
+    assert watch.error is not None
+    assert watch.error.code == "stream.removed"
+
+
+def test_a_watch_fails_once() -> None:
+    told = Told()
+    watch = Watch(log=LOG)
+    told.watching.add(watch)
+    for _ in range(2):
+        told.watching.fail(watch, StoreError("store.unreachable", ""))
+    assert told.told == [watch]
+
+
+def test_streams_of_others_are_told_with_what_came_before() -> None:
+    told = Told()
+    told.land(PutStream(record=RECORD), is_own=True)
+    told.land(PutStream(record=RECORD))
+    first = WatchRecords()
+    told.watching.add(first)
+    assert told.told == [first]
+    assert (list(first.changed), list(first.removed)) == ([RECORD], [])
+    second = WatchRecords()
+    told.watching.add(second)
+    assert told.told == [first]
+    told.land(RemoveStream(name="s", record=RECORD))
+    assert (list(second.changed), list(second.removed)) == ([], [RECORD])
+
+
+def test_values_are_told_by_prefix_and_the_last_of_each() -> None:
+    told = Told()
+    a, b = WatchValues(prefix="a"), WatchValues(prefix="b")
+    told.watching.add(a)
+    told.watching.add(b)
+    told.land(PutRecords(records=[("a1", b"1"), ("a1", b"2"), ("c", b"")]))
+    assert told.told == [a]
+    assert list(a.changed) == [("a1", b"2")]
+    told.land(PutRecord(key="a2", value=None))
+    told.land(PutRecord(key="a3", value=b""), is_own=True)
+    told.land(Append(log=LOG, count=1, first_index=0, records=[("a4", b"4")]))
+    again = WatchValues(prefix="a")
+    told.watching.add(again)
+    assert list(again.changed) == [("a2", None), ("a4", b"4")]
+
+
+def test_watches_end_when_the_store_does() -> None:
+    told = Told()
+    watches = [Watch(log=LOG), WatchRecords(), WatchValues(prefix="x")]
+    for watch in watches:
+        told.watching.add(watch)
+    told.watching.close()
+    assert told.told == watches
+    assert all(one.error is not None and one.error.code == "store.closed" for one in watches)
