@@ -57,8 +57,8 @@ from rillnode.actors.storage.shared.port import Blobs, LogLost, SharedLog, unrea
 from rillnode.actors.storage.shared.shard import Shard, SharedOptions, View
 from rillnode.actors.storage.shared.snapshots import Snapshots
 from rillnode.actors.storage.shared.watching import Watching
-from rillnode.actors.storage.watch import AnyWatch, Watch
 from rillnode.actors.storage.tables import open_error
+from rillnode.actors.storage.watch import AnyWatch, Watch
 from rillnode.codecs.entries import decode_header
 from rillnode.codecs.errors import StoreError
 
@@ -564,7 +564,7 @@ class SharedLogStore:
         """A frame was carried out on a view."""
         # What was there when the view was first opened is no news.
         is_news = not is_own and frame.sequence > self._shards[shard].history
-        self._watching.landed(frame, is_news=is_news)
+        self._watching.landed(frame, is_own=not is_news)
         self._look_at_size(shard, frame, is_own=is_own)
         if is_own:
             return

@@ -65,7 +65,7 @@ class Watching:
             watch.error = closed_error()
         self._complete(waiting)
 
-    def landed(self, frame: ApplyFrame, *, is_news: bool) -> None:
+    def landed(self, frame: ApplyFrame, *, is_own: bool) -> None:
         """A frame was carried out; what this node itself has done is no news but for logs."""
         for operation in frame.operations:
             if operation.error is not None:
@@ -74,17 +74,17 @@ class Watching:
                 case Append(log=log):
                     if log in self._logs:
                         self.grown(log, operation.first_index + operation.count)
-                    if operation.records and is_news:
+                    if operation.records and not is_own:
                         self._change_values(operation.records)
-                case PutRecords(records=records) if is_news:
+                case PutRecords(records=records) if not is_own:
                     self._change_values(records)
-                case PutRecord(key=name, value=value) if is_news:
+                case PutRecord(key=name, value=value) if not is_own:
                     self._change_values([(name, value)])
-                case PutStream(record=record) if is_news:
+                case PutStream(record=record) if not is_own:
                     self.changed(record)
                 case RemoveStream(record=record) if record is not None:
                     self._remove_logs(record)
-                    if is_news:
+                    if not is_own:
                         self.removed(record)
                 case _:
                     pass

@@ -110,7 +110,9 @@ def test_damage_at_every_byte_is_found() -> None:
             damaged = bytearray(frame)
             damaged[at] ^= bit
             # A version that is not known yet tells nothing of the rest.
-            expected: tuple[type[Exception], ...] = (FrameError,) if at else (FrameError, StoreError)
+            expected: tuple[type[Exception], ...] = (
+                (FrameError,) if at else (FrameError, StoreError)
+            )
             with pytest.raises(expected):
                 decode_frame(bytes(damaged))
 

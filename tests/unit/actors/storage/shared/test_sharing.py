@@ -44,12 +44,11 @@ Two = tuple[SharedDriver, SharedDriver]
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[Two]:
     servers = MemoryServers(os.urandom(16))
-    one, other = (
-        SharedDriver(servers, tmp_path / name, view="memory", shards=SHARDS) for name in "ab"
-    )
+    one = SharedDriver(servers, tmp_path / "one", view="memory", shards=SHARDS)
+    other = SharedDriver(servers, tmp_path / "other", view="memory", shards=SHARDS, beside=one)
     yield one, other
-    one.end()
     other.end()
+    one.end()
 
 
 def code_of(operation: Append | PutRecords | PutStream) -> str:
