@@ -93,6 +93,7 @@ class OnLoopDriver(ThreadedDriver):
         directory: of its views.
         view: "rocks" or "memory".
         shards: how many are made.
+        beside: another one, on whose loop this one is.
     """
 
     def __init__(
@@ -102,8 +103,10 @@ class OnLoopDriver(ThreadedDriver):
         view: str = "rocks",
         places: Sequence[PlaceOf] = (),
         shards: int = 4,
+        beside: "OnLoopDriver | None" = None,
     ) -> None:
-        self.thread = LoopInThread()
+        self.thread = beside.thread if beside else LoopInThread()
+        self._is_guest = beside is not None
         self.directory = directory
         self._view = view
         self._places = places
@@ -116,6 +119,11 @@ class OnLoopDriver(ThreadedDriver):
         store: Any = self._store
         inner: SharedLogStore = store.inner
         return inner
+
+    def shared_watch(self, watch: AnyWatch) -> None:
+        """Watch, as the store's own loop does."""
+        store: Any = self._store
+        store.watch(watch)
 
     @abstractmethod
     def engine(self) -> tuple[SharedLog, Blobs]:
@@ -146,9 +154,10 @@ class OnLoopDriver(ThreadedDriver):
         self.told.put(operations)
 
     def end(self) -> None:
-        """Close the store, and end its loop."""
+        """Close the store, and end its loop; those that are beside it first."""
         self._store.close()
-        self.thread.close()
+        if not self._is_guest:
+            self.thread.close()
 
 
 class SharedDriver(OnLoopDriver):
@@ -159,6 +168,7 @@ class SharedDriver(OnLoopDriver):
         directory: of its views.
         view: "rocks" or "memory".
         shards: how many are made.
+        beside: another one of these servers, which are all on one loop.
     """
 
     def __init__(
@@ -169,10 +179,11 @@ class SharedDriver(OnLoopDriver):
         view: str = "rocks",
         places: Sequence[PlaceOf] = (),
         shards: int = 4,
+        beside: OnLoopDriver | None = None,
     ) -> None:
         self.servers = servers
         self.faults = LogFaults()
-        super().__init__(directory, view=view, places=places, shards=shards)
+        super().__init__(directory, view=view, places=places, shards=shards, beside=beside)
 
     def engine(self) -> tuple[SharedLog, Blobs]:
         log = MemoryLog(self.servers, self.faults)

@@ -171,12 +171,12 @@ class MemoryTables:
         }
         operation.record = record
 
-    def put_listed(self, name: str, record: StreamRecord | None) -> None:
-        """Have a stream listed that is not kept here, or listed no more."""
-        if record is None:
-            self._streams.pop(name, None)
-        else:
+    def put_listed(self, name: str, record: StreamRecord | None) -> StreamRecord | None:
+        """Have a stream listed that is not kept here, or listed no more; what was before."""
+        was = self._streams.pop(name, None)
+        if record is not None:
             self._streams[name] = record
+        return was
 
     def _put_records(self, records: Sequence[tuple[str, bytes | None]]) -> None:
         for key, _ in records:

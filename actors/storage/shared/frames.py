@@ -59,11 +59,13 @@ class PutListing(Operation):
         name: the stream's.
         record: what it is now; None: it was removed.
         generation: sequence at which that was done in the stream's own shard: the highest counts.
+        was: result: the record that was listed before, where none is now.
     """
 
     name: str = ""
     record: StreamRecord | None = None
     generation: int = 0
+    was: StreamRecord | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -95,7 +95,8 @@ class ViewTables(MemoryTables):
     def carry_out(self, operation: SharedOperation) -> None:
         """Carry an operation out as a store of one node does, or change the catalogue."""
         if isinstance(operation, PutListing):
-            self.put_listed(operation.name, operation.record)
+            was = self.put_listed(operation.name, operation.record)
+            operation.was = was if operation.record is None else None
         elif isinstance(operation, BeginLog):
             state = self.state_of(operation.log)
             check_empty(operation, state)

@@ -21,6 +21,7 @@ from rillnode.actors.storage.commit import GroupCommit
 from rillnode.actors.storage.layout import (
     INDEX,
     LOG_KEY,
+    decode_record,
     encode_record,
     record_key,
     saved_index_key,
@@ -149,9 +150,10 @@ class ViewCommit(GroupCommit):
         puts, ranges = len(changes.puts), len(changes.ranges)
         try:
             if isinstance(operation, PutListing):
-                record = operation.record
-                value = None if record is None else encode_record(record)
-                self._put(stream_key(operation.name), value)
+                record, key = operation.record, stream_key(operation.name)
+                if record is None and (was := self.row(key)) is not None:
+                    operation.was = decode_record(was)
+                self._put(key, None if record is None else encode_record(record))
             elif isinstance(operation, BeginLog):
                 self._begin_log(operation)
             else:

@@ -211,6 +211,7 @@ class Shard:
         view: what reads are answered from; None: it is not open.
         applied: sequence of the last frame that was carried out.
         known: the last sequence that is known to be in the log.
+        history: the last one that was there when the view was first opened.
         refusal: why no writes are taken; None: they are, or wait until it is open.
         last_used: when it was asked for something.
         pending_bytes: of writes that wait.
@@ -222,6 +223,7 @@ class Shard:
         self.number = number
         self.view: View | None = None
         self.applied = self.known = 0
+        self.history = -1
         self.refusal: StoreError | None = None
         self.pending_bytes = self.unsaved_bytes = 0
         self._owner = owner
@@ -320,6 +322,8 @@ class Shard:
             span = await self._patiently(lambda: log.span(self.number))
         await self._check_log()
         self.known = max(span.last, self.known)
+        if self.history < 0:
+            self.history = self.known
         self._session = Session(owner.entropy(WRITER_BYTES), 1, 0, max(span.last, self._handed))
         before = self._handed
         # An empty frame: when it is carried out, all that was confirmed before is here.

@@ -562,9 +562,16 @@ class SharedLogStore:
 
     def landed(self, shard: int, frame: ApplyFrame, *, is_own: bool) -> None:
         """A frame was carried out on a view."""
-        self._watching.landed(frame, is_own=is_own)
+        # What was there when the view was first opened is no news.
+        is_news = not is_own and frame.sequence > self._shards[shard].history
+        self._watching.landed(frame, is_own=not is_news)
         self._look_at_size(shard, frame, is_own=is_own)
-        if is_own or shard == CATALOGUE:
+        if is_own:
+            return
+        if shard == CATALOGUE:
+            for listing in frame.operations:
+                if is_news and isinstance(listing, PutListing) and listing.error is None:
+                    self._listed(listing)
             return
         for operation in frame.operations:
             if isinstance(operation, PutStream | RemoveStream) and operation.error is None:
@@ -573,6 +580,16 @@ class SharedLogStore:
                     gone = isinstance(operation, RemoveStream)
                     listing = _listing(record, frame.sequence, gone=gone)
                     self._begin(self._list_later(listing))
+
+    def _listed(self, listing: PutListing) -> None:
+        """Another node has done something to a stream, of which a view of its own shard tells."""
+        record = listing.record or listing.was
+        if record is None or self._is_ready(self._place.of_stream_id(record.id)):
+            return
+        if listing.record is None:
+            self._watching.removed(record)
+        else:
+            self._watching.changed(record)
 
     def _look_at_size(self, number: int, frame: ApplyFrame, *, is_own: bool) -> None:
         """Make a snapshot where the log has grown, unless another node has said that it does."""

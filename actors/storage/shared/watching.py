@@ -15,7 +15,6 @@ from rillnode.actors.storage import (
 )
 from rillnode.actors.storage.completion import closed_error
 from rillnode.actors.storage.shared.applying import ApplyFrame
-from rillnode.actors.storage.shared.frames import PutListing
 from rillnode.actors.storage.watch import AnyWatch, Watch, WatchRecords, WatchValues
 from rillnode.codecs.errors import StoreError
 
@@ -87,8 +86,6 @@ class Watching:
                     self._remove_logs(record)
                     if not is_own:
                         self.removed(record)
-                case PutListing(record=record) if record is not None and not is_own:
-                    self.changed(record)
                 case _:
                     pass
 

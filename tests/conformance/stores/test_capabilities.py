@@ -40,7 +40,7 @@ def test_a_shared_store_gives_no_index_twice(driver: StoreDriver, tmp_path: Path
         return
     other: OnLoopDriver
     if isinstance(driver, SharedDriver):
-        other = SharedDriver(driver.servers, tmp_path / "other", shards=1)
+        other = SharedDriver(driver.servers, tmp_path / "other", shards=1, beside=driver)
     else:
         assert isinstance(driver, JetStreamDriver)
         other = JetStreamDriver(driver.server, driver.prefix, tmp_path / "other", shards=1)
