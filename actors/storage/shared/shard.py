@@ -142,7 +142,7 @@ class Owner(Protocol):
         """How it is used."""
         ...
 
-    def entropy(self, count: int) -> bytes:
+    def entropy(self, count: int, /) -> bytes:
         """Random bytes."""
         ...
 
@@ -166,18 +166,18 @@ class Owner(Protocol):
         """Whether some shard takes writes."""
         ...
 
-    async def restore(self, shard: int, after: int) -> bool:
+    async def restore(self, shard: int, after: int, /) -> bool:
         """Put the newest snapshot of a shard, past a sequence, in the place of its closed view.
 
         Returns whether there was one. Raises LogLost, StoreError.
         """
         ...
 
-    def discard(self, shard: int) -> None:
+    def discard(self, shard: int, /) -> None:
         """Put a view aside, which is not open, so that another one is made."""
         ...
 
-    def make_view(self, shard: int, complete: Complete, on_health: OnHealth) -> View:
+    def make_view(self, shard: int, complete: Complete, on_health: OnHealth, /) -> View:
         """The view of a shard, not open yet."""
         ...
 
@@ -568,20 +568,19 @@ class Shard:
         while True:
             await asyncio.gather(*self._sends, return_exceptions=True)
             before, life = next(iter(self._sent), None), self._life
+            failure: StoreError | None = None
             try:
-                reason = ""
                 await self._send_again(options.patience_seconds)
             except (LogLost, TimeoutError) as error:
-                reason = str(error) or "no answer in time"
-                failure = unreachable(reason)
+                failure = unreachable(str(error) or "no answer in time")
             except StoreError as error:
-                failure, reason = error, error.text
-            if not reason and not self._sent:
+                failure = error
+            if failure is None and not self._sent:
                 break
-            if not reason and self._can_apply and self._life == life and before in self._sent:
+            if failure is None and self._can_apply and self._life == life and before in self._sent:
                 # It was carried out after all before it, and does not count: nor will another copy.
                 self._give_up(unreachable("frames of this node count no more"))
-            elif reason and self._loop.time() - since > options.patience_seconds:
+            elif failure is not None and self._loop.time() - since > options.patience_seconds:
                 while any(frame.copies for frame in self._sent.values()):
                     await self._stirring()  # they are there, and end by themselves
                 self._give_up(failure)

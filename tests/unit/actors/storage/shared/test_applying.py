@@ -43,6 +43,7 @@ from rillnode.actors.storage.shared.frames import (
     PutListing,
     Session,
     SharedOperation,
+    checksum_of,
     decode_frame,
     encode_frame,
 )
@@ -85,7 +86,7 @@ class Target:
         contents = decode_frame(data)
         frame = ApplyFrame(
             sequence=self.sequence,
-            checksum=applying.crc32(data),
+            checksum=checksum_of(data),
             contents=contents,
             operations=contents.operations,
         )
@@ -414,7 +415,11 @@ def test_shard_0_gives_no_id_0() -> None:
 
 # Wrong contents ------------------------------------------------------------------------------
 
-BEFORE = [PutStream(record=StreamRecord(name="s")), push(b"before"), put("v", b"1")]
+BEFORE: list[SharedOperation] = [
+    PutStream(record=StreamRecord(name="s")),
+    push(b"before"),
+    put("v", b"1"),
+]
 
 WRONG: dict[str, tuple[SharedOperation, str]] = {
     "log of another shard": (push(b"x", log=log_id(2, 0)), "store.misplaced"),
@@ -449,7 +454,10 @@ def test_an_operation_with_wrong_contents_leaves_nothing(tmp_path: Path, wrong: 
     operation, expected = WRONG[wrong]
     targets = [InMemory(tmp_path / "memory"), OnDisk(tmp_path / "rocks")]
     for target in targets:
-        removed = [PutStream(record=StreamRecord(name="r")), RemoveStream(name="r")]
+        removed: list[SharedOperation] = [
+            PutStream(record=StreamRecord(name="r")),
+            RemoveStream(name="r"),
+        ]
         target.frame(*BEFORE, *removed, number=1)
         frame = target.frame(
             put("v", b"2", ("v", version_of(b"1"))),
@@ -478,56 +486,45 @@ LOGS = st.sampled_from([log_id(SHARD + n * SHARDS, p) for n in range(3) for p in
 VALUES = st.sampled_from([None, b"", b"1", b"2" * 50])
 VERSIONS = st.sampled_from([0, version_of(b""), version_of(b"1")])
 SEEN = st.none() | st.integers(0, 12)
-APPENDS = st.builds(
-    lambda log, sizes, keys, seen, records: push(
-        *(b"x" * size for size in sizes), log=log, keys=keys, seen=seen, records=records
-    ),
-    LOGS | st.just(log_id(2, 0)),
-    st.lists(st.sampled_from([0, 3, 9_000]), min_size=1, max_size=4),
-    st.lists(st.tuples(st.sampled_from([b"k", b"l"]), st.just(0)), max_size=2, unique=True),
-    SEEN,
-    st.lists(st.tuples(st.sampled_from(["overlay/4294967296/x", "v"]), VALUES), max_size=2),
-)
-OPERATIONS = st.one_of(
-    APPENDS,
-    APPENDS,
-    st.builds(
-        lambda log, before, most, hold: Trim(
-            log=log, before=before, retention=Retention(bytes_max=most), hold=hold
-        ),
-        LOGS,
-        st.integers(0, 12),
-        st.none() | st.sampled_from([0, 10_000]),
-        st.none() | st.integers(0, 12),
-    ),
-    st.builds(lambda name: PutStream(record=StreamRecord(name=name, partitions=2)), NAMES),
-    st.builds(lambda name: RemoveStream(name=name), NAMES),
-    st.builds(
-        lambda name, index: SaveIndex(key=SavedIndexKey(name, 0, "c"), index=index),
-        NAMES,
-        st.integers(0, 9),
-    ),
-    st.builds(
-        lambda records, seen: PutRecords(records=records, seen=seen),
-        st.lists(st.tuples(NAMES, VALUES), max_size=3),
-        st.lists(st.tuples(NAMES, VERSIONS), max_size=1),
-    ),
-    st.builds(
-        lambda name, gone, generation: PutListing(
-            name=f"listed {name}",
-            record=None if gone else StreamRecord(name=f"listed {name}", id=2),
-            generation=generation,
-        ),
-        NAMES,
-        st.booleans(),
-        st.integers(1, 9),
-    ),
-)
+RECORDS = st.lists(st.tuples(st.sampled_from(["overlay/4294967296/x", "v"]), VALUES), max_size=2)
+KEYS = st.lists(st.tuples(st.sampled_from([b"k", b"l"]), st.just(0)), max_size=2, unique=True)
+SIZES = st.lists(st.sampled_from([0, 3, 9_000]), min_size=1, max_size=4)
+GROUPS = st.lists(st.tuples(NAMES, VALUES), max_size=3)
+
+
+@st.composite
+def an_operation(draw: st.DrawFn) -> SharedOperation:
+    name, small = draw(NAMES), draw(st.integers(0, 12))
+    match draw(st.integers(0, 8)):
+        case 0:
+            hold = draw(st.none() | st.integers(0, 12))
+            most = draw(st.none() | st.sampled_from([0, 10_000]))
+            limits = Retention(bytes_max=most)
+            return Trim(log=draw(LOGS), before=small, retention=limits, hold=hold)
+        case 1:
+            return PutStream(record=StreamRecord(name=name, partitions=2))
+        case 2:
+            return RemoveStream(name=name)
+        case 3:
+            return SaveIndex(key=SavedIndexKey(name, 0, "c"), index=small)
+        case 4:
+            seen = draw(st.lists(st.tuples(NAMES, VERSIONS), max_size=1))
+            return PutRecords(records=draw(GROUPS), seen=seen)
+        case 5:
+            listed = f"listed {name}"
+            record = None if draw(st.booleans()) else StreamRecord(name=listed, id=2)
+            return PutListing(name=listed, record=record, generation=small)
+        case _:
+            texts = [b"x" * size for size in draw(SIZES)]
+            log = draw(LOGS | st.just(log_id(2, 0)))
+            return push(*texts, log=log, keys=draw(KEYS), seen=draw(SEEN), records=draw(RECORDS))
+
+
 FRAMES = st.lists(
     st.tuples(
         st.sampled_from([b"a", b"b"]),
         st.integers(0, 9),
-        st.lists(OPERATIONS, max_size=6),
+        st.lists(an_operation(), max_size=6),
     ),
     max_size=12,
 )
@@ -581,22 +578,19 @@ def random_frames(seed: int) -> list[bytes]:
             name = chance.choice("abc")
             value = chance.choice([None, b"1", b"2"])
             text = b"x" * chance.choice([1, 6_000, 17_000])
-            operations.append(
-                chance.choice(
-                    [
-                        push(text, log=log, keys=[(b"k", 0)], seen=chance.choice([None, 1, 3])),
-                        push(text, log=log, seen=chance.choice([None, 2])),
-                        Trim(log=log, retention=Retention(entries_max=chance.randrange(3))),
-                        RemoveStream(name=name),
-                        PutStream(record=StreamRecord(name=name, partitions=2)),
-                        SaveIndex(key=SavedIndexKey(name, 0, "c"), index=chance.randrange(9)),
-                        put(name, value, (name, chance.choice([0, version_of(b"1")]))),
-                        put(name, value),
-                        PutListing(name="l", record=None, generation=chance.randrange(9)),
-                        Append(log=log, count=1, body=b"\0" * 4, received_at=2**63),
-                    ]
-                )
-            )
+            choices: list[SharedOperation] = [
+                push(text, log=log, keys=[(b"k", 0)], seen=chance.choice([None, 1, 3])),
+                push(text, log=log, seen=chance.choice([None, 2])),
+                Trim(log=log, retention=Retention(entries_max=chance.randrange(3))),
+                RemoveStream(name=name),
+                PutStream(record=StreamRecord(name=name, partitions=2)),
+                SaveIndex(key=SavedIndexKey(name, 0, "c"), index=chance.randrange(9)),
+                put(name, value, (name, chance.choice([0, version_of(b"1")]))),
+                put(name, value),
+                PutListing(name="l", record=None, generation=chance.randrange(9)),
+                Append(log=log, count=1, body=b"\0" * 4, received_at=2**63),
+            ]
+            operations.append(chance.choice(choices))
         frames.append((chance.choice([b"a", b"b"]), chance.randrange(10), operations))
     return encoded(frames)
 

@@ -38,6 +38,11 @@ def code(operation: Operation) -> str:
     return "" if operation.error is None else operation.error.code
 
 
+def passed_over(operation: Operation) -> None:
+    """Stands for a node that dies before it can do this."""
+    del operation
+
+
 async def refused(node: Node, log: int) -> str:
     """With what a fresh read of a shard fails."""
     with pytest.raises(StoreError) as caught:
@@ -250,13 +255,17 @@ def test_a_full_disk_at_one_view_holds_up_that_node_alone(
     full: set[str] = set()
     write = Tables.write
 
-    def failing(tables: Any, changes: Changes) -> None:
-        if any(one in str(tables._path) for one in full):
+    def failing(tables: Tables, changes: Changes) -> None:
+        path = tables._path  # pyright: ignore[reportPrivateUsage]
+        if any(one in str(path) for one in full):
             raise OSError("No space left on device")
         write(tables, changes)
 
-    monkeypatch.setattr("rillnode.actors.storage.tables.Tables.write", failing)
-    monkeypatch.setattr("rillnode.actors.storage.tables.Tables.has_room", lambda tables: not full)
+    def has_room(_: Tables) -> bool:
+        return not full
+
+    monkeypatch.setattr(Tables, "write", failing)
+    monkeypatch.setattr(Tables, "has_room", has_room)
 
     async def work() -> None:
         servers = new_servers()
@@ -506,7 +515,7 @@ def test_what_became_of_a_stream_is_listed_by_another_node(
         await other.fresh(log)
         if what != "made":
             await one.stream(name)
-        monkeypatch.setattr(one.store._shard(0), "submit", lambda _: None)  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(one.store._shard(0), "submit", passed_over)  # pyright: ignore[reportPrivateUsage]
         write: Any = RemoveStream(name=name)
         record = (await one.read(FindStream(name=name))).record
         if what == "made":
@@ -539,7 +548,7 @@ def test_what_became_of_a_stream_is_listed_though_all_who_saw_it_were_closed(
         servers = new_servers()
         node = Node(servers, tmp_path, view=rocks_view)
         await node.stream(name_in(0))
-        monkeypatch.setattr(node.store._shard(0), "submit", lambda _: None)  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(node.store._shard(0), "submit", passed_over)  # pyright: ignore[reportPrivateUsage]
         node.store.submit(PutStream(record=StreamRecord(name=name_in(1))))
         await asyncio.sleep(0.3)
         await node.die()
