@@ -105,7 +105,7 @@ class OnLoopDriver(ThreadedDriver):
         shards: int = 4,
         beside: "OnLoopDriver | None" = None,
     ) -> None:
-        self.thread = beside.thread if beside else LoopInThread()
+        self.thread: LoopInThread = beside.thread if beside else LoopInThread()
         self._is_guest = beside is not None
         self.directory = directory
         self._view = view

@@ -15,7 +15,7 @@ from rillnode.actors.storage import (
 from rillnode.actors.storage.shared.applying import ApplyFrame
 from rillnode.actors.storage.shared.frames import PutListing, SharedOperation
 from rillnode.actors.storage.shared.watching import Watching
-from rillnode.actors.storage.watch import Watch, WatchRecords, WatchValues
+from rillnode.actors.storage.watch import AnyWatch, Watch, WatchRecords, WatchValues
 from rillnode.codecs.errors import StoreError
 
 LOG = log_id(3, 0)
@@ -118,7 +118,7 @@ def test_values_are_told_by_prefix_and_the_last_of_each() -> None:
 
 def test_watches_end_when_the_store_does() -> None:
     told = Told()
-    watches = [Watch(log=LOG), WatchRecords(), WatchValues(prefix="x")]
+    watches: list[AnyWatch] = [Watch(log=LOG), WatchRecords(), WatchValues(prefix="x")]
     for watch in watches:
         told.watching.add(watch)
     told.watching.close()
