@@ -122,6 +122,7 @@ class Node:
 
     async def fresh(self, log: int) -> None:
         """Wait until it has all that was confirmed."""
+        await until(lambda: self.store._placement is not None)  # pyright: ignore[reportPrivateUsage]
         await self.shard(log).fresh()
 
     def shard(self, log: int) -> Shard:

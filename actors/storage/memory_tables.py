@@ -34,10 +34,12 @@ from rillnode.actors.storage import (
     removed_error,
 )
 from rillnode.actors.storage.layout import (
+    INDEX,
     LogState,
     encode_record,
     indexed_keys,
     pairs_of,
+    saved_index_key,
     split_key,
     utf8,
 )
@@ -87,7 +89,9 @@ class MemoryTables:
             case RemoveStream():
                 self._remove_stream(operation)
             case SaveIndex():
-                utf8(operation.key.stream + operation.key.client_id)
+                # Refuses what could not be stored.
+                saved_index_key(operation.key)
+                INDEX.pack(operation.index)
                 self._indexes[operation.key] = operation.index
             case PutRecord(key=key, value=value):
                 self._put_records([(key, value)])

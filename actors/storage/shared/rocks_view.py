@@ -5,6 +5,7 @@ on the disk after a crash is the state at some operation of some frame, and says
 """
 
 import os
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -81,7 +82,8 @@ class ViewCommit(GroupCommit):
         super().__init__(tables, view, tail, tuning)
         # Records that are planned and not written yet.
         self._planned: dict[bytes, bytes | None] = {}
-        self._applier = Applier(self, shard, shards)
+        # Not itself: a ring would keep handles, and with them the database, when it has failed.
+        self._applier = Applier(weakref.proxy(self), shard, shards)
         self._written_progress = self._applier.progress
 
     def _plan(self, operation: Operation) -> None:
