@@ -8,7 +8,7 @@ store of one node a view has, among its records:
     "wi"                      -> identity of the log | shard u32 | shards u32: what it is a view of
     "wf"                      -> sequence u64: who was forgotten has written nothing after it
     "ww" writer               -> epoch u32 | number u64 | sequence u64: his last frame that counted
-    "wl" log u64              -> writer | first index u64: who appends to a log since which entry
+    "wl" log u64              -> writer | epoch u32 | first index u64: who appends since which entry
     "wg" name                 -> generation u64 of a stream in the catalogue
 """
 
@@ -57,15 +57,15 @@ WRITERS_MAX: Final = 4_096
 """Writers that a shard knows: each start of a node is one. The one that has written nothing for
 longest is forgotten first."""
 
-LOG_WRITERS_MAX: Final = 32_768
-"""Logs whose writers are kept in memory."""
+AUTHORS_MAX: Final = 32_768
+"""Logs whose authors are kept in memory."""
 
 WHOLE: Final = 2**32 - 1
 """Operations done of a frame that is done."""
 
 _PROGRESS: Final = Struct(">QIII")
 _WRITER: Final = Struct(">IQQ")
-_LOG: Final = Struct(f">{WRITER_BYTES}sQ")
+_LOG: Final = Struct(f">{WRITER_BYTES + 4}sQ")
 _NUMBER: Final = Struct(">Q")
 _IDENTITY: Final = Struct(">II")
 
@@ -231,7 +231,7 @@ class Applier:
         self._writers = dict(sorted(found, key=lambda one: one[1][2]))
         forgotten = tables.row(FORGOTTEN_KEY)
         self._forgotten = 0 if forgotten is None else _NUMBER.unpack(forgotten)[0]
-        self._log_writers: dict[int, tuple[bytes, int] | None] = {}
+        self._authors: dict[int, tuple[bytes, int] | None] = {}
 
     def apply(self, frame: ApplyFrame) -> None:
         """Carry a frame out, or what is left of it; its results are set.
@@ -254,7 +254,7 @@ class Applier:
             if progress.sequence != frame.sequence:
                 self.progress = Progress(frame.sequence, 0, progress.digest, frame.checksum)
             for operation in frame.operations[self.progress.done :]:
-                self._carry_out(operation, contents.session.writer)
+                self._carry_out(operation, _author(contents.session))
             self._note_session(contents.session, frame.sequence)
         digest = self.progress.digest
         self.progress = Progress(frame.sequence, WHOLE, digest, frame.checksum)
@@ -284,10 +284,10 @@ class Applier:
 
     # Operations ------------------------------------------------------------------------------
 
-    def _carry_out(self, operation: SharedOperation, writer: bytes) -> None:
+    def _carry_out(self, operation: SharedOperation, author: bytes) -> None:
         tables = self._tables
         try:
-            if self._is_left(operation, writer):
+            if self._is_left(operation, author):
                 tables.carry_out(operation)
         except StoreError as error:
             # Without its traceback, whose frames hold cursors: they keep the tables open.
@@ -296,24 +296,24 @@ class Applier:
             operation.error = StoreError("store.void", f"it cannot be carried out ({error})")
         else:
             if isinstance(operation, Append):
-                self._note_writer(operation, writer)
+                self._note_author(operation, author)
             elif isinstance(operation, RemoveStream) and operation.record is not None:
                 for log in logs_of(operation.record.id, operation.record.partitions):
-                    self._log_writers.pop(log, None)
+                    self._authors.pop(log, None)
                     tables.put_row(LOG_PREFIX + LOG_KEY.pack(log), None)
         at = self.progress
         digest = crc32(_result_of(operation), at.digest)
         self.progress = at._replace(done=at.done + 1, digest=digest)
         tables.settled()
 
-    def _is_left(self, operation: SharedOperation, writer: bytes) -> bool:
+    def _is_left(self, operation: SharedOperation, author: bytes) -> bool:
         """Whether an operation is still to be carried out. Raises StoreError: it must not be."""
         tables = self._tables
         match operation:
             case Append(log=log, seen=seen):
                 self._check_place(log)
                 _check_count(operation)
-                if seen is not None and seen < self._others_end(log, writer):
+                if seen is not None and seen < self._others_end(log, author):
                     raise fenced("appended to this log")
             case Trim(log=log) | BeginLog(log=log):
                 self._check_place(log)
@@ -340,27 +340,27 @@ class Applier:
         if log < 0 or (log >> 32) % self._shards != self._shard:
             raise StoreError("store.misplaced", f"log {log:#x} is not of shard {self._shard}")
 
-    def _log_writer(self, log: int) -> tuple[bytes, int] | None:
-        known = self._log_writers.get(log)
+    def _author_of(self, log: int) -> tuple[bytes, int] | None:
+        known = self._authors.get(log)
         if known is None:
             row = self._tables.row(LOG_PREFIX + LOG_KEY.pack(log))
             known = None if row is None else _LOG.unpack(row)
-            if len(self._log_writers) > LOG_WRITERS_MAX:
-                self._log_writers.clear()
-            self._log_writers[log] = known
+            if len(self._authors) > AUTHORS_MAX:
+                self._authors.clear()
+            self._authors[log] = known
         return known
 
-    def _others_end(self, log: int, writer: bytes) -> int:
-        """Up to which index somebody else than this writer has appended."""
-        known = self._log_writer(log)
+    def _others_end(self, log: int, author: bytes) -> int:
+        """Up to which index somebody else than this author has appended."""
+        known = self._author_of(log)
         if known is None:
             return 0
-        return known[1] if known[0] == writer else self._tables.log_end(log)
+        return known[1] if known[0] == author else self._tables.log_end(log)
 
-    def _note_writer(self, append: Append, writer: bytes) -> None:
-        known = self._log_writer(append.log)
-        if known is None or known[0] != writer:
-            known = self._log_writers[append.log] = (writer, append.first_index)
+    def _note_author(self, append: Append, author: bytes) -> None:
+        known = self._author_of(append.log)
+        if known is None or known[0] != author:
+            known = self._authors[append.log] = (author, append.first_index)
             self._tables.put_row(LOG_PREFIX + LOG_KEY.pack(append.log), _LOG.pack(*known))
 
 
@@ -369,6 +369,14 @@ def _check_count(append: Append) -> None:
     columns = 2 if append.flags & FLAG_META else 1
     if append.count < 1 or len(append.body) < 4 * append.count * columns:
         raise ValueError(f"{len(append.body)} bytes are no body of {append.count} entries")
+
+
+def _author(session: Session) -> bytes:
+    """Who a frame's appends are of: a writer is another one in each of its epochs.
+
+    What it was told to have failed in one may have come all the same, and is to be looked at.
+    """
+    return session.writer + session.epoch.to_bytes(4, "big")
 
 
 def _result_of(operation: Operation) -> bytes:

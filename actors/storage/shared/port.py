@@ -4,8 +4,8 @@ An engine keeps some logs of frames, one for each shard, and blobs beside them. 
 that the engine does not look into. Everything else (who wrote a frame, whether it counts, what it
 does) is decided by the stores that read it, each for itself and all alike.
 
-All calls are made on one event loop. Sequences are numbers of frames in their shard, from 1 on,
-ascending, not always dense.
+All calls are made on one event loop. Sequences number the frames of their shard, from 1 on, without
+a gap but for what was trimmed at the front.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -162,6 +162,10 @@ class Owner(Protocol):
         """Reads, or checkpoints, of a view are complete; called from any thread."""
         ...
 
+    def opened(self, number: int, /) -> None:
+        """The view of a shard has all that was in the log when it was opened."""
+        ...
+
     def health_changed(self) -> None:
         """Whether some shard takes writes."""
         ...
@@ -185,7 +189,7 @@ class Owner(Protocol):
 class _Sent:
     """A frame of this node that is not carried out yet."""
 
-    __slots__ = ("copies", "data", "number", "operations", "session", "waiters")
+    __slots__ = ("copies", "data", "number", "operations", "places", "session", "waiters")
 
     def __init__(
         self,
@@ -201,6 +205,8 @@ class _Sent:
         self.waiters = waiters
         # Known to be in the log, and not carried out yet: one of them counts, or none.
         self.copies = 0
+        # Sequences at which it was found.
+        self.places: set[int] = set()
 
 
 class Shard:
@@ -305,6 +311,7 @@ class Shard:
             raise
         self._is_ready = True
         self._clear_refusal()
+        self._owner.opened(self.number)
         self._pump()
 
     def _open_again(self) -> None:
@@ -656,9 +663,13 @@ class Shard:
     def _found(self, sequence: int, frame: _Sent) -> None:
         """An own frame stands there."""
         self.known = max(self.known, sequence)
-        if sequence > self._handed and sequence not in self._ahead:
-            self._ahead[sequence] = frame
-            frame.copies += 1
+        if sequence > self._handed:
+            if sequence not in self._ahead:
+                self._ahead[sequence] = frame
+                frame.copies += 1
+        elif self._sent.get(frame.number) is frame and sequence not in frame.places:
+            # The view has another frame there.
+            self._begin(self._leave(_lost(self.number, sequence)))
 
     def _advance(self) -> None:
         """Give to the view what comes next, and read what is not known."""
@@ -748,6 +759,7 @@ class Shard:
         apply = ApplyFrame(sequence=sequence, checksum=checksum_of(data))
         frame = frame or self._own(data)
         if frame is not None and self._sent.get(frame.number) is frame:
+            frame.places.add(sequence)
             apply.token = frame
             apply.contents = Contents(frame.session)
             apply.operations = frame.operations

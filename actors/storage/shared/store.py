@@ -604,6 +604,30 @@ class SharedLogStore:
             self._saving.add(number)
             self._begin(self._make_snapshot(shard))
 
+    def opened(self, number: int) -> None:
+        """A view was opened: what is in it must be in the catalogue."""
+        if number != CATALOGUE:
+            self._begin(self._compare_listings(number))
+
+    async def _compare_listings(self, number: int) -> None:
+        """Put into the catalogue the streams that nobody has lived to put there."""
+        await asyncio.sleep(LISTING_SECONDS)
+        shard, page = self._shard(number), ListStreams(more=True)
+        try:
+            while page.more and shard.is_ready:
+                after = page.records[-1].name if page.records else ""
+                generation, page = shard.applied, ListStreams(after=after)
+                await self._ask(number, page)
+                for record in page.records:
+                    listed = FindStream(name=record.name)
+                    await self._ask(CATALOGUE, listed)
+                    if listed.record != record:
+                        listing = PutListing(name=record.name, record=record, generation=generation)
+                        self._shard(CATALOGUE).submit(listing)
+        except StoreError as error:
+            extra = {"shard": number, "code": error.code}
+            logger.warning("listings_not_compared", extra=extra)
+
     async def _list_later(self, listing: PutListing) -> None:
         """Put into the catalogue what who has done it may not have come to put there."""
         await asyncio.sleep(LISTING_SECONDS)

@@ -337,9 +337,6 @@ def test_own_appends_under_way_need_not_be_seen(target: Target) -> None:
     assert codes(target.frame(push(b"7"), writer=b"a", number=2)) == [""]
 
 
-@pytest.mark.xfail(
-    reason="a writer's new epoch counts as the old one, whose appends it was told had failed"
-)
 def test_an_append_that_was_given_up_and_came_late_is_to_be_seen(target: Target) -> None:
     target.frame(push(b"confirmed"), number=1)
     target.frame(push(b"given up"), number=2)

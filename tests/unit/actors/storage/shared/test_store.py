@@ -79,9 +79,6 @@ def test_a_log_that_lost_frames_is_told_until_the_view_is_deleted(tmp_path: Path
     asyncio.run(work())
 
 
-@pytest.mark.xfail(
-    reason="an own frame that was confirmed at a place behind the view is waited for"
-)
 def test_a_log_that_loses_frames_while_a_view_is_open_is_told(tmp_path: Path) -> None:
     async def work() -> None:
         servers = new_servers()
@@ -538,7 +535,6 @@ def test_what_became_of_a_stream_is_listed_by_another_node(
     in_virtual_time(work())
 
 
-@pytest.mark.xfail(reason="who opens a view again does not compare its streams with the catalogue")
 def test_what_became_of_a_stream_is_listed_though_all_who_saw_it_were_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
