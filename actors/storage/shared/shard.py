@@ -301,14 +301,15 @@ class Shard:
         try:
             async with self._door:
                 await self._open_view()
-        except StoreError as error:
+        except Exception as reason:
+            error = _failure(reason)
             logger.error("shard_not_opened", extra={"shard": self.number, "code": error.code})
             await self._drop_view()
             self._opening = None
             self._refuse(error)
             if error.retryable:
                 self._loop.call_later(REOPEN_SECONDS, self._open_again)
-            raise
+            raise error from None
         self._is_ready = True
         self._clear_refusal()
         self._owner.opened(self.number)
@@ -557,6 +558,8 @@ class Shard:
             self._repair_later(str(error))
         except StoreError as error:
             self._repair_later(error.text)
+        except Exception as error:
+            self._begin(self._leave(_failure(error)))
         else:
             self._found(sequence, frame)
             self._advance()
@@ -900,9 +903,9 @@ class Shard:
             if error.code == "store.differs":
                 await _blocking(partial(self._owner.discard, self.number))
         self._stop(error)
-        if error.code in ("store.differs", "store.trimmed"):
+        if error.code in ("store.differs", "store.failed", "store.trimmed"):
             # It is made anew, or a snapshot may reach what is kept.
-            self._loop.call_later(self._owner.options.retry_seconds, self._open_again)
+            self._loop.call_later(REOPEN_SECONDS, self._open_again)
 
     def _on_health(self, health: StoreHealth) -> None:
         """The view's writer tells that it has failed, or takes frames again."""
@@ -944,8 +947,24 @@ class Shard:
     def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """Work has ended; where it has failed, which it must not, the view is opened anew."""
+        self._tasks.discard(task)
+        if task is self._repairing:
+            self._repairing = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._begin(self._leave(_failure(error)))
+
+
+def _failure(error: BaseException) -> StoreError:
+    """What is told of an error that ends the use of a view."""
+    if isinstance(error, StoreError):
+        return error
+    logger.critical("shard_failed", exc_info=error)
+    return StoreError("store.failed", f"the node failed at a shard of the log ({error!r})")
 
 
 def _fail(waiter: "asyncio.Future[None]", error: StoreError) -> None:

@@ -697,6 +697,10 @@ class SharedLogStore:
         except asyncio.CancelledError:
             self.refused((operation,), closed_error())
             raise
+        except Exception as error:
+            logger.exception("operation_failed")
+            text = f"the node failed at an operation of its store ({error!r})"
+            self.refused((operation,), StoreError("store.failed", text))
 
     def _shard_to_read(self, operation: ReadOperation) -> int:
         place = self._place

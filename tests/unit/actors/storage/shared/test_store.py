@@ -92,6 +92,39 @@ def test_a_log_that_loses_frames_while_a_view_is_open_is_told(tmp_path: Path) ->
     in_virtual_time(work())
 
 
+@pytest.mark.parametrize("call", ["append", "read", "span"])
+def test_an_engine_that_fails_otherwise_than_it_says_costs_what_was_under_way(
+    tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        servers = new_servers()
+        node, other = Node(servers, tmp_path / "0"), Node(servers, tmp_path / "1", seed=1)
+        log = await node.stream(name_in(1))
+        await node.push(log, b"before")
+        await other.fresh(log)
+
+        async def failing(*_: object) -> None:
+            raise RuntimeError("planted")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(other.log, call, failing)
+            if call == "span":
+                await other.store._shard(1).rest()  # pyright: ignore[reportPrivateUsage]
+            await node.push(log, b"meanwhile")
+            assert code(await other.push(log, b"x")) in ("", "store.failed", "store.unreachable")
+        await asyncio.sleep(2 * shard.REOPEN_SECONDS + 1.0)
+        assert code(await other.push(log, b"after")) == ""
+        await node.fresh(log)
+        texts = await node.texts(log)
+        assert texts[:2] == [b"before", b"meanwhile"]
+        assert texts[-1] == b"after"
+        assert set(other.completed.values()) == {1}
+        await node.close()
+        await other.close()
+
+    in_virtual_time(work())
+
+
 def test_a_view_of_another_log_is_left_alone(tmp_path: Path) -> None:
     async def work() -> None:
         node = Node(new_servers(), tmp_path, view=rocks_view)
