@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from contract_load import NODE, Round
 from rillnode.actors.threads import Threads
@@ -50,8 +49,8 @@ class Job:
             self._loop.call_soon(self._on_exit, code)
 
 
-_JOBS: Final = WeakKeyDictionary[Sinks, Job]()
-"""The last job of each node's sink."""
+_JOB: Final = "contract_job"
+"""Attribute of a node's sinks: the last job of its sink, which ends with them."""
 
 
 def launcher(
@@ -60,7 +59,7 @@ def launcher(
     """What starts such jobs, in the place of `rillnode.node.pipeline.process.launcher`."""
 
     def launch(sink: str, environment: dict[str, str], on_exit: Callable[[int], None], /) -> Job:
-        job = _JOBS[sinks] = Job(on_exit)
+        job = vars(sinks)[_JOB] = Job(on_exit)
         return job
 
     return launch
@@ -90,7 +89,8 @@ class Sink(Round):
 
     @property
     def _job(self) -> Job:
-        return _JOBS[self._sinks]
+        job: Job = vars(self._sinks)[_JOB]
+        return job
 
     async def _session(self) -> Session:
         """Connect with the key that the job was given last."""

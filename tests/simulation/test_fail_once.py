@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import Final, get_args
 
 import pytest
+from aiohttp import web_app
 
 import contract_load
 import contract_nextgraph
@@ -183,6 +184,8 @@ def with_node(
             await program(rounds, network)
 
         network.run(application())
+    # Of aiohttp's, for all applications of a process: it would keep the last thousand nodes.
+    web_app._cached_build_middleware.cache_clear()
 
 
 @cache
