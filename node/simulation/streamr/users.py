@@ -245,7 +245,7 @@ class StreamrUser(Program):
         history, log = self.share.history, (self.log_name, partition)
         found: list[tuple[int, bytes]] = []
         while True:
-            end = history.confirmed_end(log)
+            end = history.end_for(self.name, log)
             entries = await stream.pull(len(found), READ_ENTRIES, partition=partition)
             pulled = [(entry.index, entry.data) for entry in entries]
             check_pulled(history, self.name, log, len(found), READ_ENTRIES, end, pulled)
