@@ -7,7 +7,7 @@ with what it had saved on a node, and nothing else.
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import shake_128
@@ -203,7 +203,8 @@ class Program(ABC):
                 history.note(self.name, "failed", error.code)
                 self._look_at(error)
             if client is not None:
-                await client.close()
+                with suppress(RillnodeError):  # positions are saved, if they can be
+                    await client.close()
             await asyncio.sleep(AGAIN_SECONDS)
 
     def _look_at(self, error: RillnodeError) -> None:
