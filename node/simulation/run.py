@@ -12,6 +12,7 @@ from typing import Final
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.failing import PlantedFailure
 from rillnode.node.simulation.casting import PREFIXES, cast, clients_count
+from rillnode.node.simulation.clients.examiner import Examiner
 from rillnode.node.simulation.clients.programs import Program, Share
 from rillnode.node.simulation.ending import end_streams
 from rillnode.node.simulation.faults import Fault, Injector, draw_faults
@@ -31,7 +32,7 @@ from rillnode.node.simulation.node_configs import (
 from rillnode.node.simulation.reading import Reading
 from rillnode.node.simulation.rest import rest, rests
 from rillnode.node.simulation.scenario import Scenario
-from rillnode.node.simulation.shared_checks import check_views
+from rillnode.node.simulation.shared_checks import check_views, keep_open
 from rillnode.node.simulation.shared_stream import STREAM, SharedStream
 from rillnode.node.simulation.starting_again import start_one_again
 from rillnode.node.simulation.strangers import see_strangers_off
@@ -240,6 +241,8 @@ class Run:
         if not missing:
             await start_one_again(world, self.history, self._shared)
         if self.world.servers is not None:
+            if any(isinstance(one, Examiner) for one in self.programs.values()):
+                await keep_open(world, self.world.servers)
             await check_views(world, self.world.servers, self.history)
         reader = Reading(
             world,

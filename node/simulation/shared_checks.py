@@ -1,10 +1,13 @@
 """What holds of a log that all nodes share when all is quiet: their views of it are the same."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import astuple
 from typing import Any, Final
 
 from rillnode.actors.storage.shared.memory_view import MemoryView, ViewTables
+from rillnode.actors.storage.shared.store import SharedLogStore
+from rillnode.actors.streams.retention import RELIST_SECONDS, SWEEP_SECONDS
 from rillnode.codecs.errors import StoreError
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.shared_disk import SharedDisk, SharedServers
@@ -14,6 +17,26 @@ SETTLED_SECONDS: Final = 10.0
 """Within which a view has all that was stored."""
 
 LOOK_SECONDS: Final = 0.1
+
+KEPT_OPEN_SECONDS: Final = RELIST_SECONDS + 2 * SWEEP_SECONDS
+"""By then streams that are in use again are looked at, and swept."""
+
+
+async def keep_open(world: World, servers: SharedServers) -> None:
+    """Have all views in use for so long that what is over its limits goes."""
+    until = world.scheduler.now + KEPT_OPEN_SECONDS
+    while world.scheduler.now < until:
+        for machine in world.nodes.values():
+            for shard in range(len(servers.shards)) if machine.ready else ():
+                with suppress(StoreError):  # which is found when they are compared
+                    await world.on(machine, _store(machine).current_view(shard))
+        await asyncio.sleep(1.0)
+
+
+def _store(machine: NodeMachine) -> SharedLogStore:
+    disk = machine.disk
+    assert isinstance(disk, SharedDisk)
+    return disk.store
 
 
 async def check_views(world: World, servers: SharedServers, history: History) -> None:
@@ -31,12 +54,10 @@ async def check_views(world: World, servers: SharedServers, history: History) ->
 
 async def _differing(world: World, machine: NodeMachine, servers: SharedServers, shard: int) -> str:
     """In what a node's view of a shard differs from the oracle's; nothing where it is the same."""
-    disk = machine.disk
-    assert isinstance(disk, SharedDisk)
     deadline = world.scheduler.now + SETTLED_SECONDS
     while True:
         try:
-            view = await world.on(machine, disk.store.current_view(shard))
+            view = await world.on(machine, _store(machine).current_view(shard))
         except StoreError as error:
             text = f"it cannot be opened ({error})"
         else:

@@ -90,21 +90,19 @@ class SharedServers(MemoryServers):
         match operation:
             case Read(log=log) | ListKeys(log=log):
                 shard = place.of_log(log)
-            case FindStream(name=None, id=stream_id):
-                shard = place.of_stream_id(stream_id)
-            case FindStream(name=str() as name):
-                shard = place.of_stream(name)
+            case FindStream(name=name):
+                shard = place.of_stream_id(operation.id) if name is None else place.of_stream(name)
             case LoadIndex(key=key):
                 shard = place.of_stream(key.stream)
             case GetRecord(key=name) | ListRecords(prefix=name):
                 shard = place.of_value(name)
             case GetRecords(keys=names) | HasRecords(keys=names):
                 shard = place.of_values(names)
-            case ListIndexes(stream=stream) if stream:
+            case ListIndexes(stream=stream):
+                if not stream:
+                    self._list_indexes(operation)
+                    return
                 shard = place.of_stream(stream)
-            case ListIndexes():
-                self._list_indexes(operation)
-                return
             case ListStreams():
                 self._list_streams(operation)
                 return
@@ -203,7 +201,8 @@ class SharedDisk(Disk):
         log = MemoryLog(self._servers, self._log_faults)
         self._logs.append(log)
 
-        def make_view(path: Path, _: bytes, shard: int, shards: int, **calls: Any) -> View:
+        def make_view(path: Path, identity: bytes, shard: int, shards: int, **calls: Any) -> View:
+            del identity
             view = _View(
                 path, shard, shards, post=loop.call_soon, clock=clock, faults=self.faults, **calls
             )
