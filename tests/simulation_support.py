@@ -1,6 +1,18 @@
 """What tests of the simulation share."""
 
-from rillnode.node.simulation.scenario import ClientsTable, NetworkTable, RandomFaults, Scenario
+from typing import Final, get_args
+
+from rillnode.node.simulation.scenario import (
+    LOG_KINDS,
+    ClientsTable,
+    FaultKind,
+    NetworkTable,
+    RandomFaults,
+    Scenario,
+)
+
+KINDS: Final[list[FaultKind]] = [kind for kind in get_args(FaultKind) if kind not in LOG_KINDS]
+"""Faults of nodes that have stores of their own."""
 
 SMALL = Scenario(
     nodes=3,

@@ -9,7 +9,7 @@ from typing import Any, Final, assert_never
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.orders import Orders
-from rillnode.actors.storage import ListStreams, StreamRecord, Trim, log_id
+from rillnode.actors.storage import Capability, ListStreams, StreamRecord, Trim, log_id
 from rillnode.actors.storage.waiting import read, write
 from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.holds import Holds
@@ -19,6 +19,9 @@ logger = logging.getLogger("rillnode.actors.streams.retention")
 
 SWEEP_SECONDS: Final = 5.0
 """Pause between two sweeps, and after the streams could not be listed."""
+
+RELIST_SECONDS: Final = 60.0
+"""How often streams are listed of which the store has not all at hand."""
 
 SLICE_TRIMS: Final = 100
 """Trims submitted in one turn: all would keep everybody waiting."""
@@ -30,11 +33,16 @@ class _Sweep:
 
 
 @dataclass(frozen=True, slots=True)
+class _Relist:
+    """Time to look at the streams that are at hand."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recount:
     """Look at every stream again: other quotas hold."""
 
 
-Message = StreamRecord | StreamRemoved | Recount | _Sweep
+Message = StreamRecord | StreamRemoved | Recount | _Relist | _Sweep
 
 Task = tuple[StreamRecord, int]
 """A stream and the number of one of its partitions."""
@@ -43,8 +51,9 @@ Task = tuple[StreamRecord, int]
 class RetentionActor(Worker):
     """One per node. Streams without limits cost it nothing.
 
-    At its start it looks at every stream once, and counts for the quotas what it finds. While there
-    are streams that have limits it sweeps: it trims them, slice after slice.
+    At its start it looks at every stream once, and counts for the quotas what it finds; where the
+    store is shared, again and again at those that are at hand by then. While there are streams
+    that have limits it sweeps: it trims them, slice after slice.
     """
 
     on_failure = "restart"
@@ -63,6 +72,8 @@ class RetentionActor(Worker):
     def started(self) -> None:
         """Find the streams that have limits."""
         self.system.post(self.address, Recount())
+        if Capability.SHARED in self._context.store.capabilities:
+            self.wake_after(RELIST_SECONDS, _Relist())
 
     def handle(self, message: Message, sender: Cell | None) -> Coroutine[Any, Any, None] | None:
         """Take what becomes of streams, and the times to look and to trim."""
@@ -74,6 +85,10 @@ class RetentionActor(Worker):
                 self._hear(record.id)
                 self._limited.pop(record.id, None)
             case Recount():
+                return self._list()
+            case _Relist():
+                # A stream comes to hand when it is used, and nobody tells of that.
+                self.wake_after(RELIST_SECONDS, message)
                 return self._list()
             case _Sweep():
                 return self._sweep()

@@ -99,10 +99,11 @@ def _makers(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str,
         share.world.network.on_sent.append(frames.sent)
 
     def nextgraph_user(machine: Machine, node: str, _: int) -> Program:
-        if node not in documents:
-            documents[node] = Document(share.world, share.history, node)
-            frames.words.append(documents[node].inner.id)
-        return NextgraphUser(share, machine, node, documents[node])
+        home = share.nodes[0] if share.nodes else node
+        if home not in documents:
+            documents[home] = Document(share.world, share.history, home)
+            frames.words.append(documents[home].inner.id)
+        return NextgraphUser(share, machine, node, documents[home])
 
     messages = StreamrMessages(share.history)
     share.world.network.on_harmed.append(messages.harmed_on)

@@ -70,8 +70,8 @@ class Disk(ABC):
         """All is over: end what works on it."""
 
     @abstractmethod
-    def replace(self) -> None:
-        """A new disk, with nothing on it."""
+    def replace(self) -> bool:
+        """A new disk, with nothing on it; returns whether what was confirmed is lost by that."""
 
     @abstractmethod
     def look(self, operation: ReadOperation) -> None:
@@ -131,9 +131,10 @@ class MemoryDisk(Disk):
     def close(self) -> None:
         """Nothing works on it."""
 
-    def replace(self) -> None:
+    def replace(self) -> bool:
         """A new disk, with nothing on it."""
         self._store = SimulatedStore(self)
+        return True
 
     def look(self, operation: ReadOperation) -> None:
         """Answer a read now, for who only watches."""

@@ -15,6 +15,7 @@ RIGHT: Final = 16
 COLOURS: Final = (
     "#1f6f8b", "#d1495b", "#66a182", "#edae49", "#6f4e7c", "#8c564b", "#3b8ee2", "#e377c2",
     "#7f7f7f", "#9aa83a", "#17becf", "#e8743b", "#4b5fa5", "#c49c94", "#2ca02c", "#b5179e",
+    "#a0522d", "#5f9ea0", "#808000", "#000080",
 )  # fmt: skip
 """As many as there are kinds of faults."""
 

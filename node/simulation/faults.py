@@ -17,6 +17,10 @@
     replayed_record   what is sent between two hosts comes twice
     kill_client       a client's process is killed, and starts again with what it saved on a node
     actor             actors of one class of a node fail at some messages
+    log_cut           a node does not reach the servers of the shared log
+    log_slow          what they answer it comes many times as late
+    log_unanswered    they store the next frames of a node, or lose them, and do not say so
+    log_delayed       they store the next frames of a node only when the fault is over
 
 Whether a fault is drawn or left out changes no other, so that a list of faults can be shortened.
 """
@@ -31,6 +35,7 @@ from rillnode.node.simulation.disk import SLOW_FACTOR
 from rillnode.node.simulation.failing_actors import plant
 from rillnode.node.simulation.history import History, log_of
 from rillnode.node.simulation.scenario import FaultKind, FaultTable, Scenario
+from rillnode.node.simulation.shared_disk import SharedDisk
 from rillnode.node.simulation.world import Machine, NodeMachine, World
 
 SECONDS_MAX: Final = 8.0
@@ -171,8 +176,11 @@ class Injector:
                 return lambda: self._restart(machine)
             case "power_cut" | "lost_disk":
                 machine.end(power=True)
-                if fault.kind == "lost_disk" and isinstance(machine, NodeMachine):
-                    machine.disk.replace()
+                if (
+                    fault.kind == "lost_disk"
+                    and isinstance(machine, NodeMachine)
+                    and machine.disk.replace()
+                ):
                     self._history.lost[log_of(machine.name)] = None
                 return lambda: self._restart(machine)
             case "pause":
@@ -193,6 +201,12 @@ class Injector:
                 how = "corrupted" if how == "corrupt" else how
                 self._world.network.harm(fault.host, fault.other, how)
                 return None
+            case "log_cut" | "log_slow" | "log_unanswered" | "log_delayed":
+                assert isinstance(machine, NodeMachine)
+                disk = machine.disk
+                assert isinstance(disk, SharedDisk)
+                disk.harm_log(fault.kind, fault.strength)
+                return disk.heal_log
             case _:
                 assert isinstance(machine, NodeMachine)
                 return self._harm_disk(fault, machine)

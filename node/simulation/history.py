@@ -95,6 +95,8 @@ class History:
         bytes_received: by host.
         excuses: who may know how a log has come to hold what nobody has pushed.
         shared: whether all nodes' logs hold each other's entries.
+        nodes: which node each client talks to, where all keep their streams in one log: what a node
+            shows may be behind what another one has shown.
         clocks_wrong: whether a clock was ever set wrongly.
         failed: how many messages the actors of each node were made to fail at.
     """
@@ -109,6 +111,7 @@ class History:
         default_factory=list[Callable[[Log, bytes], bool]]
     )
     shared: bool = False
+    nodes: dict[str, str] = field(default_factory=dict[str, str])
     clocks_wrong: bool = False
     failed: Counter[str] = field(default_factory=Counter[str])
     violations: list[Violation] = field(default_factory=list[Violation])
@@ -119,6 +122,7 @@ class History:
         self._deeds: list[tuple[float, str, str, str | int]] = []
         self._kept: list[tuple[float, str, str, str]] = []
         self._ends: dict[Log, int] = {}
+        self._ends_at: dict[tuple[str, Log], int] = {}
 
     # Deeds are hashed under these words; to change one changes every trace hash.
 
@@ -186,6 +190,11 @@ class History:
         """The index after the last that anybody has seen."""
         return self._ends.get(log, 0)
 
+    def end_for(self, who: str, log: Log) -> int:
+        """The index after the last that a client must find, for its node has shown that."""
+        node = self.nodes.get(who)
+        return self.confirmed_end(log) if node is None else self._ends_at.get((node, log), 0)
+
     # Readers ---------------------------------------------------------------------------------
 
     def saw(self, who: str, log: Log, entries: Entries) -> None:
@@ -196,6 +205,9 @@ class History:
     def _saw(self, who: str, log: Log, indexes: Sequence[int], payloads: Sequence[bytes]) -> None:
         if log[0] in self.lost:
             return
+        if node := self.nodes.get(who.partition(".")[0]):
+            place = (node, log)
+            self._ends_at[place] = max(self._ends_at.get(place, 0), max(indexes, default=-1) + 1)
         known, pushes = self.logs.setdefault(log, {}), self.pushes
         before_all = list(map(known.get, indexes))
         if before_all == payloads:

@@ -56,6 +56,7 @@ RULES: Mapping[str, str] = {
     "broadcast-lost": "what a Streamr client was sent as new stays in the log",
     "resend-gap": "a resend brings all that was stored when it was asked for, in order, each once",
     "unsubscribed-served": "who has unsubscribed gets nothing more",
+    "view-differs": "all nodes' views of a shared log are alike, and are what its frames say",
     "overlay-lost": "what one node of an overlay has, all have",
     "overlay-duplicate": "each node of an overlay has an entry as often as the node that took it",
     "overlay-order": "entries that one node has taken stand in the same order at all",

@@ -1,6 +1,7 @@
 """The last reading: every log whole, when all has happened."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
@@ -15,6 +16,9 @@ from rillnode.node.simulation.world import Machine, World
 READ_ENTRIES: Final = 1_000
 LAST_BYTES: Final = 64
 
+HEARD_SECONDS: Final = 3.0
+"""Within which all nodes have what was confirmed at one of them."""
+
 Contents = dict[Log, list[tuple[int, bytes]]]
 
 
@@ -24,9 +28,13 @@ class Reading:
     Args:
         shared: whether the nodes share one stream; else each log gets one entry more, which
             nobody has used for a while.
+        streams: those of nodes that keep all streams in one log.
     """
 
-    def __init__(self, world: World, history: History, *, shared: bool) -> None:
+    def __init__(
+        self, world: World, history: History, *, shared: bool, streams: Sequence[str] = ()
+    ) -> None:
+        self._streams = streams
         self._world = world
         self._history = history
         self._shared = shared
@@ -43,7 +51,10 @@ class Reading:
                 self._history.broken("no-progress", f"the logs of {node} are not read: {error}")
 
         async def read_all() -> None:
-            await asyncio.gather(*map(read, self._world.nodes))
+            if self._streams:
+                found.update(await self._read_shared(reader))
+            else:
+                await asyncio.gather(*map(read, self._world.nodes))
 
         task = reader.loop.create_task(read_all())
         try:
@@ -67,16 +78,50 @@ class Reading:
             for partition in range(stream.partitions):
                 if not self._shared:
                     await self._push_last(stream, log_of(node), partition)
-                log = found[log_of(node), partition] = []
-                while entries := await stream.pull(len(log), READ_ENTRIES, partition=partition):
-                    log += [(entry.index, entry.data) for entry in entries]
+                found[log_of(node), partition] = await _whole(stream, partition)
         await client.close()
         return found
 
-    async def _push_last(self, stream: Stream, name: str, partition: int) -> None:
+    async def _read_shared(self, reader: Machine) -> Contents:
+        """Read the logs that all nodes keep, at each node: they are the same.
+
+        Raises:
+            RillnodeError: as of `_read_node`.
+        """
+        world, history, found = self._world, self._history, Contents()
+        clients = {node: await world.client(reader, node) for node in world.nodes}
+        for node, client in clients.items():
+            check_limited(history, node, await client.streams(KEPT_PREFIX))
+            for name in self._streams:
+                stream = await client.stream(name)
+                for partition in range(stream.partitions):
+                    await self._push_last(stream, name, partition, f" at {node}")
+        await asyncio.sleep(HEARD_SECONDS)
+        for node, client in clients.items():
+            for name in self._streams:
+                stream = await client.stream(name)
+                for partition in range(stream.partitions):
+                    log = name, partition
+                    here = await _whole(stream, partition)
+                    there = found.setdefault(log, here)
+                    if here != there:
+                        text = f"{name}/{partition} has {len(here)} entries at {node}"
+                        history.broken("view-differs", f"{text}, and {len(there)} elsewhere")
+            await client.close()
+        return found
+
+    async def _push_last(self, stream: Stream, name: str, partition: int, where: str = "") -> None:
         """Push one entry more, to a log that nobody has used for a while."""
         history, log = self._history, (name, partition)
-        payload = payload_of(f"last of {name}", partition, LAST_BYTES)
+        payload = payload_of(f"last of {name}{where}", partition, LAST_BYTES)
         push = Push("the-end", partition, log, history.now(), attempts=1)
         history.pushed({payload: push})
         history.confirmed([payload], [await stream.push(payload, partition=partition)])
+
+
+async def _whole(stream: Stream, partition: int) -> list[tuple[int, bytes]]:
+    """All entries of a log."""
+    log: list[tuple[int, bytes]] = []
+    while entries := await stream.pull(len(log), READ_ENTRIES, partition=partition):
+        log += [(entry.index, entry.data) for entry in entries]
+    return log

@@ -42,7 +42,7 @@ async def rest(world: World, history: History, programs: Iterable[Program], part
     await asyncio.sleep(REST_SECONDS)
     for name in world.network.dials - dials:
         history.broken("link-lost", f"{name} has to dial again, though nothing is wrong")
-    followed = {one.node: None for one in programs if isinstance(one, Follower)}
+    followed = {one.node: one.log_name for one in programs if isinstance(one, Follower)}
     for name, machine in world.nodes.items():
         if log_of(name) in history.lost or not machine.ready:
             continue
@@ -55,15 +55,14 @@ async def rest(world: World, history: History, programs: Iterable[Program], part
         for text in remembered(machine.node.observed.system):
             history.broken("left-over", f"{name} has {text}")
         if name in followed:
-            await world.on(machine, _push(machine, history, parts))
+            await world.on(machine, _push(machine, followed[name], history, parts))
 
 
-async def _push(machine: NodeMachine, history: History, partitions: int) -> None:
-    """Push one entry to each partition of a node's stream, from inside."""
-    log = log_of(machine.name)
+async def _push(machine: NodeMachine, log: str, history: History, partitions: int) -> None:
+    """Push one entry to each partition of a stream, from inside of a node."""
     stream = await machine.node.stream(log)
     for partition in range(partitions):
-        payload = payload_of(f"{RESTED} {log}", partition, ENTRY_BYTES)
+        payload = payload_of(f"{RESTED} {machine.name}", partition, ENTRY_BYTES)
         push = Push(RESTED, partition, (log, partition), history.now(), attempts=1)
         history.pushed({payload: push})
         history.confirmed([payload], [await stream.push(payload, partition=partition)])

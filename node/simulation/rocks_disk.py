@@ -108,9 +108,10 @@ class RocksDisk(Disk):
         if self._threads is not None:
             self._threads.kill()
 
-    def replace(self) -> None:
+    def replace(self) -> bool:
         """A new disk, with nothing on it."""
         self._database = Database(self.faults)
+        return True
 
     def look(self, operation: ReadOperation) -> None:
         """Answer a read now, for who only watches."""

@@ -12,6 +12,7 @@ from typing import Final
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.failing import PlantedFailure
 from rillnode.node.simulation.casting import PREFIXES, cast, clients_count
+from rillnode.node.simulation.clients.examiner import Examiner
 from rillnode.node.simulation.clients.programs import Program, Share
 from rillnode.node.simulation.ending import end_streams
 from rillnode.node.simulation.faults import Fault, Injector, draw_faults
@@ -31,6 +32,7 @@ from rillnode.node.simulation.node_configs import (
 from rillnode.node.simulation.reading import Reading
 from rillnode.node.simulation.rest import rest, rests
 from rillnode.node.simulation.scenario import Scenario
+from rillnode.node.simulation.shared_checks import check_views, keep_open
 from rillnode.node.simulation.shared_stream import STREAM, SharedStream
 from rillnode.node.simulation.starting_again import start_one_again
 from rillnode.node.simulation.strangers import see_strangers_off
@@ -101,8 +103,16 @@ class Run:
         self.scenario = scenario
         self.seed = seed
         hosts = scenario.nodes + scenario.overlay + clients_count(scenario)
+        servers_place, hosts = hosts, hosts + scenario.is_shared
         latency = make_latency(scenario.latency, hosts, Random(f"{seed} places"))
-        self.world = World(seed, latency, network=scenario.network, disk=scenario.checked_disk)
+        self.world = World(
+            seed,
+            latency,
+            network=scenario.network,
+            disk=scenario.checked_disk,
+            store=scenario.store,
+            servers_place=servers_place,
+        )
         self.world.network.processing_seconds = scenario.processing_ms / 1_000
         scheduler = self.world.scheduler
         self.history = History(lambda: scheduler.now)
@@ -117,7 +127,10 @@ class Run:
         self._healed_at = 0.0
         self._add_nodes()
         stream = "" if self._shared is None else STREAM
-        share = Share(self.world, self.history, scenario.partitions, scenario.seconds, stream)
+        nodes = tuple(self._names) if scenario.is_shared else ()
+        share = self._share = Share(
+            self.world, self.history, scenario.partitions, scenario.seconds, stream, nodes
+        )
         self.programs = cast(scenario, share, self._names)
         drawn = draw_faults(
             scenario,
@@ -227,7 +240,16 @@ class Run:
             await self._shared.probe()
         if not missing:
             await start_one_again(world, self.history, self._shared)
-        reader = Reading(world, self.history, shared=self._shared is not None)
+        if self.world.servers is not None:
+            if any(isinstance(one, Examiner) for one in self.programs.values()):
+                await keep_open(world, self.world.servers)
+            await check_views(world, self.world.servers, self.history)
+        reader = Reading(
+            world,
+            self.history,
+            shared=self._shared is not None,
+            streams=self._share.streams if self._share.nodes else (),
+        )
         logs = await reader.read(self.scenario.heal_seconds)
         check_logs(self.history, logs, self.world.network.dials)
         for messages in messages_of(self.programs.values()):

@@ -57,8 +57,16 @@ FaultKind = Literal[
     "replayed_record",
     "kill_client",
     "actor",
+    "log_cut",
+    "log_slow",
+    "log_unanswered",
+    "log_delayed",
 ]
 """What can go wrong; `faults.py` says of each what it does."""
+
+
+LOG_KINDS: Final[tuple[FaultKind, ...]] = ("log_cut", "log_slow", "log_unanswered", "log_delayed")
+"""Those of the link between a node and the servers of a shared log."""
 
 
 class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -116,6 +124,30 @@ class DiskTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
     store: Literal["rocks", "memory"] | None = None
     sync_ms: NotNegative = 2.0
     repair_seconds: Seconds = 0.5
+
+
+class StoreTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What nodes keep their streams in.
+
+    Attributes:
+        engine: `own`: each in a store of its own; `shared`: all in one log, whose servers lose
+            nothing, and of which each node has views in memory. Clients of different nodes use the
+            same streams then, and programs that start again may do so at another node.
+        shards: Of the shared log.
+        frame_bytes: Of writes that make one frame of it.
+        snapshot_bytes: Of frames, after which a snapshot is made and the log behind it dropped.
+        late_frames: A view that lacks more takes a snapshot.
+        idle_seconds: A view that nobody has used for so long is closed.
+        patience_seconds: A write waits so long for the servers.
+    """
+
+    engine: Literal["own", "shared"] = "own"
+    shards: Annotated[int, Meta(ge=1, le=64)] = 4
+    frame_bytes: Annotated[int, Meta(ge=100, le=1_000_000)] = 2_000
+    snapshot_bytes: Messages = 20_000
+    late_frames: Messages = 100
+    idle_seconds: Seconds = 5.0
+    patience_seconds: Seconds = 3.0
 
 
 class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -242,6 +274,7 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
         latency: How long messages are on their way.
         network: What else the network does.
         disk: What disks do.
+        store: What nodes keep their streams in.
         clients: Who uses the nodes.
         random_faults: Faults that the seed draws.
         fault: Faults one by one.
@@ -261,6 +294,7 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
     latency: LatencyTable = LatencyTable()
     network: NetworkTable = NetworkTable()
     disk: DiskTable = DiskTable()
+    store: StoreTable = StoreTable()
     clients: ClientsTable = ClientsTable()
     random_faults: RandomFaults = RandomFaults()
     fault: tuple[FaultTable, ...] = field(default=())
@@ -276,6 +310,11 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def spreads(self) -> bool:
         """Whether only the spreading of messages is measured."""
         return self.mode == "model" or (self.overlay and not self.has_faults)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether nodes keep their streams in one log."""
+        return self.store.engine == "shared"
 
     @property
     def faults_count(self) -> int:
@@ -355,8 +394,16 @@ def _problem(scenario: Scenario) -> str:
         return problem
     if scenario.storage_nodes and (scenario.spreads or not scenario.overlay):
         return "storage_nodes: only an overlay with faults has them"
+    if scenario.is_shared and scenario.overlay:
+        return "store.engine: the nodes of an overlay have stores of their own"
     if scenario.random_faults.count and not scenario.random_faults.kinds:
         return "random_faults.kinds: expected at least one"
+    if not scenario.is_shared:
+        if any(kind in LOG_KINDS for kind in scenario.random_faults.kinds):
+            return 'random_faults.kinds: faults of the log need `engine = "shared"` in `[store]`'
+        for number, fault in enumerate(scenario.fault):
+            if fault.kind in LOG_KINDS:
+                return f'fault[{number}].kind: {fault.kind} needs `engine = "shared"` in `[store]`'
     for number, fault in enumerate(scenario.fault):
         for name in fault.nodes:
             match = _HOST.fullmatch(name)

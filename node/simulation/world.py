@@ -19,6 +19,7 @@ from rillnode.node.client.session import Connect, Session
 from rillnode.node.config import Config, PeerTable
 from rillnode.node.runtime import Node
 from rillnode.node.simulation.clock import EPOCH_MS, MachineClock
+from rillnode.node.simulation.disk import Disk
 from rillnode.node.simulation.interpreter import deterministic_interpreter, unheard
 from rillnode.node.simulation.libraries import Libraries
 from rillnode.node.simulation.loop import (
@@ -29,7 +30,8 @@ from rillnode.node.simulation.loop import (
 from rillnode.node.simulation.network import Host, Latency, Network
 from rillnode.node.simulation.node_configs import NOISE_PORT, node_config, replace_peers
 from rillnode.node.simulation.rocks_disk import make_disk
-from rillnode.node.simulation.scenario import DiskTable, NetworkTable
+from rillnode.node.simulation.scenario import DiskTable, NetworkTable, StoreTable
+from rillnode.node.simulation.shared_disk import SharedDisk, SharedServers
 from rillnode.node.simulation.watchdog import CallbackStuck, watchdog
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial
@@ -99,10 +101,10 @@ class NodeMachine(Machine):
 
     node: Node
 
-    def __init__(self, network: Network, host: Host, config: Config, disk: DiskTable) -> None:
+    def __init__(self, network: Network, host: Host, config: Config, disk: Disk) -> None:
         super().__init__(network, host)
         self.config = config
-        self.disk = make_disk(disk, partial(network.random, f"disk of {host.name}"))
+        self.disk = disk
         self.started = self.ready = False
 
     def start(self) -> "asyncio.Task[None]":
@@ -141,6 +143,7 @@ class World:
         nodes: the machines with nodes, by name.
         machines: all machines, by name.
         sessions: of all clients that there were.
+        servers: of the log that all nodes share; None: each has a store of its own.
     """
 
     def __init__(
@@ -150,7 +153,19 @@ class World:
         *,
         network: NetworkTable | None = None,
         disk: DiskTable | None = None,
+        store: StoreTable | None = None,
+        servers_place: int = 0,
     ) -> None:
+        """Make it.
+
+        Args:
+            seed: what decides everything.
+            latency: how long messages are on their way.
+            network: what else the network does.
+            disk: what disks do.
+            store: what nodes keep their streams in.
+            servers_place: where the servers of a shared log are in the latency model.
+        """
         self.seed = seed
         self.scheduler = Scheduler()
         self.network = Network(self.scheduler, seed, latency, network or NetworkTable())
@@ -158,6 +173,12 @@ class World:
         self.nodes: dict[str, NodeMachine] = {}
         self.sessions: list[Session] = []
         self._disk = disk or DiskTable()
+        self._store = store or StoreTable()
+        self._latency = latency
+        self._servers_place = servers_place
+        self.servers: SharedServers | None = None
+        if self._store.engine == "shared":
+            self.servers = SharedServers(self.network.secret("identity of the log", 16))
         self._loops: list[ProcessLoop] = []
         self._director = ProcessLoop(self.scheduler, "director")
         self._libraries = Libraries(seed, self._now_ms)
@@ -169,10 +190,21 @@ class World:
         """Add a machine that is to run a node; `start_node` starts it."""
         host = self.network.add_host(name, number)
         config = self.with_files(config or node_config(name))
-        found = NodeMachine(self.network, host, config, self._disk)
+        found = NodeMachine(self.network, host, config, self._disk_of(name, number))
         self.machines[name] = self.nodes[name] = found
         self._loops.append(found.loop)
         return found
+
+    def _disk_of(self, name: str, number: int) -> Disk:
+        make_random = partial(self.network.random, f"disk of {name}")
+        if self.servers is None:
+            return make_disk(self._disk, make_random)
+        place = self._servers_place
+        seconds = self._latency.seconds(number, place) + self._latency.seconds(place, number)
+        directory = self._directory / "views" / name
+        return SharedDisk(
+            self._disk, make_random, self.servers, self._store, directory, answer_seconds=seconds
+        )
 
     def with_files(self, config: Config) -> Config:
         """A configuration with a directory of files for brokers' keys: no simulated disk has any.
@@ -181,9 +213,13 @@ class World:
         """
         if config.streamr is None and config.nextgraph is None and config.ockam is None:
             return config
+        return replace(config, data_dir=self._directory / config.name)
+
+    @property
+    def _directory(self) -> Path:
         if self._files is None:
             self._files = TemporaryDirectory(prefix="rillnode-")
-        return replace(config, data_dir=Path(self._files.name) / config.name)
+        return Path(self._files.name)
 
     def add_machine(self, name: str, number: int) -> Machine:
         """Add a machine for a client; `number` is its place in the latency model."""

@@ -105,6 +105,8 @@ UNREACHED: Final[frozenset[str]] = frozenset(
         "nextgraph.topic.TopicActor: Removed",
         "spans.nextgraph.TracedTopic: Grown",
         "spans.nextgraph.TracedTopic: Removed",
+        # Streams come to hand by and by in a store that is shared.
+        "streams.retention.RetentionActor: _Relist",
         # Only logouts at other nodes are watched for.
         "streamr.directory.Directory: _WatchAgain",
         # It tells nothing but what other nodes do to a store that is shared.

@@ -1,7 +1,5 @@
 """Overlays whose nodes, disks, links and tracker fail: no rule is broken, whatever does."""
 
-from typing import get_args
-
 import pytest
 from msgspec.structs import replace
 
@@ -15,8 +13,7 @@ from rillnode.node.simulation.scenario import (
     RandomFaults,
     Scenario,
 )
-
-KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+from simulation_support import KINDS
 
 OVERLAY = Scenario(
     overlay=True,

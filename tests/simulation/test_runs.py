@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -16,9 +15,7 @@ from rillnode.node.simulation.scenario import (
     LatencyTable,
     Scenario,
 )
-from simulation_support import SMALL
-
-KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+from simulation_support import KINDS, SMALL
 
 HASH = """
 from simulation_support import SMALL

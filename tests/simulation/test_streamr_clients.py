@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -21,8 +20,8 @@ from rillnode.node.simulation.scenario import (
     load_scenario,
 )
 from rillnode.node.simulation.world import Machine, NodeMachine, World
+from simulation_support import KINDS
 
-KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 EVERYBODY = load_scenario(Path(__file__).parents[2] / "configs" / "sim-clients.toml")
 
 STREAMR = Scenario(

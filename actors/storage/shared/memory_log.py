@@ -14,6 +14,9 @@ from rillnode.codecs.errors import StoreError
 
 FRAME_BYTES_MAX: Final = 1_048_576
 
+ENDS_SECONDS: Final = 1.0
+"""How often each client is told of the ends of all shards."""
+
 
 @dataclass(slots=True)
 class _Shard:
@@ -32,13 +35,14 @@ class MemoryServers:
         shards: the logs.
         blobs: by name.
         identity: drawn once.
+        clients: those that are connected.
     """
 
     def __init__(self, identity: bytes) -> None:
         self.identity = identity
         self.shards: list[_Shard] = []
         self.blobs: dict[str, bytes] = {}
-        self.heard: dict[object, Heard] = {}
+        self.clients: dict[MemoryLog, None] = {}
 
     def store(self, shard: int, data: bytes) -> int:
         """Store a frame."""
@@ -82,6 +86,9 @@ class MemoryLog:
         self._servers = servers
         self._delayed: list[tuple[int, bytes]] = []
         self._is_open = False
+        self._loop: asyncio.AbstractEventLoop
+        self._heard: Heard
+        self._ends: asyncio.TimerHandle
 
     @property
     def frame_bytes_max(self) -> int:
@@ -95,13 +102,17 @@ class MemoryLog:
         servers = self._servers
         if not servers.shards:
             servers.shards = [_Shard() for _ in range(shards)]
-        servers.heard[self] = heard
+        self._loop, self._heard = asyncio.get_running_loop(), heard
+        servers.clients[self] = None
+        self._tell_ends()
         return Opened(servers.identity, len(servers.shards))
 
     async def close(self) -> None:
         """Let go."""
         self._is_open = False
-        self._servers.heard.pop(self, None)
+        if self in self._servers.clients:
+            del self._servers.clients[self]
+            self._ends.cancel()
 
     async def append(self, shard: int, data: bytes) -> int:
         """Store a frame now, and say so after a while."""
@@ -193,11 +204,24 @@ class MemoryLog:
     def _store(self, shard: int, data: bytes) -> int:
         servers = self._servers
         sequence = servers.store(shard, data)
-        loop = asyncio.get_running_loop()
-        for client, heard in servers.heard.items():
+        for client in servers.clients:
             if client is not self:
-                loop.call_soon(heard, shard, sequence)
+                client.hear(shard, sequence)
         return sequence
+
+    def hear(self, shard: int, sequence: int) -> None:
+        """Be told of what another client has stored; that may be on another loop."""
+        if not self.faults.is_cut:
+            self._loop.call_soon_threadsafe(self._hear, shard, sequence)
+
+    def _hear(self, shard: int, sequence: int) -> None:
+        self._loop.call_later(self.faults.seconds(), self._heard, shard, sequence)
+
+    def _tell_ends(self) -> None:
+        if not self.faults.is_cut:
+            for number, shard in enumerate(self._servers.shards):
+                self._heard(number, shard.last)
+        self._ends = self._loop.call_later(ENDS_SECONDS, self._tell_ends)
 
     async def _answer(self) -> None:
         self._check()

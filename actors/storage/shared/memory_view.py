@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from rillnode.actors.ports import Clock
 from rillnode.actors.storage import (
     Complete,
     GetRecord,
@@ -14,7 +15,7 @@ from rillnode.actors.storage import (
     SavedIndexKey,
 )
 from rillnode.actors.storage.checkpoint import Checkpoint
-from rillnode.actors.storage.memory import MemoryLogStore, Post
+from rillnode.actors.storage.memory import Faults, MemoryLogStore, Post
 from rillnode.actors.storage.memory_tables import MemoryTables
 from rillnode.actors.storage.shared.applying import (
     PROGRESS_KEY,
@@ -113,6 +114,9 @@ class MemoryView(MemoryLogStore):
     """A LogStore in memory that takes frames, and says how far it is.
 
     What it holds is gone with it, but for what a checkpoint has left in its directory.
+
+    Attributes:
+        tables: what frames are carried out on.
     """
 
     def __init__(
@@ -124,20 +128,28 @@ class MemoryView(MemoryLogStore):
         complete: Complete,
         on_health: OnHealth,
         post: Post | None = None,
+        clock: Clock | None = None,
+        faults: Faults | None = None,
     ) -> None:
-        tables = ViewTables(shard, shards)
-        super().__init__(complete=complete, on_health=on_health, post=post, tables=tables)
-        self._tables = tables
+        tables = self.tables = ViewTables(shard, shards)
+        super().__init__(
+            complete=complete,
+            on_health=on_health,
+            post=post,
+            clock=clock,
+            faults=faults,
+            tables=tables,
+        )
         self._path = path
 
     @property
     def progress(self) -> Progress:
         """How far it is."""
-        return self._tables.applier.progress
+        return self.tables.applier.progress
 
     def open(self) -> None:
         """Take operations, on what a checkpoint has left."""
-        self._tables.take_up(self._path)
+        self.tables.take_up(self._path)
         super().open()
 
     def apply(self, frame: ApplyFrame) -> None:
@@ -147,3 +159,8 @@ class MemoryView(MemoryLogStore):
     def checkpoint(self, operation: Checkpoint) -> None:
         """Queue a copy."""
         self._take(operation)
+
+    def _take_writes(self) -> None:
+        # Nothing of a failed group has survived, for its frames are given to the view again.
+        self._survivors.clear()
+        super()._take_writes()

@@ -7,7 +7,7 @@ with what it had saved on a node, and nothing else.
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import shake_128
@@ -67,6 +67,7 @@ class Share:
 
     Attributes:
         stream: which all nodes share; empty: each node has its own.
+        nodes: those of a run whose nodes keep their streams in one log; else there are none.
     """
 
     world: World
@@ -74,6 +75,22 @@ class Share:
     partitions: int
     seconds: float
     stream: str = ""
+    nodes: tuple[str, ...] = ()
+
+    def log_for(self, node: str, client: str) -> str:
+        """The stream that a client of a node uses, as the history calls it.
+
+        Where all nodes keep all streams there are fewer of these than nodes, so that clients of
+        several nodes use each.
+        """
+        if not self.nodes:
+            return log_of(node)
+        return self.streams[int(client[1:]) % len(self.streams)]
+
+    @property
+    def streams(self) -> list[str]:
+        """Those of a run whose nodes keep them in one log."""
+        return [log_of(node) for node in self.nodes[: max(1, len(self.nodes) - 1)]]
 
 
 def payload_of(producer: str, number: int, size: int) -> bytes:
@@ -109,9 +126,11 @@ class Program(ABC):
         life: the program's name and how often it was started: no two lives push the same.
         random: what is chance in its deeds.
         only_log: whether it uses the node's stream, which is always there, and nothing else.
+        roams: whether it may go on at another node that keeps the same streams.
     """
 
     only_log = False
+    roams = True
 
     def __init__(self, share: Share, machine: Machine, node: str) -> None:
         self.share = share
@@ -119,10 +138,11 @@ class Program(ABC):
         self.node = node
         self.done = False
         self.name = machine.name
-        self.log_name = log_of(node)
+        self.log_name = share.log_for(node, machine.name)
         self.stream_name = share.stream or self.log_name
         self.life = f"{self.name}.0"
         self._lives = 0
+        self._places = share.world.network.random(f"nodes of {machine.name}")
         self.random = share.world.network.random(f"deeds of {machine.name}")
         self._task: asyncio.Task[None]
         self._asked: tuple[Session | None, frozenset[int]] = (None, frozenset())
@@ -130,6 +150,11 @@ class Program(ABC):
 
     def start(self) -> None:
         """Begin, in the process that runs on the machine now."""
+        share = self.share
+        if share.nodes:
+            if self._lives and self.roams:
+                self.node = self._places.choice(share.nodes)
+            share.history.nodes[self.name] = self.node
         self._lives += 1
         self.life = f"{self.name}.{self._lives}"
         self._task = self.machine.loop.create_task(self._run())
@@ -178,7 +203,8 @@ class Program(ABC):
                 history.note(self.name, "failed", error.code)
                 self._look_at(error)
             if client is not None:
-                await client.close()
+                with suppress(RillnodeError):  # positions are saved, if they can be
+                    await client.close()
             await asyncio.sleep(AGAIN_SECONDS)
 
     def _look_at(self, error: RillnodeError) -> None:
@@ -335,11 +361,12 @@ class Reader(Program):
             await asyncio.sleep(random.uniform(0.2, 1.5))
             log = (self.log_name, random.randrange(self.share.partitions))
             end = history.confirmed_end(log)
+            must = history.end_for(self.name, log)
             index, limit = random.randrange(end + 5), random.randrange(1, 50)
             entries = await stream.pull(index, limit, partition=log[1])
             history.note(self.name, "pull", f"{log[1]} {index} {limit} {len(entries)}")
             pulled = [(entry.index, bytes(entry.data)) for entry in entries]
-            check_pulled(history, self.name, log, index, limit, end, pulled)
+            check_pulled(history, self.name, log, index, limit, must, pulled)
 
 
 def check_pulled(

@@ -189,7 +189,7 @@ class OckamUser(Program):
         self, client: Way, route: Route, log: Log, index: int, limit: int = PULL_ENTRIES_MAX
     ) -> int:
         history = self.share.history
-        end = history.confirmed_end(log)
+        end = history.end_for(self.name, log)
         request = PullRequest(next(self._requests), index, limit)
         pulled, _ = await self._ask(client, route, request, PullResponse)
         self._pulled_at = history.now()

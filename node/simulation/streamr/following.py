@@ -86,7 +86,9 @@ class Following:
         for index, payload in sorted(history.logs.get(self.log, {}).items()):
             name = names.get(payload)
             if name is None:
-                if index not in self.indexes:
+                # Where several nodes append, arrivals are not in the order of indexes, and who
+                # follows passes over what has arrived before what he has.
+                if index not in self.indexes and not history.nodes:
                     yield f"{index} of {self.log[0]}/{self.log[1]}"
             elif payload not in self.texts:
                 if name.timestamp >= newest:

@@ -49,7 +49,7 @@ class StreamrMessages:
 
     Attributes:
         told: texts that a log must hold in the end, and the rule that is broken else.
-        users: the addresses of clients, by node.
+        users: the addresses of clients, by the log that they use.
         harmed: hosts of clients on whose plain connections bytes were harmed: nothing but a
             signature keeps what comes there from being another thing than what was sent.
     """
@@ -91,10 +91,10 @@ class StreamrMessages:
         self.history.pushed({text: push})
         return push
 
-    def publishers(self, node: str) -> list[str]:
-        """Whose messages come to a node."""
+    def publishers(self, log: str) -> list[str]:
+        """Whose messages come to a node's log."""
         shared = self.history.shared
-        return [one for at, users in self.users.items() if shared or at == node for one in users]
+        return [one for at, users in self.users.items() if shared or at == log for one in users]
 
     def must_stay(self, log: Log, text: bytes, rule: str) -> None:
         """Somebody was told that a log holds a message, or was sent it."""

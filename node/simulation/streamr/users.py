@@ -73,7 +73,7 @@ class StreamrUser(Program):
         self._resting = False
         self._bold_in = ""
         self._stored_at = self._resent_at = 0.0
-        messages.users.setdefault(node, []).append(self._key.address.lower())
+        messages.users.setdefault(self.log_name, []).append(self._key.address.lower())
 
     def rest(self) -> None:
         """Follow on, and do nothing more."""
@@ -140,7 +140,7 @@ class StreamrUser(Program):
             if following is None:
                 yield f"it does not follow partition {partition}"
                 continue
-            for address in self.messages.publishers(self.node):
+            for address in self.messages.publishers(self.log_name):
                 if not self._resting and following.newest.get(address, 0) < since_ms:
                     yield f"nothing new of {address} in partition {partition}"
             # Clients read on by time, so that they miss what they do for wrong clocks.
@@ -245,7 +245,7 @@ class StreamrUser(Program):
         history, log = self.share.history, (self.log_name, partition)
         found: list[tuple[int, bytes]] = []
         while True:
-            end = history.confirmed_end(log)
+            end = history.end_for(self.name, log)
             entries = await stream.pull(len(found), READ_ENTRIES, partition=partition)
             pulled = [(entry.index, entry.data) for entry in entries]
             check_pulled(history, self.name, log, len(found), READ_ENTRIES, end, pulled)

@@ -440,7 +440,7 @@ def test_what_was_confirmed_anywhere_is_read_everywhere(tmp_path: Path) -> None:
         for node in nodes:
             await node.stream(f"of {nodes.index(node)}")
             await node.read(FindStream(name=name_in(1)))
-        servers.heard.clear()  # no news of others
+        servers.clients.clear()  # no news of others
         key = SavedIndexKey(name_in(1), 0, "c")
         for number in range(30):
             writer, reader = nodes[number % 3], nodes[(number + 1) % 3]

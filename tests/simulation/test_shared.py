@@ -1,0 +1,162 @@
+"""Nodes that keep their streams in one log: no rule is broken, and what breaks one is found."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from rillnode.actors.storage import FindStream, ListStreams, ReadOperation
+from rillnode.actors.storage.shared import applying
+from rillnode.actors.storage.shared.applying import ApplyFrame
+from rillnode.actors.storage.shared.memory_view import MemoryView
+from rillnode.actors.storage.shared.shard import Shard
+from rillnode.actors.storage.shared.snapshots import Snapshots
+from rillnode.node.simulation.run import Run
+from rillnode.node.simulation.scenario import (
+    LOG_KINDS,
+    ClientsTable,
+    FaultKind,
+    FaultTable,
+    RandomFaults,
+    load_scenario,
+)
+
+SCENARIO: Final = load_scenario(Path(__file__).parents[2] / "configs/sim-shared.toml")
+
+NATIVE: Final = replace(
+    SCENARIO,
+    clients=ClientsTable(
+        producers=4, followers=4, consumers=2, readers=3, ockam_users=3, examiners=0
+    ),
+)
+"""Without clients of other software, which take most of the time."""
+
+SEEDS_MAX: Final = 20
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_rule_is_broken(seed: int) -> None:
+    assert Run(SCENARIO, seed).run().violations == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(0, 101, 20))
+def test_no_rule_is_broken_by_many_seeds(first: int) -> None:
+    for seed in range(first, min(first + 20, 101)):
+        assert Run(SCENARIO, seed).run().violations == [], f"seed {seed}"
+
+
+def test_a_seed_gives_the_same_trace() -> None:
+    assert Run(NATIVE, 5).run().trace_hash == Run(NATIVE, 5).run().trace_hash
+
+
+@pytest.mark.parametrize("kind", LOG_KINDS)
+def test_each_fault_of_the_log_happens_and_breaks_no_rule(kind: FaultKind) -> None:
+    faults = tuple(FaultTable(kind=kind, at_seconds=at, seconds=1.5) for at in (1.0, 3.0, 5.0))
+    scenario = replace(NATIVE, messages=60, seconds=8.0, fault=faults, random_faults=RandomFaults())
+    result = Run(scenario, 1).run()
+    assert result.violations == []
+    assert sum(event.what == "fault" and event.text == kind for event in result.events) == 3
+
+
+def test_a_run_comes_to_snapshots_and_to_trimmed_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    restored: list[int] = []
+    restore = Snapshots.restore
+
+    async def noted(self: Snapshots, shard: int, sequence: int, view: Path) -> None:
+        await restore(self, shard, sequence, view)
+        restored.append(sequence)
+
+    monkeypatch.setattr(Snapshots, "restore", noted)
+    run = Run(NATIVE, 0)
+    assert run.run().violations == []
+    assert restored
+    servers = run.world.servers
+    assert servers is not None
+    assert any(shard.trimmed for shard in servers.shards)
+
+
+def test_who_watches_is_told_what_the_log_says() -> None:
+    run = Run(NATIVE, 0)
+    found: list[ReadOperation] = []
+
+    def look() -> None:
+        for operation in (ListStreams(), FindStream(name="events-n0")):
+            run.world.nodes["n0"].disk.look(operation)
+            found.append(operation)
+
+    run.on_settled = look
+    run.run()
+    listed, one = found
+    assert isinstance(listed, ListStreams)
+    assert isinstance(one, FindStream)
+    names = [record.name for record in listed.records]
+    assert names == sorted(names)
+    assert {"events-n0", "events-n1"} <= set(names)
+    at = names.index("events-n0")
+    assert listed.extents[at] == one.extents
+    assert one.extents[0].next_index > 0
+
+
+def test_limits_hold_for_streams_that_come_to_hand_after_their_node_has_started() -> None:
+    clients = replace(SCENARIO.clients, examiners=2, examined=1.0, streamr_users=0)
+    scenario = replace(SCENARIO, messages=240, clients=replace(clients, nextgraph_users=0))
+    assert Run(scenario, 18).run().violations == []
+
+
+# Planted mistakes ----------------------------------------------------------------------------
+
+
+def copies_carried_out(patch: pytest.MonkeyPatch) -> None:
+    """A frame that was sent twice is carried out twice."""
+
+    def careless(_: Any, __: Any) -> bool:
+        return True
+
+    patch.setattr(applying.Applier, "_counts", careless)
+
+
+def carried_out_before_stored(patch: pytest.MonkeyPatch) -> None:
+    """A node carries out what it writes, and confirms it, before the engine has it."""
+    send = Shard._send  # pyright: ignore[reportPrivateUsage]
+
+    def hasty(self: Any, frame: Any) -> None:
+        self._found(max(self.known, self._handed) + 1, frame)
+        self._advance()
+        send(self, frame)
+
+    patch.setattr(Shard, "_send", hasty)
+
+
+def frames_passed_over(patch: pytest.MonkeyPatch) -> None:
+    """A node's view leaves out the operations of some frames that others have written."""
+    apply = MemoryView.apply
+
+    def careless(self: MemoryView, frame: ApplyFrame) -> None:
+        if frame.token is None and frame.sequence % 7 == 0:
+            frame.operations = ()
+        apply(self, frame)
+
+    patch.setattr(MemoryView, "apply", careless)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "rules"),
+    [
+        (copies_carried_out, {"too-many-copies"}),
+        (carried_out_before_stored, {"view-differs", "confirm-lost", "index-reassigned"}),
+        (frames_passed_over, {"view-differs", "index-reassigned"}),
+    ],
+)
+def test_a_planted_mistake_is_found(
+    mistake: Patch, rules: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistake(monkeypatch)
+    for seed in range(SEEDS_MAX):
+        if rules & {one.rule for one in Run(NATIVE, seed).run().violations}:
+            return
+    pytest.fail(f"no seed below {SEEDS_MAX} has shown it")
