@@ -84,7 +84,8 @@ class Iteration(Generic[Item]):
             self._items.clear()
             if self._keep is not None:
                 self._keep()
-            self._closing = asyncio.get_running_loop().create_task(self._source.close())
+            # Who was cancelled meanwhile does not look how it ends.
+            self._closing = kept(self._source.close())
         await asyncio.shield(self._closing)
 
     async def _fail(self, error: Exception) -> None:

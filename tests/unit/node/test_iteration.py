@@ -158,6 +158,34 @@ def test_a_cancelled_close_goes_on() -> None:
     run(test())
 
 
+def test_a_close_that_fails_when_nobody_waits_any_more_is_no_complaint() -> None:
+    complaints: list[dict[str, Any]] = []
+
+    async def test() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+        may_fail = asyncio.Event()
+
+        class Failing:
+            async def fetch(self) -> Sequence[int]:
+                return (1, 2)
+
+            async def close(self) -> None:
+                await may_fail.wait()
+                raise TransportError("link.closed", "over")
+
+        items: Iteration[int] = Iteration(Failing())
+        await anext(items)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(items.aclose(), 0.001)
+        del items
+        may_fail.set()
+        await asyncio.sleep(0.01)
+        gc.collect()
+
+    run(test())
+    assert complaints == []
+
+
 def _broken_out(items: Iteration[int]) -> Coroutine[Any, Any, None]:
     async def read() -> None:
         async for _ in items:
