@@ -187,7 +187,7 @@ def with_node(
 
         network.run(application())
     # Of aiohttp's, for all applications of a process: it would keep the last thousand nodes.
-    web_app._cached_build_middleware.cache_clear()
+    web_app._cached_build_middleware.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
 
 @cache
