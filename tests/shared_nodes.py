@@ -21,7 +21,7 @@ OPTIONS = SharedOptions(
 )
 ANSWER_SECONDS = 30.0
 
-O = TypeVar("O", bound=Operation)  # noqa: E741
+AnyOperation = TypeVar("AnyOperation", bound=Operation)
 
 
 def in_virtual_time(work: Coroutine[Any, Any, None]) -> None:
@@ -73,18 +73,18 @@ class Node:
             if future is not None and not future.done():
                 future.set_result(None)
 
-    def begin(self, operation: O) -> "asyncio.Task[O]":
+    def begin(self, operation: AnyOperation) -> "asyncio.Task[AnyOperation]":
         """Submit a write; the task ends with it."""
         future = self._waiting[operation] = self._loop.create_future()
         any_operation: Any = operation
         self.store.submit(any_operation)
         return self._loop.create_task(self._end(operation, future))
 
-    async def write(self, operation: O) -> O:
+    async def write(self, operation: AnyOperation) -> AnyOperation:
         """Submit a write, and wait for it."""
         return await self.begin(operation)
 
-    async def read(self, operation: O) -> O:
+    async def read(self, operation: AnyOperation) -> AnyOperation:
         """Read, and wait for the answer."""
         future = self._waiting[operation] = self._loop.create_future()
         any_operation: Any = operation
@@ -93,7 +93,7 @@ class Node:
             return operation
         return await self._end(operation, future)
 
-    async def _end(self, operation: O, future: "asyncio.Future[None]") -> O:
+    async def _end(self, operation: AnyOperation, future: "asyncio.Future[None]") -> AnyOperation:
         async with asyncio.timeout(ANSWER_SECONDS):
             await future
         return operation
