@@ -14,6 +14,7 @@ import contextvars
 import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from enum import Enum
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
@@ -22,6 +23,8 @@ from rillnode.node.simulation.watchdog import CallbackStuck
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+_CLOSING_ROUNDS_MAX: Final = 100
 
 MOMENT_EVENTS_MAX: Final = 10_000_000
 """Callbacks at one virtual time: what needs more keeps time from going on, for ever. Thousands of
@@ -240,14 +243,22 @@ class ProcessLoop(asyncio.BaseEventLoop):
     def close(self) -> None:
         """Take apart the tasks of a process that is dead, so that they leave no complaints."""
         self.life = Life.DEAD
-        tasks, self._tasks = self._tasks, {}
-        for task in tasks:
-            coroutine = task.get_coro()
-            assert isinstance(coroutine, Coroutine)
-            try:
-                coroutine.close()
-            except (RuntimeError, ValueError):  # it awaits in a `finally`, or is running
-                continue
+        outside = asyncio._get_running_loop()
+        # What a task does in a `finally` is done in its own process, and may begin other tasks.
+        asyncio._set_running_loop(self)
+        try:
+            for _ in range(_CLOSING_ROUNDS_MAX):
+                tasks, self._tasks = self._tasks, {}
+                for task in tasks:
+                    coroutine = task.get_coro()
+                    assert isinstance(coroutine, Coroutine)
+                    # It may await in a `finally`, or be running.
+                    with suppress(RuntimeError, ValueError):
+                        coroutine.close()
+                if not self._tasks:
+                    return
+        finally:
+            asyncio._set_running_loop(outside)
 
     # Time and callbacks ----------------------------------------------------------------------
 

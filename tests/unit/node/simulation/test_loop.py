@@ -145,6 +145,32 @@ def test_a_dead_process_never_runs_again(world: World) -> None:
     assert found == ["ended"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_task_of_a_dead_process_finds_its_loop_at_the_end_and_leaves_no_complaint(
+    world: World,
+) -> None:
+    found: list[object] = []
+
+    async def close() -> None:
+        found.append("closed")
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(5.0)
+        finally:
+            closing = close()
+            found.append(asyncio.get_running_loop())
+            await asyncio.get_running_loop().create_task(closing)
+
+    task = world.loop.create_task(work())
+    world.run(asyncio.sleep(1.0))
+    world.loop.kill()
+    world.loop.close()
+    del task
+    gc.collect()
+    assert found == [world.loop]
+
+
 def test_executors_work_inline(world: World) -> None:
     async def use() -> int:
         return await asyncio.to_thread(lambda: 42)
