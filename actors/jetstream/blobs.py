@@ -247,6 +247,10 @@ class JetStreamBlobs:
                     meta.chunks += 1
             while under_way:
                 await under_way.popleft()
+        except StoreError:
+            # A chunk that is stored after the purge would stay.
+            await asyncio.gather(*under_way, return_exceptions=True)
+            raise
         finally:
             for one in under_way:
                 one.cancel()
