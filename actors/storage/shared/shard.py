@@ -342,9 +342,10 @@ class Shard:
         self._found(sequence, frame)
         self._advance()
         while self._sent:
-            await self._stirring()
+            # It may have failed before this waits.
             if self._view_failed is not None:
                 raise self._view_failed
+            await self._stirring()
 
     async def _check_log(self) -> None:
         """See that the log has the last frame of the view where that says.

@@ -200,6 +200,35 @@ def test_a_log_that_was_trimmed_without_a_snapshot_is_told(tmp_path: Path) -> No
     in_virtual_time(work())
 
 
+def test_a_log_that_is_trimmed_while_a_view_is_opened_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        servers = new_servers()
+        one = Node(servers, tmp_path / "1")
+        log = await one.stream(name_in(1))
+        for number in range(5):
+            await one.push(log, b"%d" % number)
+        other = Node(servers, tmp_path / "2")
+        append = other.log.append
+
+        async def late(number: int, data: bytes) -> int:
+            """Meanwhile what the view has not is dropped, and it hears of more."""
+            sequence = await append(number, data)
+            if number == 1:
+                servers.trim(1, 4)
+                await one.push(log, b"more")
+                await asyncio.sleep(0.2)
+            return sequence
+
+        monkeypatch.setattr(other.log, "append", late)
+        assert await refused(other, log) == "store.trimmed"
+        await one.close()
+        await other.close()
+
+    in_virtual_time(work())
+
+
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_node_that_lacks_what_was_trimmed_takes_a_snapshot(tmp_path: Path, damaged: bool) -> None:
     async def work() -> None:
