@@ -44,6 +44,7 @@ from rillnode.codecs.ockam.stream import (
     decode_response,
     encode_request,
 )
+from rillnode.codecs.streamr.key_requests import REQUESTS_MAX, RETRY_MS
 from rillnode.node.client import Client, SecureChannel, Stream
 from rillnode.node.client.messages import Answer
 from rillnode.node.config import (
@@ -142,6 +143,8 @@ EXCHANGED_SECONDS: Final = 1.5
 """Virtual time in which a key was asked for, as clients do after a second, and given."""
 LARGE_TEXT_CHARACTERS: Final = LINK_BUFFER_HIGH_BYTES // 3
 """Of an encrypted message: three of them are more than a link is to hold."""
+KEY_SECONDS: Final = OUTCOME_SECONDS + RETRY_MS * 2**REQUESTS_MAX / 1_000
+"""How long it may take to give up messages whose key does not come."""
 LEFT_SECONDS: Final = 3.0
 """Virtual time after which the actor of a stream that is no more has left; retention has swept by
 the end of two rounds."""
@@ -213,10 +216,10 @@ class Round(ABC):
         )
         return await self.ask("connect", connecting)
 
-    async def ask(self, what: str, asked: Awaitable[T]) -> T:
+    async def ask(self, what: str, asked: Awaitable[T], seconds: float = OUTCOME_SECONDS) -> T:
         """Have the outcome of one question in time."""
         try:
-            return await asyncio.wait_for(asked, OUTCOME_SECONDS)
+            return await asyncio.wait_for(asked, seconds)
         except TimeoutError:
             raise NoOutcome(f"{type(self).__name__}: {what}") from None
         except aiohttp.ClientError as error:
@@ -235,10 +238,12 @@ class Round(ABC):
                 raise
             return None
 
-    async def either(self, what: str, asked: Awaitable[object]) -> None:
+    async def either(
+        self, what: str, asked: Awaitable[object], seconds: float = OUTCOME_SECONDS
+    ) -> None:
         """Ask for what there is not: an error is its outcome as well, or nothing found."""
         with suppress(RillnodeError):
-            await self.ask(what, asked)
+            await self.ask(what, asked, seconds)
 
     async def run(self) -> None:
         """Do a round; what it is told to have failed is an outcome as well."""
@@ -452,7 +457,8 @@ class Streamr(Round):
                     await self.ask("follow", _next(following))
             revoking = client.revoke(stream, "subscribe", user=SUBSCRIBER.address)
             await asyncio.gather(
-                self.either("resend", self._stored(other, stream)), self.once("revoke", revoking)
+                self.either("resend", self._stored(other, stream), KEY_SECONDS),
+                self.once("revoke", revoking),
             )
             if self.strict:
                 with pytest.raises(RillnodeError):

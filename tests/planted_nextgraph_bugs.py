@@ -190,7 +190,7 @@ def shared_blocks_deleted(patch: pytest.MonkeyPatch) -> None:
     async def held(*_: Any) -> bool:
         return False
 
-    patch.setattr(BlocksActor, "_held", held)
+    patch.setattr(BlocksActor, "_is_held", held)
 
 
 def deletion_only_said(patch: pytest.MonkeyPatch) -> None:
