@@ -145,7 +145,7 @@ def test_a_dead_process_never_runs_again(world: World) -> None:
     assert found == ["ended"]
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error:.*never awaited")
 def test_a_task_of_a_dead_process_finds_its_loop_at_the_end_and_leaves_no_complaint(
     world: World,
 ) -> None:
