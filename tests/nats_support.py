@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pausing import pause
 from ports import free_port
 from rillnode.node.config import Config, StoreTable
 
@@ -116,7 +117,8 @@ class NatsServer:
 
     def pause(self) -> None:
         """Let it answer nothing until `resume`."""
-        self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        pause(self._process.pid)
 
     def resume(self) -> None:
         """Let it go on."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from nats_support import SHARDS, NatsServer
 from nodes import CLIENT
+from pausing import pause
 from rillnode.codecs.keys import Identity
 from rillnode.node.keyfiles import write_key
 
@@ -103,7 +104,7 @@ class NodeProcess:
     def pause(self) -> None:
         """Let it do nothing until `resume`."""
         assert self._process is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
+        pause(self._process.pid)
 
     def resume(self) -> None:
         """Let it go on."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
+from pausing import pause
 from ports import free_port
 from rillnode.actors.postgres.blobs import PostgresBlobs
 from rillnode.actors.postgres.log import PostgresLog
@@ -89,10 +90,10 @@ class PostgresServer:
         """Within the block it answers nothing, and keeps its connections."""
         assert self._process is not None
         # The one that makes others comes first.
-        os.kill(self._process.pid, signal.SIGSTOP)
+        pause(self._process.pid)
         stopped = [self._process.pid, *self._children()]
         for process in stopped[1:]:
-            os.kill(process, signal.SIGSTOP)
+            pause(process)
         try:
             yield
         finally:

@@ -24,6 +24,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from landed_rows import log_entries, table_entries
 from nodes import CLIENT
+from pausing import pause
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client, connect
 from rillnode.node.pipeline.checkpoint import query_id
@@ -165,7 +166,7 @@ async def freeze_between(node: SinkNode, java: list[int]) -> None:
     while True:
         await node.until(partial(node.is_past, node.version()), pause=0.001)
         for pid in java:
-            os.kill(pid, signal.SIGSTOP)
+            pause(pid)
         if node.table_batch() > node.batches("commits"):
             return
         for pid in java:
