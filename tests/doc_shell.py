@@ -31,7 +31,7 @@ NOT_RUN: Final[dict[Name, str]] = {
     ("docs/explanation/performance.md", "benchmarks/install-peers.sh"): _MEASURES,
     (
         "docs/explanation/simulation.md",
-        ".venv/bin/python -m pytest tests/simulation/test_planted_bugs.py",
+        '.venv/bin/python -m pytest -m "long or not long" tests/simulation/test_planted_bugs.py',
     ): _IS_TESTS,
     (
         "docs/explanation/simulation.md",
