@@ -884,6 +884,8 @@ class Operator(Round):
 class Stopped(Round):
     """Uses a node that is stopped while everybody is connected, and comes again."""
 
+    lossy = True
+
     async def talk(self) -> None:
         self.network.restart(STOPPED)
         try:

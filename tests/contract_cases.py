@@ -1,10 +1,16 @@
-"""Every class of actors fails once at everything that it takes, and the contract holds."""
+"""Every class of actors, what it fails at once, and the loads under which the contract is to hold.
+
+A case is a class of actors and a class of messages that it takes. It is tried under the smallest
+load that comes to it, so that all of them take minutes and not hours: what goes on at once beside
+it is looked for where nothing fails, and by simulations.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import islice
 from typing import Final, get_args
 
 import pytest
@@ -14,8 +20,25 @@ import contract_load
 import contract_nextgraph
 import contract_released
 import contract_sink
-from contract_load import MEMBER, NODE, Native, Overlay, Peer, Round, Streamr, add_nodes
-from contract_nextgraph import Removed
+from contract_load import (
+    MEMBER,
+    NODE,
+    Channel,
+    Hub,
+    Native,
+    Nextgraph,
+    Ockam,
+    Operator,
+    Overlay,
+    Peer,
+    Round,
+    Stopped,
+    Streamr,
+    add_nodes,
+)
+from contract_nextgraph import Registrar, Removed
+from contract_released import Released
+from contract_sink import Sink
 from rillnode.actors import sink_job
 from rillnode.actors.engine.faults import FAULTS, Fault, When
 from rillnode.actors.engine.kinds import RESTARTS_MAX
@@ -28,7 +51,7 @@ from rillnode.actors.ports import Tracer
 from rillnode.actors.services import static_forwarding
 from rillnode.actors.streams import bidirectional_consumer, bidirectional_publisher
 from rillnode.node import runtime
-from rillnode.node.config import Config
+from rillnode.node.config import Config, SinkTables
 from rillnode.node.pipeline import process
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.telemetry import Telemetry, Tracing
@@ -38,8 +61,8 @@ from span_support import Kept
 FORGOTTEN_SECONDS: Final = 130.0
 """Virtual time after which a node has let go of idle instances and of links that are gone."""
 
-LINKS: Final = {NODE: 3, MEMBER: 2}
-"""The links of nodes to others when all clients are gone: to a peer, and to who shares streams."""
+TIMES: Final = 2
+"""Rounds under which something fails: they take long enough for what comes by itself."""
 
 AWAY_SECONDS: Final = 30.0
 """How long aliases and subscriptions wait for whose they are here, instead of an hour."""
@@ -63,24 +86,55 @@ class Load:
     rounds: tuple[type[Round], ...]
     much: bool = False
 
+    @property
+    def sinks(self) -> SinkTables:
+        """What its nodes land: nothing, unless somebody has to do with that."""
+        return contract_sink.SINKS if {Sink, Stopped}.intersection(self.rounds) else SinkTables()
 
-LOADS: Final = (
-    Load((*contract_load.ROUNDS, *contract_sink.ROUNDS)),
-    Load((Native, *contract_nextgraph.ROUNDS, *contract_released.ROUNDS)),
-    Load((Native, Streamr, Overlay, Peer, Removed), much=True),
+
+USUAL: Final = Load((*contract_load.ROUNDS, *contract_sink.ROUNDS))
+RARE: Final = Load((Native, *contract_nextgraph.ROUNDS, *contract_released.ROUNDS))
+MUCH: Final = Load((Native, Streamr, Overlay, Peer, Removed), much=True)
+
+ALONE: Final = (
+    Sink, Ockam, Hub, Released, Native, Stopped, Operator, Removed, Nextgraph, Registrar, Channel,
+    Overlay, Streamr, Peer,
+)  # fmt: skip
+"""The kinds of clients, the cheapest first."""
+
+TOGETHER_MAX: Final = 3
+"""So many kinds do at once what a case is tried under, of those that come to it by themselves."""
+
+FURTHER: Final = (
+    Load((Sink, Hub)),
+    Load((Native, Overlay)),
+    Load((Channel, Operator)),
+    Load((Hub, Operator)),
+    Load((Hub, Removed)),
+    Load((Nextgraph, Removed)),
+    Load((Native, Channel)),
+    Load((Streamr,), much=True),
+    Load((Overlay,), much=True),
+    Load((Removed,), much=True),
 )
-"""A case is tried with the first that comes to it: the others are for what is rarer."""
+"""What comes to the cases that no kind comes to by itself."""
 
 Case = tuple[type[Worker], type | None]
 
 
+ROOMS: Final = {
+    "nextgraph": ("nextgraph",),
+    "overlay": ("overlay",),
+    "peers": ("peers",),
+    "spans": ("spans",),
+    "streamr": ("streamr",),
+    "streams": ("backup", "services", "spark_sink", "status", "streams"),
+}
+"""Where actors are, by the file of tests in which each of theirs fails: a file is one worker's."""
+
+
 def name_of(actor_class: type[Worker]) -> str:
     return f"{actor_class.__module__.removeprefix('rillnode.actors.')}.{actor_class.__qualname__}"
-
-
-def is_traced(case: Case) -> bool:
-    """Whether only nodes that make spans have such actors."""
-    return case[0].__module__.startswith("rillnode.actors.spans.")
 
 
 def id_of(case: Case) -> str:
@@ -88,11 +142,22 @@ def id_of(case: Case) -> str:
     return f"{name_of(actor_class)}: {'any' if message is None else message.__name__}"
 
 
+def is_traced(case: Case) -> bool:
+    """Whether only nodes that make spans have such actors."""
+    return case[0].__module__.startswith("rillnode.actors.spans.")
+
+
 CASES: Final[list[Case]] = [
     (actor_class, message)
     for actor_class in actor_classes()
     for message in message_types(actor_class) or (None,)
 ]
+
+
+def cases_of(room: str) -> list[Case]:
+    """The cases that are one file's."""
+    return [one for one in CASES if name_of(one[0]).partition(".")[0] in ROOMS[room]]
+
 
 UNREACHED: Final[frozenset[str]] = frozenset(
     {
@@ -137,22 +202,26 @@ def failing_first(*cases: str) -> Generator[None]:
         yield
 
 
-async def run_all(rounds: list[Round]) -> None:
-    """Two rounds of all clients at once, whatever they are told."""
-    for _ in range(2):
+async def run_all(rounds: list[Round], times: int) -> None:
+    """Rounds of all clients at once, whatever they are told."""
+    for _ in range(times):
         await asyncio.gather(*(one.run() for one in rounds))
 
 
 async def contract_holds(rounds: list[Round], network: MemoryNetwork) -> None:
-    """All clients come again, are served, and find what was confirmed; the node is well."""
+    """All clients come again, are served, and find what was confirmed; the nodes are well."""
     for one in rounds:
         one.strict = True
         await one.run()
         await one.check()
     await asyncio.sleep(FORGOTTEN_SECONDS)
-    for name, sockets in LINKS.items():
+    world = network._world  # pyright: ignore[reportPrivateUsage]
+    links = world.network.connections()
+    assert all(number == 1 and world.nodes.keys() >= {*ends} for ends, number in links.items())
+    for name in (NODE, MEMBER):
         node = network.node(name)
         assert [check for check in node.checks() if not check.ok] == []
+        sockets = sum(number for ends, number in links.items() if name in ends)
         assert list(leftovers(node.observed, sockets=sockets)) == []
 
 
@@ -178,11 +247,11 @@ def with_node(
         patch.setattr(sink_job, "KEY_SECONDS", KEY_SECONDS)
         if traced:
             patch.setattr(runtime, "telemetry", tracing)
-        add_nodes(network, contract_sink.SINKS)
+        add_nodes(network, load.sinks)
 
         async def application() -> None:
             rounds: list[Round] = [one(network, much=load.much) for one in load.rounds]
-            await run_all(rounds)
+            await run_all(rounds, 1)
             await program(rounds, network)
 
         network.run(application())
@@ -191,8 +260,8 @@ def with_node(
 
 
 @cache
-def reached(load: Load) -> frozenset[str]:
-    """What a load comes to where nothing fails, and where only that does which leads to more."""
+def reached(load: Load, *, traced: bool = False, after: str = "") -> frozenset[str]:
+    """What a load comes to where nothing fails, or only what has to before one case."""
     found: set[str] = set()
 
     def note(name: str) -> bool:
@@ -204,45 +273,44 @@ def reached(load: Load) -> frozenset[str]:
     async def noted(rounds: list[Round], _: MemoryNetwork) -> None:
         FAULTS.extend(noting)
         try:
-            await run_all(rounds)
+            with failing_first(after):
+                await run_all(rounds, TIMES)
         finally:
             for fault in noting:
                 FAULTS.remove(fault)
 
-    async def noted_after_failures(rounds: list[Round], network: MemoryNetwork) -> None:
-        with failing_first(*FIRST):
-            await noted(rounds, network)
-
-    for traced in (False, True):
-        with_node(noted, load, traced=traced)
-    with_node(noted_after_failures, load)
+    with_node(noted, load, traced=traced)
     return frozenset(found)
 
 
-def test_classes_declare_what_they_take() -> None:
-    assert [name_of(one) for one in actor_classes() if message_types(one) is None] == []
+def load_of(case: Case) -> Load | None:
+    """The smallest that comes to a case; None: there is none."""
+    name, traced = id_of(case), is_traced(case)
+    reach = partial(reached, traced=traced, after=name if name in FIRST else "")
+    alone = (one for one in ALONE if name in reach(Load((one,))))
+    # A class that makes spans does what its base does, which is tried itself.
+    if kinds := tuple(islice(alone, 1 if traced else TOGETHER_MAX)):
+        return Load(kinds)
+    return next((one for one in FURTHER if name in reach(one)), None)
 
 
-def test_the_loads_come_to_everything_else() -> None:
-    missing = {id_of(one) for one in CASES}.difference(*map(reached, LOADS))
-    assert missing == UNREACHED, "this list may only become shorter"
+def each_case_of(room: str) -> pytest.MarkDecorator:
+    """Call a test with each `case` of a file, and each time with `when` it fails."""
+    cases = [one for one in cases_of(room) if id_of(one) not in UNREACHED]
+    found = [(case, when) for case in cases for when in get_args(When)]
+    ids = [f"{id_of(case)}, {when}" for case, when in found]
+    return pytest.mark.parametrize(("case", "when"), found, ids=ids)
 
 
-@pytest.mark.parametrize("traced", [False, True])
-@pytest.mark.parametrize("load", LOADS, ids=["usual", "rare", "much"])
-def test_the_contract_holds_where_nothing_fails(load: Load, *, traced: bool) -> None:
-    with_node(contract_holds, load, traced=traced)
+def costs_what_it_must(case: Case, when: When) -> None:
+    """Have an actor fail once under a load: the contract holds."""
 
-
-@pytest.mark.parametrize("when", get_args(When))
-@pytest.mark.parametrize("case", [one for one in CASES if id_of(one) not in UNREACHED], ids=id_of)
-def test_one_failure_costs_what_it_must(case: Case, when: When) -> None:
     async def once(rounds: list[Round], network: MemoryNetwork) -> None:
         with failing_first(id_of(case)), fail(*case, when=when) as fault:
-            await run_all(rounds)
+            await run_all(rounds, TIMES)
         assert fault.hits == 1, "the load has not come to it"
         await contract_holds(rounds, network)
 
-    *others, last = LOADS
-    load = next((one for one in others if id_of(case) in reached(one)), last)
+    load = load_of(case)
+    assert load is not None, "no load comes to it"
     with_node(once, load, traced=is_traced(case))

@@ -1,0 +1,45 @@
+"""The loads under which actors are to fail come to all that there is, and break no rule."""
+
+from pathlib import Path
+
+import pytest
+
+from contract_cases import (
+    CASES,
+    MUCH,
+    RARE,
+    ROOMS,
+    UNREACHED,
+    USUAL,
+    Load,
+    cases_of,
+    contract_holds,
+    id_of,
+    load_of,
+    name_of,
+    with_node,
+)
+from rillnode.testing import actor_classes, message_types
+
+
+def test_classes_declare_what_they_take() -> None:
+    assert [name_of(one) for one in actor_classes() if message_types(one) is None] == []
+
+
+def test_each_case_is_in_one_file() -> None:
+    assert sorted(map(id_of, CASES)) == sorted(
+        id_of(one) for room in ROOMS for one in cases_of(room)
+    )
+    files = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
+    assert files == {*ROOMS, "loads"}
+
+
+def test_a_load_comes_to_each_case() -> None:
+    missing = {id_of(one) for one in CASES if load_of(one) is None}
+    assert missing == UNREACHED, "this list may only become shorter"
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("load", [USUAL, RARE, MUCH], ids=["usual", "rare", "much"])
+def test_the_contract_holds_where_nothing_fails(load: Load, *, traced: bool) -> None:
+    with_node(contract_holds, load, traced=traced)
