@@ -33,7 +33,7 @@ from rillnode.node.runtime import Node
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.latency import ConstantLatency
 from rillnode.node.simulation.node_configs import moved_config, node_config
-from rillnode.node.simulation.scenario import DiskTable, NetworkTable
+from rillnode.node.simulation.scenario import DiskTable, NetworkTable, StoreTable
 from rillnode.node.simulation.world import Machine, NodeMachine, World
 
 T = TypeVar("T")
@@ -52,6 +52,7 @@ class MemoryNetwork:
         jitter_ms: mean of what is added to it, exponentially distributed.
         loss: part of the segments that must be sent again.
         sync_ms: median time of a disk's sync.
+        shared: whether all nodes keep their streams in one log, as those on the same JetStream do.
     """
 
     def __init__(
@@ -62,12 +63,14 @@ class MemoryNetwork:
         jitter_ms: float = 0.0,
         loss: float = 0.0,
         sync_ms: float = 1.0,
+        shared: bool = False,
     ) -> None:
         self._world = World(
             seed,
             ConstantLatency(latency_ms),
             network=NetworkTable(jitter_ms=jitter_ms, loss=loss),
             disk=DiskTable(sync_ms=sync_ms),
+            store=StoreTable(engine="shared" if shared else "own"),
         )
         self._history = History(lambda: self.now)
         self._world.network.on_delivered.append(self._history.delivered)

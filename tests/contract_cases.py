@@ -19,6 +19,7 @@ from aiohttp import web_app
 import contract_load
 import contract_nextgraph
 import contract_released
+import contract_shared
 import contract_sink
 from contract_load import (
     MEMBER,
@@ -38,6 +39,7 @@ from contract_load import (
 )
 from contract_nextgraph import Registrar, Removed
 from contract_released import Released
+from contract_shared import OTHER, Away, add_shared_nodes
 from contract_sink import Sink
 from rillnode.actors import sink_job
 from rillnode.actors.engine.faults import FAULTS, Fault, When
@@ -81,10 +83,12 @@ class Load:
     Attributes:
         rounds: their kinds.
         much: whether they send more than links hold.
+        shared: whether two nodes of one store are used, and not one that has its own.
     """
 
     rounds: tuple[type[Round], ...]
     much: bool = False
+    shared: bool = False
 
     @property
     def sinks(self) -> SinkTables:
@@ -95,6 +99,10 @@ class Load:
 USUAL: Final = Load((*contract_load.ROUNDS, *contract_sink.ROUNDS))
 RARE: Final = Load((Native, *contract_nextgraph.ROUNDS, *contract_released.ROUNDS))
 MUCH: Final = Load((Native, Streamr, Overlay, Peer, Removed), much=True)
+SHARED: Final = Load(
+    (Native, Ockam, Streamr, Nextgraph, *contract_nextgraph.ROUNDS, *contract_shared.ROUNDS),
+    shared=True,
+)
 
 ALONE: Final = (
     Sink, Ockam, Hub, Released, Native, Stopped, Operator, Removed, Nextgraph, Registrar, Channel,
@@ -116,6 +124,11 @@ FURTHER: Final = (
     Load((Streamr,), much=True),
     Load((Overlay,), much=True),
     Load((Removed,), much=True),
+    Load((Away,), shared=True),
+    Load((Registrar,), shared=True),
+    Load((Native,), shared=True),
+    Load((Removed,), shared=True),
+    Load((Nextgraph,), shared=True),
 )
 """What comes to the cases that no kind comes to by itself."""
 
@@ -159,31 +172,6 @@ def cases_of(room: str) -> list[Case]:
     return [one for one in CASES if name_of(one[0]).partition(".")[0] in ROOMS[room]]
 
 
-UNREACHED: Final[frozenset[str]] = frozenset(
-    {
-        # News of what other nodes have changed in a store that they share.
-        "nextgraph.inbox.InboxActor: News",
-        "nextgraph.users.UsersActor: News",
-        "nextgraph.wallets.WalletsActor: News",
-        # A topic follows its log only where other nodes append to it.
-        "nextgraph.topic.TopicActor: Grown",
-        "nextgraph.topic.TopicActor: Removed",
-        "spans.nextgraph.TracedTopic: Grown",
-        "spans.nextgraph.TracedTopic: Removed",
-        # Streams come to hand by and by in a store that is shared.
-        "streams.retention.RetentionActor: _Relist",
-        # Only logouts at other nodes are watched for.
-        "streamr.directory.Directory: _WatchAgain",
-        # It tells nothing but what other nodes do to a store that is shared.
-        "streams.following.StoreFollower: _Again",
-        "streams.following.StoreFollower: _Changed",
-        "streams.following.StoreFollower: _Count",
-        "streams.following.StoreFollower: _Followed",
-        "streams.following.StoreFollower: _Removed",
-    }
-)
-"""What the load does not come to: no other node has a part in the store of any of its nodes."""
-
 FIRST: Final[dict[str, tuple[type[Worker], type, int]]] = {
     # A member that begins anew tells the actors of all that is shared.
     "overlay.neighbours.NeighboursActor: BeganAnew": (MemberActor, Linked, 1),
@@ -218,7 +206,7 @@ async def contract_holds(rounds: list[Round], network: MemoryNetwork) -> None:
     world = network._world  # pyright: ignore[reportPrivateUsage]
     links = world.network.connections()
     assert all(number == 1 and world.nodes.keys() >= {*ends} for ends, number in links.items())
-    for name in (NODE, MEMBER):
+    for name in world.nodes.keys() & {NODE, MEMBER, OTHER}:
         node = network.node(name)
         assert [check for check in node.checks() if not check.ok] == []
         sockets = sum(number for ends, number in links.items() if name in ends)
@@ -237,7 +225,10 @@ def with_node(
     *,
     traced: bool = False,
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch, MemoryNetwork(seed=7) as network:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        MemoryNetwork(seed=7, shared=load.shared) as network,
+    ):
         for module in (bidirectional_consumer, bidirectional_publisher):
             patch.setattr(module, "STREAM_SUBSCRIBER_AWAY_SECONDS_MAX", AWAY_SECONDS)
         patch.setattr(static_forwarding, "ALIAS_KEPT_SECONDS", AWAY_SECONDS)
@@ -247,10 +238,14 @@ def with_node(
         patch.setattr(sink_job, "KEY_SECONDS", KEY_SECONDS)
         if traced:
             patch.setattr(runtime, "telemetry", tracing)
-        add_nodes(network, load.sinks)
+        if load.shared:
+            add_shared_nodes(network)
+        else:
+            add_nodes(network, load.sinks)
+        second = OTHER if load.shared else NODE
 
         async def application() -> None:
-            rounds: list[Round] = [one(network, much=load.much) for one in load.rounds]
+            rounds = [one(network, much=load.much, second=second) for one in load.rounds]
             await run_all(rounds, 1)
             await program(rounds, network)
 
@@ -296,8 +291,7 @@ def load_of(case: Case) -> Load | None:
 
 def each_case_of(room: str) -> pytest.MarkDecorator:
     """Call a test with each `case` of a file, and each time with `when` it fails."""
-    cases = [one for one in cases_of(room) if id_of(one) not in UNREACHED]
-    found = [(case, when) for case in cases for when in get_args(When)]
+    found = [(case, when) for case in cases_of(room) for when in get_args(When)]
     ids = [f"{id_of(case)}, {when}" for case, when in found]
     return pytest.mark.parametrize(("case", "when"), found, ids=ids)
 

@@ -74,7 +74,6 @@ MANY: Final = 200
 """Messages at once: more than actors handle in one turn."""
 NODE: Final = "a"
 PEER: Final = "b"
-BROKER_URL: Final = f"ws://{NODE}:1440"
 CHANNEL_SECONDS: Final = 4.0
 """How long a secure channel may take to open, and how long it may be idle."""
 
@@ -136,7 +135,6 @@ def add_nodes(network: MemoryNetwork, sink: SinkTables) -> None:
     network.add_node(STOPPED, peers=(PEER,), config=replace(STOPPED_CONFIG, sink=sink))
 
 
-STREAMR_URL: Final = f"ws://{NODE}:8890"
 SUBSCRIBED_SECONDS: Final = 0.01
 """Virtual time in which a subscription has been made, on links of a millisecond."""
 EXCHANGED_SECONDS: Final = 1.5
@@ -165,6 +163,16 @@ SERVICES: Final = (
 )
 
 
+def broker_url(node: str) -> str:
+    """Where a node's NextGraph broker is."""
+    return f"ws://{node}:1440"
+
+
+def streamr_url(node: str) -> str:
+    """Where a node's Streamr clients come to."""
+    return f"ws://{node}:8890"
+
+
 class NoOutcome(AssertionError):
     """Somebody asked, and nothing came of it in time."""
 
@@ -179,13 +187,15 @@ class Round(ABC):
         much: whether more is sent than links hold, which takes the most time by far.
         lossy: whether messages may be lost where something fails, as those over a link between
             nodes: that nobody has answered in time is an outcome then.
+        second: the node that the second of two clients comes to.
     """
 
     lossy = False
 
-    def __init__(self, network: MemoryNetwork, *, much: bool) -> None:
+    def __init__(self, network: MemoryNetwork, *, much: bool, second: str = NODE) -> None:
         self.network = network
         self.much = much
+        self.second = second
         self.confirmed: list[object] = []
         self.index = 0
         self.number = 0
@@ -196,15 +206,14 @@ class Round(ABC):
         """What the node's store is on."""
         return self.network._world.nodes[NODE].disk  # pyright: ignore[reportPrivateUsage]
 
-    @property
-    def broker(self) -> bytes:
-        """The key of the node's NextGraph broker."""
-        return bytes.fromhex(self.network.node(NODE).nextgraph_peer_id or "")
+    def broker_of(self, node: str) -> bytes:
+        """The key of a node's NextGraph broker."""
+        return bytes.fromhex(self.network.node(node).nextgraph_peer_id or "")
 
     async def broker_client(
-        self, user: nextgraph.Identity, kind: str = "unique"
+        self, user: nextgraph.Identity, kind: str = "unique", *, node: str = NODE
     ) -> nextgraph.Client:
-        """Come to the broker as a user, who is invited first."""
+        """Come to a broker as a user, who is invited first."""
         request = msgspec.json.encode({"kind": kind})
         async with await self.ask("connect", self.network.connect(NODE)) as native:
             asking = native.ask("nextgraph", request, timeout_seconds=5.0)
@@ -212,7 +221,10 @@ class Round(ABC):
         if answer["error"] is not None:
             raise RequestError("desk.error", answer["error"])
         connecting = nextgraph.connect(
-            BROKER_URL, user=user, broker=self.broker, invitation=bytes.fromhex(answer["code"])
+            broker_url(node),
+            user=user,
+            broker=self.broker_of(node),
+            invitation=bytes.fromhex(answer["code"]),
         )
         return await self.ask("connect", connecting)
 
@@ -274,14 +286,19 @@ class Native(Round):
     async def talk(self) -> None:
         client = await self.ask("connect", self.network.connect(NODE))
         try:
-            await self._talk(client)
+            other = await self.ask("connect", self.network.connect(self.second))
+            try:
+                await self._talk(client, other)
+            finally:
+                await self.ask("close", other.close())
         finally:
             await self.ask("close", client.close())
 
-    async def _talk(self, client: Client) -> None:
+    async def _talk(self, client: Client, other: Client) -> None:
         stream = await self.ask("create", client.stream("events"))
+        followed = await self.ask("open", other.stream("events"))
         data = b"native %d" % self.number
-        async with stream.batches(start="end") as batches:
+        async with followed.batches(start="end") as batches:
             following = asyncio.ensure_future(anext(batches))
             await asyncio.sleep(SUBSCRIBED_SECONDS)
             for part in range(2):
@@ -292,13 +309,13 @@ class Native(Round):
                 await self.ask("follow", following)
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-        await self.once("pull", stream.pull(0))
-        await self.once("describe", client.describe("events"))
-        await self.once("list", client.streams())
+        await self.once("pull", followed.pull(0))
+        await self.once("describe", other.describe("events"))
+        await self.once("list", other.streams())
         index = await self.once("save", client.set_index("n", "events", self.number))
         if index is not None:
             self.saved(index)
-        index = await self.once("load", client.get_index("n", "events"))
+        index = await self.once("load", other.get_index("n", "events"))
         if index is not None:
             self.saved(index)
         await self.once("indexes", client.indexes("events"))
@@ -311,12 +328,13 @@ class Native(Round):
         several = (client.ask("echo", b"%d" % nth, timeout_seconds=5.0) for nth in range(100))
         await asyncio.gather(*(self.once("one of many", one) for one in several))
         own = await self.once("create another", client.stream(f"own-{self.number}"))
-        if own is not None:
-            await self._use(client, own)
+        there = await self.once("open", other.stream(f"own-{self.number}"))
+        if own is not None and there is not None:
+            await self._use(client, own, there)
 
-    async def _use(self, client: Client, own: Stream) -> None:
+    async def _use(self, client: Client, own: Stream, there: Stream) -> None:
         """Push to a stream, follow it, and remove it; its actor leaves."""
-        async with own.batches(start="end") as batches:
+        async with there.batches(start="end") as batches:
             following = asyncio.ensure_future(anext(batches))
             await asyncio.sleep(SUBSCRIBED_SECONDS)
             await self.once("push there", own.push(b"x"))
@@ -327,7 +345,7 @@ class Native(Round):
         await asyncio.sleep(LEFT_SECONDS)
 
     async def check(self) -> None:
-        async with await self.network.connect(NODE) as client:
+        async with await self.network.connect(self.second) as client:
             stream = await client.stream("events")
             found = [bytes(entry.data) for entry in await stream.pull(0, 1_000)]
             assert set(self.confirmed) <= set(found), "what was confirmed is lost"
@@ -389,16 +407,13 @@ class Ockam(Round):
 class Streamr(Round):
     """Publishes, follows, has resent what is stored, and gives another its key for a while."""
 
-    async def _connect(self) -> streamr.Client:
-        return await self._open(PUBLISHER)
-
-    async def _open(self, key: streamr.EthereumKey) -> streamr.Client:
-        client = streamr.Client(endpoints_of(STREAMR_URL), key=key, make_rsa_key=rsa_key)
+    async def _open(self, node: str, key: streamr.EthereumKey = PUBLISHER) -> streamr.Client:
+        client = streamr.Client(endpoints_of(streamr_url(node)), key=key, make_rsa_key=rsa_key)
         await self.ask("connect", client.open())
         return client
 
     async def talk(self) -> None:
-        client = await self._connect()
+        client = await self._open(NODE)
         try:
             await self._talk(client)
             await self._share(client)
@@ -441,7 +456,7 @@ class Streamr(Round):
         await self.once("encrypt", client.encrypt(stream))
         await self.once("grant", client.grant(stream, "subscribe", user=SUBSCRIBER.address))
         own = await self.once("subscribe", client.subscribe(stream))
-        other = await self._open(SUBSCRIBER)
+        other = await self._open(NODE, SUBSCRIBER)
         try:
             following = await self.once("subscribe", other.subscribe(stream))
             first = asyncio.ensure_future(_next(following))
@@ -473,7 +488,7 @@ class Streamr(Round):
 
     async def _call(self, http: aiohttp.ClientSession) -> None:
         """Ask over REST alone."""
-        url = endpoints_of(STREAMR_URL).rest
+        url = endpoints_of(streamr_url(NODE)).rest
         login = Login(http, url, key=PUBLISHER)
         rest = Rest(http, url, login.token)
         await self.once("list", rest.get("/streams", query={"public": "true"}))
@@ -484,7 +499,7 @@ class Streamr(Round):
         return [one.content async for one in client.resend(stream, streamr.From(0))]
 
     async def check(self) -> None:
-        async with await self._connect() as client:
+        async with await self._open(self.second) as client:
             assert set(self.confirmed) <= set(await self._stored(client)), "a message is lost"
 
 
@@ -601,7 +616,7 @@ class Nextgraph(Round):
         await self.once("status", client.pin_status(INNER, REPO))
         if following is not None:
             following.close()
-        device = await self.broker_client(ALICE)
+        device = await self.broker_client(ALICE, node=self.second)
         try:
             await self._share(client, device)
         finally:
@@ -621,19 +636,19 @@ class Nextgraph(Round):
         exposed = client.pin(REPO, ACCESS, publish=[TOPIC], expose_outer=True)
         await self.once("expose", exposed)
         await self.once("found outside", device.find_blocks(outer, [one]))
-        objects = nextgraph.fetch_objects(BROKER_URL, broker=self.broker, overlay=outer, ids=[one])
+        url, broker = broker_url(self.second), self.broker_of(self.second)
+        objects = nextgraph.fetch_objects(url, broker=broker, overlay=outer, ids=[one])
         await self.once("objects", objects)
         await self.once("register", client.inboxes.register(outer, TOPIC))
         await self.once("letter", device.inboxes.post(outer, topic, b"letter"))
         await self.once("fetch", client.inboxes.fetch())
         place = b"%032d" % self.number
         await self.once("leave", client.leave_wallet(b"wallet", place))
-        wallet = nextgraph.fetch_wallet(BROKER_URL, broker=self.broker, rendezvous=place)
+        wallet = nextgraph.fetch_wallet(url, broker=broker, rendezvous=place)
         await self.once("wallet", wallet)
         await self.once("leave for nobody", client.leave_wallet(b"wallet", b"n%031d" % self.number))
-        nothing = nextgraph.fetch_wallet(
-            BROKER_URL, broker=self.broker, rendezvous=b"f%031d" % self.number
-        )
+        place = b"f%031d" % self.number
+        nothing = nextgraph.fetch_wallet(url, broker=broker, rendezvous=place)
         await self.either("no wallet", nothing)
         await self._miss(device, one)
         await self.once("unsubscribe", device.unsubscribe(INNER, REPO, topic))
@@ -650,7 +665,7 @@ class Nextgraph(Round):
         return [nextgraph.open_event(event, BRANCH).reference.id async for event in events]
 
     async def check(self) -> None:
-        async with await self.broker_client(ALICE) as client:
+        async with await self.broker_client(ALICE, node=self.second) as client:
             await client.pin(REPO, ACCESS, publish=[TOPIC])
             assert set(self.confirmed) <= set(await self._stored(client)), "a commit is lost"
 
@@ -898,12 +913,12 @@ class Stopped(Round):
         node = self.network.node(STOPPED)
         client = await self.ask("connect", self.network.connect(STOPPED))
         stack.push_async_callback(client.close)
-        endpoints = endpoints_of(f"ws://{STOPPED}:8890")
+        endpoints = endpoints_of(streamr_url(STOPPED))
         other = streamr.Client(endpoints, key=PUBLISHER, make_rsa_key=rsa_key)
         stack.push_async_callback(other.close)
         await self.ask("connect", other.open())
-        broker = bytes.fromhex(node.nextgraph_peer_id or "")
-        connecting = nextgraph.connect(f"ws://{STOPPED}:1440", user=ALICE, broker=broker)
+        broker = self.broker_of(STOPPED)
+        connecting = nextgraph.connect(broker_url(STOPPED), user=ALICE, broker=broker)
         third = await self.ask("connect", connecting)
         stack.push_async_callback(third.close)
         stream = await self.ask("create", client.stream("events"))

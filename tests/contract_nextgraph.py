@@ -9,7 +9,7 @@ from typing import Final
 import aiohttp
 import pytest
 
-from contract_load import BROKER_URL, MANY, NODE, Round
+from contract_load import MANY, NODE, Round, broker_url
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, commit, identity
 from rillnode import nextgraph
 from rillnode.actors.nextgraph.actor import UNUSED_SECONDS
@@ -48,13 +48,16 @@ class Registrar(Round):
             await self._expel(http)
         rendezvous = b"w%031d" % self.number
         waiting = nextgraph.fetch_wallet(
-            BROKER_URL, broker=self.broker, rendezvous=rendezvous, waits=True
+            broker_url(self.second),
+            broker=self.broker_of(self.second),
+            rendezvous=rendezvous,
+            waits=True,
         )
         await self.either("nobody comes with a wallet", waiting)
 
     async def _probe(self, http: aiohttp.ClientSession) -> None:
         """Ask whether a broker is there: it closes soon after its answer."""
-        async with http.ws_connect(BROKER_URL) as socket:
+        async with http.ws_connect(broker_url(NODE)) as socket:
             await socket.send_bytes(encode_message(Probe()))
             while (await socket.receive()).type is aiohttp.WSMsgType.BINARY:
                 pass
@@ -64,7 +67,7 @@ class Registrar(Round):
         await self.ask(
             "register", self._administer(http, AddUser(GUEST.public_key, is_admin=False))
         )
-        guest = await self.broker_client(GUEST)
+        guest = await self.broker_client(GUEST, node=self.second)
         try:
             inbox = await self.ask("register", guest.inboxes.register(ACCESS.outer, GUEST))
             await self.once("expel", self._administer(http, DelUser(GUEST.public_key)))
@@ -77,9 +80,9 @@ class Registrar(Round):
     async def _administer(self, http: aiohttp.ClientSession, content: AdminContent) -> None:
         """Ask something as the administrator, on a connection of its own."""
         request = sign_admin_request(content, ADMIN)
-        dialogue = ClientDialogue(identity("visitor"), self.broker, request)
+        dialogue = ClientDialogue(identity("visitor"), self.broker_of(NODE), request)
         said: object = None
-        async with http.ws_connect(BROKER_URL) as socket:
+        async with http.ws_connect(broker_url(NODE)) as socket:
             while said is None:
                 for frame in dialogue.take_output():
                     await socket.send_bytes(frame)
@@ -99,7 +102,7 @@ class Removed(Round):
     """Follows a topic past a failure of the store, until its stream is removed and forgotten."""
 
     async def talk(self) -> None:
-        async with self._device() as client, self._device() as device:
+        async with self._device(NODE) as client, self._device(self.second) as device:
             topic = identity(f"topic {self.number}")
             for one in (client, device):
                 await self.ask("pin", one.pin(REPO, ACCESS, publish=[topic]))
@@ -112,8 +115,8 @@ class Removed(Round):
             await asyncio.sleep(UNUSED_SECONDS)
 
     @asynccontextmanager
-    async def _device(self) -> AsyncGenerator[nextgraph.Client]:
-        client = await self.broker_client(ALICE)
+    async def _device(self, node: str) -> AsyncGenerator[nextgraph.Client]:
+        client = await self.broker_client(ALICE, node=node)
         try:
             yield client
         finally:

@@ -54,6 +54,21 @@ def test_delays_are_those_of_the_network() -> None:
         assert network.run(application()) == pytest.approx(0.1)
 
 
+def test_nodes_of_one_log_have_the_same_streams() -> None:
+    with MemoryNetwork(shared=True) as network:
+        network.add_node("a")
+        network.add_node("b")
+
+        async def application() -> list[bytes]:
+            async with await network.connect("a") as one, await network.connect("b") as other:
+                stream = await one.stream("orders")
+                async with (await other.stream("orders")).batches() as batches:
+                    await stream.push(b"first")
+                    return [bytes(entry.data) for entry in await anext(batches)]
+
+        assert network.run(application()) == [b"first"]
+
+
 def test_messages_travel_through_peers() -> None:
     with MemoryNetwork() as network:
         network.add_node("a")
