@@ -214,11 +214,11 @@ class Probe:
 
         return receive
 
-    def _timed_first_step(self, original: Callable[..., bool]) -> Callable[..., bool]:
-        def waits(turns: Any, cell: Cell, coroutine: Any, message: Any, sender: Any) -> bool:
+    def _timed_first_step(self, original: Callable[..., None]) -> Callable[..., None]:
+        def waits(turns: Any, cell: Cell, result: Any, message: Any, sender: Any) -> None:
             begun = _cpu() - self._collected
             try:
-                return original(turns, cell, coroutine, message, sender)
+                original(turns, cell, result, message, sender)
             finally:
                 self._handled(begun, type(message).__name__)
 

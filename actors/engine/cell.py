@@ -249,14 +249,17 @@ class Cell(ActorAddress):
             one.drop(ActorError("actor.stopped", f"{self} was given up"))
             return
         if self.owned is None:
-            self.owned = {}
-        self.owned[one] = None
+            self.owned = {one: None}
+        else:
+            self.owned[one] = None
 
     def disown(self, one: Owned) -> None:
         """Undo `own`; harmless when it is not there."""
-        if self.owned is not None:
-            self.owned.pop(one, None)
-            self.owned = self.owned or None
+        owned = self.owned
+        if owned is not None:
+            owned.pop(one, None)
+            if not owned:
+                self.owned = None
 
     def failed(self, doing: str, error: BaseException) -> None:
         """Count a failure and log its reason.

@@ -105,8 +105,8 @@ class ActorKind:
         name: of the class that it counts as.
         is_worker: whether its instances have the hooks of `Worker`.
         declares: the classes of messages that its handler declares; None: any.
-        takes: those and the classes below them, as far as such messages have come; None: any.
-        plain: those of them that a handler is given as they come, without a sender.
+        plain: those and the classes below them, as far as such messages have come, without those of
+            the system's own messages: a handler is given them as they are.
         turns: turns that were taken.
         turn_seconds: what they took together.
         long_turns: those above `TURN_USUAL_SECONDS`, by the place of the bound in `TURN_BOUNDS`;
@@ -122,7 +122,7 @@ class ActorKind:
         "actor_class", "attempts", "cells", "declares", "essential", "failure_reasons", "handled",
         "idle_seconds", "instances", "interleaves", "is_worker", "last_failure", "long_turns",
         "mailbox_bytes_max", "mailbox_messages_max", "name", "on_failure", "parent", "plain",
-        "restart_window_seconds", "restarts", "restarts_max", "slowest_seconds", "takes",
+        "restart_window_seconds", "restarts", "restarts_max", "slowest_seconds",
         "turn_seconds", "turns",
     )  # fmt: skip
 
@@ -153,10 +153,7 @@ class ActorKind:
         )
         self.mailbox_bytes_max: int = getattr(policy, "mailbox_bytes_max", MAILBOX_BYTES_MAX)
 
-        self.takes: set[type] | None = None if self.declares is None else set(self.declares)
-        self.plain: set[type] = {
-            one for one in self.declares or () if not issubclass(one, ActorSystemMessage)
-        }
+        self.plain: set[type] = set()
         self.cells = self.instances = self.handled = self.restarts = self.turns = 0
         self.slowest_seconds = self.turn_seconds = 0.0
         self.long_turns: dict[int, int] | None = None
@@ -170,15 +167,9 @@ class ActorKind:
         return self.on_failure != "restart" and self.idle_seconds is None
 
     def admits(self, message: object) -> bool:
-        """Whether a class of messages that is not in `takes` is declared all the same: a base is.
-
-        It is in `takes` from then on.
-        """
-        assert self.takes is not None
-        assert self.declares is not None
-        if not isinstance(message, self.declares):
+        """Whether messages of this class are declared; where they are plain they are known then."""
+        if self.declares is not None and not isinstance(message, self.declares):
             return False
-        self.takes.add(type(message))
         if not isinstance(message, ActorSystemMessage):
             self.plain.add(type(message))
         return True

@@ -6,6 +6,7 @@ and then it has nothing under way.
 """
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
 from inspect import iscoroutine
 from typing import Any, Final
@@ -197,6 +198,23 @@ class Lifecycle:
         held = self._mailboxes.hold(cell)
         held.after = after
         self._timing.call_later(LINGER_SECONDS, lambda: self._abandon(cell))
+
+    def lingered(self, work: Work, error: BaseException | None) -> bool:
+        """Whether work that has ended was one of an instance that was given up: perhaps the last.
+
+        Then nothing follows from its end but what has waited for it.
+        """
+        if not work.dropped:
+            return False
+        cell = work.cell
+        if error is not None and not isinstance(error, CancelledError):
+            cell.failed(work.get_name(), error)
+        held = cell.mailbox
+        if cell.owned is None and isinstance(held, Held) and held.after is not None:
+            after, held.after = held.after, None
+            self._mailboxes.release(cell)
+            after()
+        return True
 
     def _drop_owned(self, cell: Cell, error: ActorError) -> None:
         for one in tuple(cell.owned or ()):

@@ -9,7 +9,7 @@ who send them. From outside, `room` waits until there is room.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 from typing import Any, Final
@@ -41,19 +41,18 @@ class Held(list[Envelope]):
     It is true even while it is empty, so that it is not taken for `EMPTY`.
 
     Attributes:
-        at_once: what is taken all the same: completed operations and the request to exit.
+        at_once: what is taken all the same: completed operations and the request to exit. The
+            actor is in the queue while there is any.
         after: called when work that was cancelled has ended; None: the handler's end is waited for.
     """
 
     __slots__ = ("_enqueue", "after", "at_once")
 
-    def __init__(self, enqueue: Callable[[], None], waiting: Iterable[Envelope]) -> None:
+    def __init__(self, enqueue: Callable[[], None]) -> None:
         super().__init__()
         self._enqueue = enqueue
         self.at_once: list[Envelope] = []
         self.after: Callable[[], None] | None = None
-        for envelope in waiting:
-            self.append(envelope)
 
     def __bool__(self) -> bool:
         return True
@@ -61,25 +60,41 @@ class Held(list[Envelope]):
     def append(self, envelope: Envelope, /) -> None:
         """Keep a message for later, or have it taken soon."""
         if _does_not_wait(envelope):
-            self.at_once.append(envelope)
-            if len(self.at_once) == 1:
+            if not self.at_once:
                 self._enqueue()
+            self.at_once.append(envelope)
         else:
             super().append(envelope)
 
-    def put_back(self, left: list[Envelope]) -> None:
-        """Keep messages in front of the others."""
-        self[:0] = [one for one in left if not _does_not_wait(one)]
-        at_once = [one for one in left if _does_not_wait(one)]
+    def put_back(self, left: list[Envelope], known: int) -> None:
+        """Keep messages in front of the others; the first `known` are known to wait."""
+        at_once = [one for one in left[known:] if _does_not_wait(one)]
         if at_once:
-            if not self.at_once:  # else it is in the queue: twice, and it would have two turns
+            left = [one for one in left if not _does_not_wait(one)]
+            if not self.at_once:
                 self._enqueue()
             self.at_once[:0] = at_once
+        self[:0] = left
 
     def take(self) -> list[Envelope]:
         """What is not to wait."""
         taken, self.at_once = self.at_once, []
         return taken
+
+
+class _Waited(list[Envelope]):
+    """Mailbox of an actor that was held: its first messages have waited.
+
+    They need not be looked at again where the next handler waits, too, or a long mailbox would be
+    looked through for each message of it.
+
+    Attributes:
+        known: how many of the first are known to wait.
+    """
+
+    __slots__ = ("known",)
+
+    known: int
 
 
 def _does_not_wait(envelope: Envelope) -> bool:
@@ -133,16 +148,13 @@ class Mailboxes:
             return
         mailbox = cell.mailbox
         if mailbox:
-            kind, waiting = cell.kind, cell.waiting_bytes
-            measure = self.sizes.get(message.__class__)
-            if measure is not None:
-                waiting += measure(message)
+            kind = cell.kind
             if (
-                len(mailbox) >= kind.mailbox_messages_max or waiting > kind.mailbox_bytes_max
-            ) and self._refuses(cell, message, sender):
+                len(mailbox) >= kind.mailbox_messages_max
+                or cell.waiting_bytes > kind.mailbox_bytes_max
+                or message.__class__ in self.sizes
+            ) and not self._admits(cell, message, sender):
                 return
-            if measure is not None:
-                cell.waiting_bytes = waiting
             mailbox.append((message, sender))
         elif mailbox is EMPTY:
             cell.mailbox = [(message, sender)]
@@ -210,6 +222,18 @@ class Mailboxes:
         measure = self.sizes.get(message.__class__)
         return 0 if measure is None else measure(message)
 
+    def _admits(self, cell: Cell, message: Any, sender: Any) -> bool:
+        """Whether a mailbox takes a message: where it is full, only what nobody waits for."""
+        kind, size = cell.kind, self.size_of(message)
+        full = (
+            len(cell.mailbox) >= kind.mailbox_messages_max
+            or cell.waiting_bytes + size > kind.mailbox_bytes_max
+        )
+        if full and self._refuses(cell, message, sender):
+            return False
+        cell.waiting_bytes += size
+        return True
+
     def _refuses(self, cell: Cell, message: Any, sender: Any) -> bool:
         if cell not in self.full:
             self.full[cell] = []
@@ -260,10 +284,13 @@ class Mailboxes:
 
     def hold(self, cell: Cell) -> Held:
         """Let an actor take nothing new."""
-        held = cell.mailbox
-        if not isinstance(held, Held):
-            held = cell.mailbox = Held(partial(self.enqueue, cell), held)
-            self.held[cell] = None
+        mailbox = cell.mailbox
+        if isinstance(mailbox, Held):
+            return mailbox
+        held = Held(partial(self.enqueue, cell))
+        held.put_back([*mailbox], 0)
+        cell.mailbox = held
+        self.held[cell] = None
         return held
 
     def release(self, cell: Cell) -> None:
@@ -272,11 +299,12 @@ class Mailboxes:
         if not isinstance(held, Held):
             return
         del self.held[cell]
-        waiting: list[Envelope] = [*held.take(), *held]
-        cell.mailbox = waiting or EMPTY
-        if waiting:
+        waited = _Waited((*held.at_once, *held))
+        waited.known = 0 if held.at_once else len(waited)
+        cell.mailbox = waited or EMPTY
+        if waited and not held.at_once:  # else it is in the queue
             self.enqueue(cell)
-        elif cell in self.full:
+        elif not waited and cell in self.full:
             self.relieve(cell)
 
     def forget_own(self, cell: Cell, error: ActorError) -> None:
@@ -291,14 +319,18 @@ class Mailboxes:
             for message in own:
                 self._letters.tell(message, cell, error)
 
-    def put_back(self, cell: Cell, left: list[Envelope]) -> None:
+    def known(self, batch: list[Envelope], handled: int) -> int:
+        """How many of what is left of a batch are known to wait while the actor is held."""
+        return max(0, batch.known - handled) if isinstance(batch, _Waited) else 0
+
+    def put_back(self, cell: Cell, left: list[Envelope], known: int = 0) -> None:
         """A turn ends before it came to all: what is left waits on, first."""
         mailbox = cell.mailbox
         if mailbox is GONE:
             for message, sender in left:
                 self._leave(cell, message, sender, "unhandled")
         elif isinstance(mailbox, Held):
-            mailbox.put_back(left)
+            mailbox.put_back(left, known)
         elif mailbox:
             mailbox[:0] = left
         elif left:

@@ -20,9 +20,6 @@ class Outside(ActorAddress):
 
     base: ClassVar[None] = None
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
@@ -44,23 +41,26 @@ class Reply(Outside):
     instance goes the asker is told.
     """
 
+    _aaddr = "reply"
+
     def __init__(self, target: ActorAddress, future: "asyncio.Future[Any]") -> None:
-        super().__init__("reply")
         self._target = target
         self._future = future
         self._holder: Cell | None = None
 
     def handed_to(self, cell: Cell) -> None:
         """An actor's instance is given the question now, and nobody else has it any more."""
-        if self._future.done():
-            return
-        self._let_go()
-        self._holder = cell
-        cell.own(self)
+        if not self._future.done():
+            self.let_go()
+            self._holder = cell
+            cell.own(self)
 
-    def handed_on(self) -> None:
-        """The question is on its way to another actor: in its mailbox, which answers for it."""
-        self._let_go()
+    def let_go(self) -> None:
+        """No actor has the question: it is on its way to another, or the asker waits no more."""
+        holder = self._holder
+        if holder is not None:
+            self._holder = None
+            holder.disown(self)
 
     def deliver(self, message: Any) -> bool:
         """Settle the future; a PoisonMessage is the failure of the one who was asked."""
@@ -70,7 +70,7 @@ class Reply(Outside):
             details = str(message.details).strip().rpartition("\n")[2]
             self.fail(ActorError("actor.failed", f"{self._target} failed to answer: {details}"))
         else:
-            self._let_go()
+            self.let_go()
             self._future.set_result(message)
         return True
 
@@ -78,24 +78,13 @@ class Reply(Outside):
         """Nobody answered in time."""
         self.fail(ActorError("message.timeout", f"{self._target} did not answer in time"))
 
-    def drop(self, error: RillnodeError) -> None:
-        """The instance that had the question is gone."""
-        self.fail(error)
-
     def fail(self, error: RillnodeError) -> None:
         """Nothing comes of the question; no-op once it is answered."""
-        self._let_go()
+        self.let_go()
         if not self._future.done():
             self._future.set_exception(error)
 
-    def close(self) -> None:
-        """The asker waits no more."""
-        self._let_go()
-
-    def _let_go(self) -> None:
-        holder, self._holder = self._holder, None
-        if holder is not None:
-            holder.disown(self)
+    drop = fail
 
 
 class Caller(Outside):

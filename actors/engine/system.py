@@ -169,7 +169,7 @@ class AsyncioSystemBase:
         )  # fmt: skip
         self._turns = Turns(
             self.mailboxes, self.dead_letters, self.life, self._supervision, self.timing,
-            slice_seconds, self._idle,
+            slice_seconds, self._idle, loop,
         )  # fmt: skip
         # The parts' own, without a call in between: actors use some for every message.
         self.post = self.mailboxes.post
@@ -275,7 +275,7 @@ class AsyncioSystemBase:
             ActorError: `actor.busy`, as `post`.
         """
         if isinstance(sender, Reply):
-            sender.handed_on()
+            sender.let_go()
         self.post(target, message, sender)
 
     def ask(
@@ -311,7 +311,7 @@ class AsyncioSystemBase:
             self.post(target, message, reply)
             return await answer
         finally:
-            reply.close()
+            reply.let_go()
             if timer is not None:
                 timer.cancel()
 

@@ -4,9 +4,9 @@ It knows a loop only as something that calls back soon, and time only as it is g
 runs the same under a simulated loop.
 """
 
-from asyncio import CancelledError
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from functools import partial
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from types import CoroutineType
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from thespian.actors import (
     Thespian_StatusReq,
 )
 
-from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell, Envelope
+from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell
 from rillnode.actors.engine.dead_letters import DeadLetters
 from rillnode.actors.engine.faults import FAULTS, fail_at
 from rillnode.actors.engine.kinds import TURN_USUAL_SECONDS
@@ -26,7 +26,7 @@ from rillnode.actors.engine.mailboxes import Held, Mailboxes
 from rillnode.actors.engine.outside import Reply
 from rillnode.actors.engine.supervision import Supervision
 from rillnode.actors.engine.thespian_api import status_of
-from rillnode.actors.engine.waiting import Continuation, Then, Work
+from rillnode.actors.engine.waiting import Continuation, Role, Then, Work
 from rillnode.actors.ports import Timing
 from rillnode.codecs.errors import ActorError, RillnodeError
 
@@ -61,6 +61,7 @@ class Turns:
         timing: Timing,
         slice_seconds: float,
         idle: Callable[[], None],
+        loop: AbstractEventLoop,
     ) -> None:
         self._mailboxes = mailboxes
         self._letters = letters
@@ -71,6 +72,9 @@ class Turns:
         self._idle = idle
         self._finishing: list[Cell] = []
         self.handled: dict[type, Callable[[Any], None]] = {}
+        self._handlers = Role(loop, self._tell_sender, self._handled)
+        self._starts = Role(loop, _tell_nobody, self._started)
+        self._begun = Role(loop, _tell_asker, self._ended)
         mailboxes.pump = self._pump
         life.starting = self._starting
 
@@ -110,87 +114,68 @@ class Turns:
                 self._supervision.failed(cell, FINISH, None, error)
 
     def _run(self) -> None:
-        mailboxes, take = self._mailboxes, self._take
+        mailboxes, monotonic = self._mailboxes, self._timing.monotonic
         ready, full, handled = mailboxes.ready, mailboxes.full, self.handled
-        monotonic, usual = self._timing.monotonic, TURN_USUAL_SECONDS
-        before = monotonic()
+        failure: BaseException | None
+        quota, before = PUMP_MESSAGES_MAX, monotonic()
         deadline = before + self._slice_seconds
-        quota = PUMP_MESSAGES_MAX
         while ready and quota > 0 and before < deadline:
             cell = ready.popleft()
             batch: Any = cell.mailbox
             held = batch.__class__ is Held
             if held:
-                batch = batch.take()
-                if not batch:
-                    continue
-                count, waiting_bytes = len(batch), 0
-            else:
-                if not batch:
-                    continue  # it has exited since it got in the queue
+                batch, waiting_bytes = batch.take(), 0
+            elif batch:
                 cell.mailbox = EMPTY
                 waiting_bytes, cell.waiting_bytes = cell.waiting_bytes, 0
-                count = len(batch)
-                if count > quota:
-                    cell.mailbox = batch[quota:]
-                    del batch[quota:]
-                    count = quota
-                    ready.append(cell)
+            if not batch:
+                continue  # it has exited since it got in the queue, or goes on already
+            count = len(batch)
+            if count > quota:
+                mailboxes.put_back(cell, batch[quota:])
+                del batch[quota:]
+                count = quota
             quota -= count
             kind = cell.kind
             instance: Any = cell.instance
             plain = NOTHING if instance is None or FAULTS else kind.plain
-            left: list[Envelope] | None = None
             pending = iter(batch)
-            begun = before
+            failure, over, begun = None, False, before
             for message, sender in pending:
                 try:
                     message_class = message.__class__
-                    if message_class in plain and sender is None:
-                        result = instance.receiveMessage(message, None)
-                        if result is not None and (
-                            result.__class__ is CoroutineType or _refused(result)
-                        ):
-                            if self._waits(cell, result, message, None):
-                                mailboxes.hold(cell)
-                                left = list(pending)
-                                mailboxes.put_back(cell, left)
-                                break
+                    if message_class in plain and (sender is None or sender.__class__ is Cell):
+                        result = instance.receiveMessage(message, sender)
+                        if result is not None:
+                            self._waits(cell, result, message, sender)
+                            over = cell.mailbox.__class__ is Held
                         elif message_class in handled:
                             handled[message_class](message)
                     else:
-                        take(cell, message, sender)
-                        instance, kind = cell.instance, cell.kind
+                        if isinstance(sender, Continuation):
+                            self._complete(cell, message, sender)
+                        else:
+                            self._take(cell, message, sender)
+                        instance, kind, mailbox = cell.instance, cell.kind, cell.mailbox
                         plain = NOTHING if instance is None or FAULTS else kind.plain
-                        if cell.mailbox is GONE or (not held and cell.mailbox.__class__ is Held):
-                            left = list(pending)
-                            mailboxes.put_back(cell, left)
-                            break
-                except _NotNow:
-                    left = [(message, sender), *pending]
-                    mailboxes.put_back(cell, left)
-                    break
-                except _NotStarted as unborn:
-                    left = [(message, sender), *pending]
-                    mailboxes.put_back(cell, left)
-                    self._supervision.not_started(cell, unborn.error)
-                    break
+                        over = mailbox is GONE or (not held and mailbox.__class__ is Held)
                 except FAILURES as error:
-                    left = list(pending)
-                    mailboxes.put_back(cell, left)
-                    self._failed(cell, message, sender, error)
-                    break
+                    failure, over = error, True
                 now = monotonic()
                 if now - before > kind.slowest_seconds:
                     kind.slowest_seconds = now - before
                 before = now
-                if now >= deadline:
-                    left = list(pending)
-                    mailboxes.put_back(cell, left)
+                if over or now >= deadline:
+                    left = [*pending]
+                    if isinstance(failure, _NotStarted):
+                        left.insert(0, (message, sender))
+                    count -= len(left)
+                    mailboxes.put_back(cell, left, mailboxes.known(batch, count))
+                    if failure is not None:
+                        self._failed(cell, message, sender, failure)
+                        failure = None  # it leads back to here
+                    before = monotonic()
                     break
-            if left is not None:
-                before = monotonic()
-                count -= len(left)
             if waiting_bytes and cell.mailbox:  # of those that the turn has not come to
                 handled_bytes = sum(mailboxes.size_of(message) for message, _ in batch[:count])
                 cell.waiting_bytes += max(0, waiting_bytes - handled_bytes)
@@ -199,7 +184,7 @@ class Turns:
             kind.turns += 1
             spent = before - begun
             kind.turn_seconds += spent
-            if spent > usual:
+            if spent > TURN_USUAL_SECONDS:
                 kind.took_long(spent)
             if cell.active is False:
                 cell.active = True
@@ -212,180 +197,150 @@ class Turns:
         """Give an actor one message of whatever kind.
 
         Raises:
-            _NotStarted: it has no instance, and none could be made.
-            _NotNow: it begins to start, or could not and was seen to.
+            _NotStarted: it has no instance that takes messages yet.
             BaseException: whatever the handler raises.
         """
-        if isinstance(sender, Continuation):
-            self._complete(cell, message, sender)
-            return
         if isinstance(message, ActorSystemMessage) and self._control(cell, message, sender):
             return
-        instance = self._instance(cell)
+        instance: Any = cell.instance
+        if instance is None:
+            instance = self._instance(cell)
         kind = cell.kind
-        if (
-            kind.takes is not None
-            and message.__class__ not in kind.takes
-            and not kind.admits(message)
-        ):
+        if message.__class__ not in kind.plain and not kind.admits(message):
             self._letters.bury(cell, message, sender, "undeclared")
             return
         if sender.__class__ is Reply:
             sender.handed_to(cell)
         if FAULTS:
             fail_at(kind.actor_class, message, "before")
-        result: Any = instance.receiveMessage(message, sender)
-        if result is not None and (result.__class__ is CoroutineType or _refused(result)):
-            if self._waits(cell, result, message, sender):
-                self._mailboxes.hold(cell)
-            return
-        if FAULTS:
-            self._fail_after(cell, message)
-        self._done_with(message)
+        result = instance.receiveMessage(message, sender)
+        if result is None:
+            self._done(cell, message)
+        else:
+            self._waits(cell, result, message, sender)
 
     def _instance(self, cell: Cell) -> Actor:
-        instance = cell.instance
-        if instance is not None:
-            return instance
         try:
             instance = self._life.instance_of(cell)
         except FAILURES as error:
             raise _NotStarted(error) from error
         if cell.mailbox.__class__ is Held:
-            raise _NotNow
+            raise _NotStarted(None)
         return instance
 
     def _complete(self, cell: Cell, operation: Any, then: Continuation) -> None:
-        if then.instance is None or then.instance is not cell.instance:
+        worker: Any = cell.instance
+        if worker is None or worker is not then.instance:
             self._mailboxes.too_late(cell, operation, then)
             return
         if then.counts:
-            worker: Any = cell.instance
             worker.operations_due -= 1
+        planted = FAULTS and operation is not None
         try:
-            if FAULTS and operation is not None:
+            if planted:
                 fail_at(cell.kind.actor_class, operation, "before")
             then.run(operation)
         except FAILURES:
             self._mailboxes.too_late(cell, operation, then)
             raise
-        if FAULTS and operation is not None:
+        if planted:
             fail_at(cell.kind.actor_class, operation, "after")
 
-    def _fail_after(self, cell: Cell, message: Any) -> None:
-        """Raise what is planted, now that the message has had its effects and outcome."""
+    def _done(self, cell: Cell, message: Any) -> None:
+        """A message was handled; raises what is planted, now that it has had its effects."""
         try:
-            fail_at(cell.kind.actor_class, message, "after")
+            if FAULTS:
+                fail_at(cell.kind.actor_class, message, "after")
         except FAILURES as error:
-            self._done_with(message)
             raise _Afterwards(error) from error
-
-    def _done_with(self, message: Any) -> None:
-        handled = self.handled.get(message.__class__)
-        if handled is not None:
-            handled(message)
+        finally:
+            handled = self.handled.get(message.__class__)
+            if handled is not None:
+                handled(message)
 
     def _failed(self, cell: Cell, message: Any, sender: Any, error: BaseException) -> None:
-        if isinstance(error, _Afterwards):
+        if isinstance(error, _NotStarted):
+            if error.error is not None:
+                self._supervision.not_started(cell, error.error)
+        elif isinstance(error, _Afterwards):
             cell.failed(type(message).__name__, error.error)
             self._supervision.mend(cell, error.error)
-            return
-        self._supervision.failed(cell, message, sender, error)
+        else:
+            self._supervision.failed(cell, message, sender, error)
 
     # Handlers that wait ----------------------------------------------------------------------
 
-    def _waits(self, cell: Cell, coroutine: Any, message: Any, sender: Any) -> bool:
-        """Run a handler until it waits or ends; whether the actor takes nothing else meanwhile.
+    def _waits(self, cell: Cell, result: Any, message: Any, sender: Any) -> None:
+        """Run a handler until it waits or ends; where it waits its actor may take nothing else.
 
         Raises:
             BaseException: what it raises before it waits.
         """
+        if result.__class__ is not CoroutineType:
+            if hasattr(result, "__await__") or hasattr(result, "__anext__"):
+                text = f"a handler is a function or `async def`, and returned {result!r}"
+                raise TypeError(text)
+            self._done(cell, message)
+            return
         holds = not cell.kind.interleaves
-        work = Work(cell, coroutine, message, sender, self._tell, self._handled, holds)
-        return self._first_step(work) and holds
-
-    def begin(self, cell: Cell, coroutine: Coroutine[Any, Any, Any], failed: Failed) -> None:
-        """Begin work beside the handlers of an actor; see `Worker.begin`."""
-        tell = partial(_tell_beginner, failed)
-        self._first_step(Work(cell, coroutine, None, None, tell, self._begun_ended, False))
-
-    def _starting(self, cell: Cell, coroutine: Coroutine[Any, Any, Any]) -> None:
-        work = Work(cell, coroutine, None, None, _tell_nobody, self._started_ended, True)
-        if self._first_step(work):
+        role, context = self._handlers, copy_context()
+        work = Work(role, cell, cell.instance, result, context, message, sender, holds)
+        if not work.begin():
+            self._done(cell, message)
+        elif holds:
             self._mailboxes.hold(cell)
 
-    def _first_step(self, work: Work) -> bool:
-        """Run work until it waits (True) or ends; raises what it then leaves in `error`."""
-        work.cell.own(work)
-        if not work.ended:
-            work.step()
-        if work.ended:
-            error, work.error = work.error, None
-            if error is not None:
-                raise error
-            return False
-        work.begun = True
-        return True
-
-    def _tell(self, work: Work, error: RillnodeError) -> None:
-        self._letters.tell(work.message, work.sender, error)
+    def _tell_sender(self, work: Work, error: RillnodeError) -> None:
+        self._letters.tell(work.message, work.asker, error)
 
     def _handled(self, work: Work, error: BaseException | None) -> None:
-        cell, message = work.cell, work.message
-        if work.dropped:
-            self._lingered(work, error)
+        if self._life.lingered(work, error):
             return
-        if error is None and FAULTS:
+        cell = work.cell
+        if error is None:
             try:
-                self._fail_after(cell, message)
+                self._done(cell, work.message)
             except FAILURES as planted:
                 error = planted
-        if error is None:
-            self._done_with(message)
-        if not work.begun:
-            work.error = error  # raised where the handler was called
-            return
         if work.holds:
             self._mailboxes.release(cell)
         if error is not None:
-            self._failed(cell, message, work.sender, error)
+            self._failed(cell, work.message, work.asker, error)
 
-    def _started_ended(self, work: Work, error: BaseException | None) -> None:
-        cell = work.cell
-        if work.dropped:
-            self._lingered(work, error)
-        elif not work.begun:
-            work.error = error
-        else:
-            self._mailboxes.release(cell)
+    def _starting(self, cell: Cell, coroutine: Coroutine[Any, Any, Any]) -> None:
+        work = Work(self._starts, cell, cell.instance, coroutine, copy_context(), holds=True)
+        if work.begin():
+            self._mailboxes.hold(cell)
+
+    def _started(self, work: Work, error: BaseException | None) -> None:
+        if not self._life.lingered(work, error):
+            self._mailboxes.release(work.cell)
             if error is not None:
-                self._supervision.not_started(cell, error)
+                self._supervision.not_started(work.cell, error)
 
-    def _begun_ended(self, work: Work, error: BaseException | None) -> None:
+    def begin(self, cell: Cell, coroutine: Coroutine[Any, Any, Any], failed: Failed) -> None:
+        """Begin work beside the handlers of an actor; see `Worker.begin`."""
+        work = Work(self._begun, cell, cell.instance, coroutine, copy_context(), None, failed)
+        if cell.instance is None:
+            cell.own(work)
+            return
+        try:
+            work.begin()
+        except FAILURES as error:
+            self._ended(work, error)
+
+    def _ended(self, work: Work, error: BaseException | None) -> None:
         cell = work.cell
-        if work.dropped:
-            self._lingered(work, error)
-        elif error is None:
-            pass
-        elif isinstance(error, RillnodeError):
+        if self._life.lingered(work, error) or error is None:
+            return
+        if isinstance(error, RillnodeError):
             work.tell(error)
-        else:
-            cell.failed(work.get_name(), error)
-            work.tell(ActorError("actor.failed", FAILED_TEXT))
-            # Not now: it may have been begun by a handler that goes on.
-            mend = Then(work.instance, lambda _: self._supervision.mend(cell, error))
-            self._mailboxes.post(cell, None, mend)
-
-    def _lingered(self, work: Work, error: BaseException | None) -> None:
-        """Work of an instance that was given up has ended: was it the last that was waited for?"""
-        cell = work.cell
-        if error is not None and not isinstance(error, CancelledError):
-            cell.failed(work.get_name(), error)
-        held = cell.mailbox
-        if cell.owned is None and isinstance(held, Held) and held.after is not None:
-            after, held.after = held.after, None
-            self._mailboxes.release(cell)
-            after()
+            return
+        cell.failed(work.get_name(), error)
+        work.tell(ActorError("actor.failed", FAILED_TEXT))
+        # Not now: it may have been begun by a handler that goes on.
+        mend = Then(work.instance, lambda _: self._supervision.mend(cell, error))
+        self._mailboxes.post(cell, None, mend)
 
     # The system's own messages ---------------------------------------------------------------
 
@@ -417,33 +372,18 @@ class Turns:
         return True
 
 
-def _tell_beginner(failed: Failed, _: Work, error: RillnodeError) -> None:
-    failed(error)
+def _tell_asker(work: Work, error: RillnodeError) -> None:
+    work.asker(error)
 
 
 def _tell_nobody(_: Work, __: RillnodeError) -> None:
     """Nobody waits for `started`."""
 
 
-def _refused(result: Any) -> bool:
-    """Always False: what a handler has returned, which is no coroutine, is not to be run.
-
-    Raises:
-        TypeError: it would have to be awaited, or iterated.
-    """
-    if isinstance(result, Awaitable | AsyncIterator):
-        raise TypeError(f"a handler is a function or `async def`, and returned {result!r}")
-    return False
-
-
-class _NotNow(Exception):
-    """The actor has no instance that takes messages yet."""
-
-
 class _NotStarted(Exception):
-    """The actor has no instance, because none could be made."""
+    """There is no instance that takes messages: none could be made, or its `started` waits."""
 
-    def __init__(self, error: BaseException) -> None:
+    def __init__(self, error: BaseException | None) -> None:
         super().__init__(error)
         self.error = error
 

@@ -8,9 +8,11 @@ turn of its actor, so that no other code of the actor runs beside it.
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context, copy_context
+from contextvars import Context
 from types import coroutine
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, NamedTuple
+
+from msgspec import Struct
 
 from rillnode.actors.engine.cell import FAILURES, Cell
 from rillnode.codecs.errors import ActorError, RillnodeError
@@ -48,44 +50,39 @@ class Continuation:
 
     __slots__ = ()
 
+    counts: ClassVar[bool] = False
+
     instance: Any
     run: Callable[[Any], object]
     late: Callable[[Any], object]
-    counts: bool
 
 
-class Then(Continuation):
+class Then(Struct, Continuation, eq=False):
     """Goes on with functions."""
 
-    __slots__ = ("counts", "instance", "late", "run")
-
-    def __init__(
-        self,
-        instance: object,
-        run: Callable[[Any], object],
-        late: Callable[[Any], object] = nobody_waits,
-        *,
-        counts: bool = False,
-    ) -> None:
-        self.instance = instance
-        self.counts = counts
-        self.run = run
-        self.late = late
+    instance: Any
+    run: Callable[[Any], object]
+    late: Callable[[Any], object] = nobody_waits
 
 
-class Signal:
+class Due(Then, eq=False):
+    """What `Worker.then` goes on with."""
+
+    counts: ClassVar[bool] = True
+
+
+class Signal(Struct, eq=False):
     """Something that one handler waits for: set once, on the loop's thread.
 
     Attributes:
         is_set: whether it was.
+        error: raised then where it is waited for.
         work: who waits, once he does.
     """
 
-    __slots__ = ("is_set", "work")
-
-    def __init__(self) -> None:
-        self.is_set = False
-        self.work: Work | None = None
+    is_set: bool = False
+    error: BaseException | None = None
+    work: "Work | None" = None
 
     def set(self) -> None:
         """Let the handler go on, in a turn of its own; harmless when repeated."""
@@ -94,79 +91,67 @@ class Signal:
             if self.work is not None:
                 self.work.wake()
 
-    # Its own iterator, as a generator for each wait would take more time and memory.
-
     def __await__(self) -> Any:
-        return self
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Self:
-        """Wait; raises StopIteration when it is set."""
-        if self.is_set:
-            raise StopIteration
-        return self
+        if not self.is_set:
+            return iter((self,))  # an iterator of Python's own would take more time and memory
+        if self.error is not None:
+            raise self.error
+        return iter(())
 
 
-class Work:
-    """A coroutine of an actor that waits; asyncio takes it for the current task within a step.
+class Role(NamedTuple):
+    """What work of one kind is for in one system.
 
     Attributes:
-        cell: whose it is.
-        instance: which of the actor's instances began it; it is cancelled when that goes.
-        message: what it handles; None where it was begun beside the handlers.
-        sender: of the message.
-        begun: whether its first step is over.
-        holds: whether the actor takes no other message while it waits.
-        ended: whether it has ended.
-        dropped: it was cancelled because its instance goes, and who waits was told.
-        error: what its first step has raised.
+        loop: what it waits on.
+        tell: tells who waits for it that nothing comes of it.
+        over: called when it has ended after it has waited, with what it has raised.
     """
 
-    __slots__ = (
-        "__weakref__", "_cancelling", "_context", "_coroutine", "_end", "_fut_waiter",
-        "_must_cancel", "_signal", "_tell", "begun", "cell", "dropped", "ended", "error", "holds",
-        "instance", "message", "sender",
-    )  # fmt: skip
+    loop: asyncio.AbstractEventLoop
+    tell: Callable[["Work", RillnodeError], object]
+    over: Callable[["Work", BaseException | None], object]
 
-    def __init__(
-        self,
-        cell: Cell,
-        coroutine: Coroutine[Any, Any, Any],
-        message: Any,
-        sender: Any,
-        tell: Callable[["Work", RillnodeError], object],
-        end: Callable[["Work", BaseException | None], None],
-        holds: bool,
-    ) -> None:
-        self.cell = cell
-        self.instance = cell.instance
-        self.message = message
-        self.sender = sender
-        self.begun = False
-        self.holds = holds
-        self.error: BaseException | None = None
-        self.ended = False
-        self.dropped = False
-        self._coroutine = coroutine
-        self._tell = tell
-        self._end = end
-        self._context: Context = copy_context()
-        self._fut_waiter: asyncio.Future[Any] | None = None
-        self._signal: Signal | None = None
-        self._must_cancel = False
-        self._cancelling = 0
+
+class Work(Struct, Continuation, eq=False, weakref=True):
+    """A coroutine of an actor; asyncio takes it for the current task within a step.
+
+    As a continuation it goes on with itself, if what it waits for is there.
+
+    Attributes:
+        role: what it is for.
+        cell: whose it is.
+        instance: which of the actor's instances began it; it is cancelled when that goes.
+        coroutine: None when it has ended.
+        context: of its steps.
+        message: what it handles; None where it was begun beside the handlers.
+        asker: who waits for it.
+        holds: whether the actor takes no other message while it waits.
+        dropped: it was cancelled because its instance goes, and who waits was told.
+    """
+
+    role: Role
+    cell: Cell
+    instance: Any
+    coroutine: Coroutine[Any, Any, Any] | None
+    context: Context
+    message: Any = None
+    asker: Any = None
+    holds: bool = False
+    dropped: bool = False
+    _waits_for: "Signal | asyncio.Future[Any] | None" = None
+    _must_cancel: bool = False
+    _cancelling: int = 0
 
     # What asyncio asks of a task -------------------------------------------------------------
 
-    def get_coro(self) -> Coroutine[Any, Any, Any]:
-        """The coroutine."""
-        return self._coroutine
+    def get_coro(self) -> Coroutine[Any, Any, Any] | None:
+        """The coroutine; None when it has ended."""
+        return self.coroutine
 
     def get_context(self) -> Context:
         """The context of its steps."""
-        return self._context
+        return self.context
 
     def get_name(self) -> str:
         """A name for people."""
@@ -174,22 +159,23 @@ class Work:
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """The loop that it waits on."""
-        return asyncio.get_running_loop()
+        return self.role.loop
 
     def done(self) -> bool:
         """Whether it has ended."""
-        return self.ended
+        return self.coroutine is None
 
     def cancel(self, msg: Any = None) -> bool:
         """Have CancelledError raised where it waits; False when it has ended."""
-        if self.ended:
+        if self.coroutine is None:
             return False
         self._cancelling += 1
-        if self._fut_waiter is not None and self._fut_waiter.cancel(msg):
+        waited = self._waits_for
+        if isinstance(waited, Signal):
+            self.wake()
+        elif waited is not None and waited.cancel(msg):
             return True
         self._must_cancel = True
-        if self._signal is not None:
-            self.wake()
         return True
 
     def cancelling(self) -> int:
@@ -208,76 +194,89 @@ class Work:
 
     def wake(self, _: object = None) -> None:
         """Go on in a turn of the actor, soon."""
-        then = Then(self.instance, self.go_on, self.go_on)
-        self.cell.base.post(self.cell, None, then)
+        self.cell.base.post(self.cell, None, self)
 
     def go_on(self, _: object = None) -> None:
         """Go on, if what it waits for is there."""
-        # It may have been woken twice for one wait, and wait for something else by now.
-        waited, signal = self._fut_waiter, self._signal
-        if waited is not None:
-            ready = waited.done()
+        # It may have been woken twice for one wait, and wait for something else by now, or nothing.
+        waited = self._waits_for
+        if isinstance(waited, Signal):
+            if waited.is_set or self._must_cancel:
+                self._step(waited.error)
+        elif waited is not None and waited.done():
+            self._step(None)
+
+    run = late = go_on
+
+    def begin(self) -> bool:
+        """Run until it waits for the first time (True), or ends; raises what it raises."""
+        if not self._advance(None):
+            return False
+        self.cell.own(self)
+        return True
+
+    def _step(self, thrown: BaseException | None) -> None:
+        """Go on until it waits again, or ends; then `over` is told, with what it has raised."""
+        try:
+            if self._advance(thrown):
+                return
+        except BaseException as error:
+            self.cell.disown(self)
+            self.role.over(self, error)
         else:
-            ready = signal is not None and (signal.is_set or self._must_cancel)
-        if ready and not self.ended:
-            self.step()
+            self.cell.disown(self)
+            self.role.over(self, None)
 
-    def step(self, thrown: BaseException | None = None) -> None:
-        """Run until it waits or ends; its end is told to `end`, with what it raised.
-
-        Args:
-            thrown: raised where it waits.
-        """
-        self._fut_waiter = self._signal = None
+    def _advance(self, thrown: BaseException | None) -> bool:
+        coroutine = self.coroutine
+        assert coroutine is not None
+        self._waits_for = None
         if self._must_cancel:
             self._must_cancel = False
             thrown = asyncio.CancelledError()
-        loop = asyncio.get_running_loop()
-        before = _current_task(loop)
-        if before is not None:
-            _leave_task(loop, before)
+        loop = self.role.loop  # to ask for the running one takes a call of the operating system
+        outer = _current_task(loop)
+        if outer is not None:
+            _leave_task(loop, outer)
         _enter_task(loop, self)
         try:
             if thrown is None:
-                waited = self._context.run(self._coroutine.send, None)
+                waited = self.context.run(coroutine.send, None)
             else:
-                waited = self._context.run(self._coroutine.throw, thrown)
+                waited = self.context.run(coroutine.throw, thrown)
         except StopIteration:
-            self._over(None)
-        except BaseException as error:
-            self._over(error)
-        else:
-            if isinstance(waited, Signal):
-                self._signal, waited.work = waited, self
-                if self._must_cancel:
-                    self.wake()
-            else:
-                self._wait_for(waited)
+            self.coroutine = None
+            return False
+        except BaseException:
+            self.coroutine = None
+            raise
         finally:
             _leave_task(loop, self)
-            if before is not None:
-                _enter_task(loop, before)
-
-    def _wait_for(self, waited: Any) -> None:
-        if waited is None:  # a bare yield, as `asyncio.sleep(0)` has it
-            self._signal = signal = Signal()
+            if outer is not None:
+                _enter_task(loop, outer)
+        if isinstance(waited, Signal):
+            self._waits_for, waited.work = waited, self
+            if self._must_cancel:
+                self.wake()
+        elif waited is None:  # a bare yield, as `asyncio.sleep(0)` has it
+            self._waits_for = signal = Signal()
             signal.work = self
-            asyncio.get_running_loop().call_soon(signal.set)
+            loop.call_soon(signal.set)
         elif getattr(waited, "_asyncio_future_blocking", None):
             waited._asyncio_future_blocking = False
-            self._fut_waiter = waited
-            waited.add_done_callback(self.wake, context=self._context)
+            self._waits_for = waited
+            waited.add_done_callback(self.wake, context=self.context)
             if self._must_cancel and waited.cancel():
                 self._must_cancel = False
         else:
-            self.step(RuntimeError(f"{waited!r} cannot be awaited by an actor"))
-
-    def _over(self, error: BaseException | None) -> None:
-        self.ended = True
-        self.cell.disown(self)
-        self._end(self, error)
+            return self._advance(RuntimeError(f"{waited!r} cannot be awaited by an actor"))
+        return True
 
     # Its end from outside --------------------------------------------------------------------
+
+    def tell(self, error: RillnodeError) -> None:
+        """Tell who waits for it that nothing comes of it."""
+        self.role.tell(self, error)
 
     def drop(self, error: ActorError) -> None:
         """The instance goes: whoever waits is told, and the coroutine is cancelled now.
@@ -285,37 +284,33 @@ class Work:
         One that waits for tasks is cancelled when they have ended. As long as it tidies up its cell
         still owns it.
         """
-        if self.ended or self.dropped:
+        if self.coroutine is None or self.dropped:
             return
         self.dropped = True
         try:
-            self._tell(self, error)
+            self.role.tell(self, error)
         except FAILURES as failure:
             self.cell.failed(self.get_name(), failure)
         self._cancelling += 1
-        waited = self._fut_waiter
-        if waited is not None and waited.cancel() and not waited.done():
-            self._must_cancel = True
-            return
-        if waited is not None:
+        waited = self._waits_for
+        if waited is not None and not isinstance(waited, Signal):
+            if waited.cancel() and not waited.done():
+                self._must_cancel = True
+                return
             waited.remove_done_callback(self.wake)
         self._must_cancel = False
-        self.step(asyncio.CancelledError())
-
-    def tell(self, error: RillnodeError) -> None:
-        """Tell who waits for it that nothing comes of it, unless that was done."""
-        if not self.dropped:
-            self.dropped = True
-            self._tell(self, error)
+        self._step(asyncio.CancelledError())
 
     def abandon(self) -> None:
         """It does not end: let go of it."""
-        self._fut_waiter = self._signal = None
+        coroutine, self.coroutine, self._waits_for = self.coroutine, None, None
+        if coroutine is None:
+            return
         try:
-            self._coroutine.close()
+            coroutine.close()
         finally:
-            if not self.ended:
-                self._over(None)
+            self.cell.disown(self)
+            self.role.over(self, None)
 
 
 def current_work() -> Work:

@@ -7,7 +7,7 @@ from thespian.actors import Actor, ActorAddress
 
 from rillnode.actors.engine.cell import Cell, Period, System
 from rillnode.actors.engine.kinds import RESTART_WINDOW_SECONDS, RESTARTS_MAX, OnFailure
-from rillnode.actors.engine.waiting import Signal, Then, nobody_waits, waits_for_itself
+from rillnode.actors.engine.waiting import Due, Signal, nobody_waits, waits_for_itself
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs.errors import ActorError, RillnodeError
 from rillnode.codecs.limits import MAILBOX_BYTES_MAX, MAILBOX_MESSAGES_MAX
@@ -132,7 +132,7 @@ class Worker(Actor):
         self.operations_due += 1
         completed: Any = operation
         completed.reply_to = self._myRef
-        completed.then = Then(self, run, late, counts=True)
+        completed.then = Due(self, run, late)
         return operation
 
     async def ask(self, target: ActorAddress, message: Any, timeout_seconds: Period = None) -> Any:

@@ -1,7 +1,7 @@
 """The store for handlers that wait: operations that are awaited."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rillnode.actors.engine.waiting import Continuation, Signal, current_work
 from rillnode.actors.storage import LogStore, Operation, ReadOperation, WriteOperation
@@ -26,7 +26,7 @@ def read(store: Reads[R], *operations: R) -> Awaitable[None]:
     Raises:
         StoreError: awaited, the first that one of them has.
     """
-    arrivals = _Arrivals(operations)
+    arrivals = _arrivals(operations, None)
     for operation in operations:
         if store.read(operation):
             arrivals.late(operation)
@@ -52,32 +52,19 @@ def write(
     Raises:
         StoreError: awaited, the first that one of them has.
     """
-    arrivals = _Arrivals(operations, done)
+    arrivals = _arrivals(operations, done)
     for operation in operations:
         store.submit(operation)
     return arrivals
 
 
-class _Arrivals(Signal, Continuation):
+class _Arrivals(Signal, Continuation, eq=False, kw_only=True):
     """Operations that one handler waits for; set when the last is complete."""
 
-    __slots__ = ("_done", "_left", "_operations", "instance")
-
-    counts = False
-
-    def __init__(
-        self, operations: tuple[Operation, ...], done: Callable[[Any], object] | None = None
-    ) -> None:
-        super().__init__()
-        work = current_work()
-        self.instance = work.instance
-        self._operations = operations
-        self._left = len(operations)
-        self._done = done
-        for operation in operations:
-            operation.reply_to, operation.then = work.cell, self
-        if not operations:
-            self.set()
+    instance: Any
+    operations: tuple[Operation, ...]
+    left: int
+    done: Callable[[Any], object] | None
 
     def late(self, operation: Operation, /) -> None:
         """One is complete; harmless when repeated."""
@@ -95,16 +82,23 @@ class _Arrivals(Signal, Continuation):
         if operation.then is None:
             return False
         operation.then = None
-        self._left -= 1
-        if self._done is not None:
-            self._done(operation)
-        return not self._left
+        self.left -= 1
+        if self.done is not None:
+            self.done(operation)
+        if self.left:
+            return False
+        for one in self.operations:
+            if one.error is not None:
+                self.error = one.error
+                break
+        return True
 
-    def __next__(self) -> Self:
-        """Wait; raises StopIteration when all are complete, or the first's error."""
-        if not self.is_set:
-            return self
-        for operation in self._operations:
-            if operation.error is not None:
-                raise operation.error
-        raise StopIteration
+
+def _arrivals(operations: tuple[Operation, ...], done: Callable[[Any], object] | None) -> _Arrivals:
+    work = current_work()
+    left = len(operations)
+    arrivals = _Arrivals(instance=work.instance, operations=operations, left=left, done=done)
+    arrivals.is_set = not left
+    for operation in operations:
+        operation.reply_to, operation.then = work.cell, arrivals
+    return arrivals

@@ -7,9 +7,10 @@ import pytest
 
 from actor_support import Boom, Echo, Probe, boom, run
 from link_support import ManualClock
+from rillnode.actors.engine import mailboxes
 from rillnode.actors.engine.cell import GONE, Cell
 from rillnode.actors.engine.system import AsyncioSystemBase
-from rillnode.actors.engine.waiting import next_turn
+from rillnode.actors.engine.waiting import Signal, Then, next_turn
 from rillnode.actors.engine.worker import Worker
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
 
@@ -87,6 +88,58 @@ def test_other_messages_wait_for_a_handler_that_waits() -> None:
         future.set_result(None)
         await soon(base)
         assert notes == [("begins", first), ("ends", first), ("begins", "next"), ("ends", "next")]
+
+    run(test)
+
+
+def test_what_waits_behind_handlers_that_wait_is_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at = list[Any]()
+    does_not_wait = mailboxes._does_not_wait  # pyright: ignore[reportPrivateUsage]
+
+    def look(envelope: Any) -> bool:
+        looked_at.append(envelope)
+        return does_not_wait(envelope)
+
+    async def pause(_: Any) -> None:
+        await asyncio.sleep(0)
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        monkeypatch.setattr(mailboxes, "_does_not_wait", look)
+        notes = list[Any]()
+        cell = base.spawn(partial(Waiter, notes))
+        for _message in range(200):
+            base.post(cell, pause)
+        while len(notes) < 400:
+            await soon(base)
+        assert len([one for one in looked_at if one[0] is pause]) < 200
+
+    run(test)
+
+
+def test_an_actor_that_goes_on_is_in_the_queue_once() -> None:
+    over, queued = Signal(), list[int]()
+
+    async def wait(_: Any) -> None:
+        await over
+
+    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
+        cell = base.spawn(partial(Waiter, []))
+        for message in (wait, "behind"):
+            base.post(cell, message)
+        await soon(base)
+
+        def go_on(_: Any) -> None:
+            base.post(cell, None, Then(cell.instance, lambda _: None))
+            over.is_set = True
+            assert over.work is not None
+            over.work.go_on()
+            queued.append(base.mailboxes.ready.count(cell))
+
+        base.post(cell, None, Then(cell.instance, go_on))
+        await soon(base)
+        assert queued == [1]
 
     run(test)
 
