@@ -22,8 +22,8 @@ from rillnode.actors.storage.checkpoint import Checkpoint, Checkpointing
 from rillnode.actors.streams.answers import failed, invalid_request
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, StoreError
-from rillnode.codecs.ockam.routing import Route
 from rillnode.codecs.requests import decode_request
+from rillnode.codecs.routing.routes import Route
 
 logger = logging.getLogger("rillnode.actors.backup")
 

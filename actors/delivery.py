@@ -10,7 +10,7 @@ from rillnode.actors.engine.cell import Cells
 from rillnode.actors.room import Room
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.links import WireFormat
-from rillnode.codecs.ockam.routing import WireMessage
+from rillnode.codecs.routing.routes import WireMessage
 
 if TYPE_CHECKING:
     from rillnode.actors.engine.cell import Cell

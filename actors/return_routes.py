@@ -3,7 +3,7 @@
 from rillnode.actors.delivery import Origin
 from rillnode.actors.router import Router
 from rillnode.codecs.limits import RECORDED_ROUTE_BYTES_MAX
-from rillnode.codecs.ockam.routing import LOCAL, Route
+from rillnode.codecs.routing.routes import LOCAL, Route
 
 
 def leads_out(router: Router, origin: Origin, route: Route) -> bool:

@@ -18,7 +18,7 @@ from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.pauses import Pauses
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
-from rillnode.codecs.ockam.routing import LOCAL, Address, Route, WireMessage, local
+from rillnode.codecs.routing.routes import LOCAL, Address, Route, WireMessage, local
 
 logger = logging.getLogger("rillnode.actors.router")
 

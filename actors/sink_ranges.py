@@ -9,7 +9,7 @@ from rillnode.actors.storage import LogStore, Read, StreamRecord, log_id
 from rillnode.actors.streams.answers import failed
 from rillnode.codecs import native
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.routing.routes import Route
 
 WHICHEVER: Final = 0
 """As `created_at` of a request: the stream that has the name now."""

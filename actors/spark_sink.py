@@ -39,8 +39,8 @@ from rillnode.actors.streams.holds import Holds
 from rillnode.actors.streams.index_service import AskPosition
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
-from rillnode.codecs.ockam.routing import Route
 from rillnode.codecs.requests import decode_request
+from rillnode.codecs.routing.routes import Route
 
 logger = logging.getLogger("rillnode.actors.spark_sink")
 

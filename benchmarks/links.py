@@ -17,8 +17,8 @@ from pathlib import Path
 
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
-from rillnode.codecs.noise import NoiseLink
-from rillnode.codecs.noise_cipher import Suite
+from rillnode.codecs.noise.cipher import Suite
+from rillnode.codecs.noise.link import NoiseLink
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import Link, LinkLimits
 from rillnode.transports.tcp import dial, listen

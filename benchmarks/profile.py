@@ -18,7 +18,7 @@ from benchmarks.servers import start_rillnode
 _LAYERS: Final = (
     ("asyncio", "event loop"),
     ("selectors", "event loop"),
-    ("rillnode.codecs.noise", "Noise: sealing, opening, framing"),
+    ("rillnode.codecs.noise.link", "Noise: sealing, opening, framing"),
     ("rillnode.codecs.framing", "Noise: sealing, opening, framing"),
     ("rillnode.codecs", "codecs"),
     ("rillnode.transports", "links"),

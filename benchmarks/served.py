@@ -10,8 +10,8 @@ import aiohttp
 
 from rillnode import nextgraph
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.ockam.routing import decode_message, encode_message, local
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import decode_message, encode_message, local
+from rillnode.codecs.routing.stream import (
     PullRequest,
     PullResponse,
     PushConfirm,

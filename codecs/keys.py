@@ -12,7 +12,7 @@ from nacl.exceptions import BadSignatureError, CryptoError
 from nacl.signing import SigningKey, VerifyKey
 
 from rillnode.codecs.errors import CodecError, ConfigError
-from rillnode.codecs.noise_handshake import KeyPair, key_pair
+from rillnode.codecs.noise.handshake import KeyPair, key_pair
 from rillnode.codecs.texts import one_text
 
 SEED_BYTES = 32

@@ -1,7 +1,7 @@
 """Requests of every payload protocol that a stream node answers, told apart by their names."""
 
 from rillnode.codecs import native
-from rillnode.codecs.ockam import stream, stream_admin
+from rillnode.codecs.routing import stream, stream_admin
 
 
 def decode_request(payload: bytes, *, speaks_native: bool) -> stream.Request | native.Request:

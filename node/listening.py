@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from rillnode.actors.peers.connection import ConnectionEvents, PeerContext
-from rillnode.codecs.noise import NoiseLink
+from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.dialects import EitherDialect
 from rillnode.node.config.tables import NoiseListener, OckamListener
 from rillnode.transports.clock import Clock

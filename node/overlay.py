@@ -33,9 +33,9 @@ from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.streams.rules import RESERVED_PREFIX
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.keys import Identity, parse_identities
-from rillnode.codecs.noise import NoiseLink
-from rillnode.codecs.noise_handshake import DH_BYTES
-from rillnode.codecs.ockam.routing import Route, local
+from rillnode.codecs.noise.handshake import DH_BYTES
+from rillnode.codecs.noise.link import NoiseLink
+from rillnode.codecs.routing.routes import Route, local
 from rillnode.codecs.streamr.node_address import AnyAddress, NodeAddress, ReleasedAddress
 from rillnode.node.config import Config, parse_address
 from rillnode.node.listening import noise_limits

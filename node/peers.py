@@ -16,10 +16,10 @@ from rillnode.actors.peers.directory import PeerDirectory
 from rillnode.actors.ports import Clock, Dialer
 from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.noise import NoiseLink
-from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.codecs.noise.handshake import DH_BYTES
+from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.dialects import dialling_codec
-from rillnode.codecs.ockam.routing import TCP
+from rillnode.codecs.routing.routes import TCP
 from rillnode.node.config import Config, ListenAddress, PeerTable, parse_address
 from rillnode.node.listening import noise_limits
 from rillnode.transports.dialer import TcpDialer

@@ -35,8 +35,8 @@ from rillnode.actors.streams.rules import StreamRules
 from rillnode.actors.threads import SystemThreads
 from rillnode.codecs.errors import NodeFailed
 from rillnode.codecs.keys import SEED_BYTES, Identity
-from rillnode.codecs.noise import NoiseLink
-from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.codecs.noise.handshake import DH_BYTES
+from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.node.backup import remove_abandoned_copies
 from rillnode.node.brokers import Brokers, Listening

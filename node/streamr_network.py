@@ -33,7 +33,7 @@ from rillnode.actors.peers.directory import PeerDirectory
 from rillnode.actors.ports import Dialling
 from rillnode.codecs.errors import CodecError, RillnodeError
 from rillnode.codecs.limits import STREAMR_FRAME_BYTES_MAX
-from rillnode.codecs.ockam.routing import Route, local
+from rillnode.codecs.routing.routes import Route, local
 from rillnode.codecs.streamr.network import (
     ADDRESS_PARAMETER,
     CLOSE_REFUSED,

@@ -3,8 +3,9 @@
 from core_support import Core
 from hub_support import ME, HubPeer
 from rillnode.actors.access import VERBS, Grant, Verb
-from rillnode.codecs.ockam.routing import Address, Route, WireMessage
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.ockam.stream_item import encode_entry
+from rillnode.codecs.routing.routes import Address, Route, WireMessage
+from rillnode.codecs.routing.stream import (
     BidirectionalPublisherRequest,
     BidirectionalRequest,
     CreateRequest,
@@ -16,7 +17,6 @@ from rillnode.codecs.ockam.stream import (
     decode_response,
     encode_request,
 )
-from rillnode.codecs.ockam.stream_item import encode_entry
 
 FRIEND = "noise:" + "33" * 32
 SERVICE = "stream_subscribe"

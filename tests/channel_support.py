@@ -19,7 +19,7 @@ from rillnode.actors.peers.connection import ConnectionEvents, PeerContext
 from rillnode.codecs.limits import U16_MESSAGE_BYTES_MAX
 from rillnode.codecs.links import LinkInfo
 from rillnode.codecs.ockam.channel_key import ChannelKey
-from rillnode.codecs.ockam.routing import (
+from rillnode.codecs.routing.routes import (
     Address,
     Route,
     WireMessage,

@@ -26,8 +26,8 @@ from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.ockam.hub import TEXT
-from rillnode.codecs.ockam.routing import Route, WireMessage, local, parse_route
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import Route, WireMessage, local, parse_route
+from rillnode.codecs.routing.stream import (
     BidirectionalPublisherRequest,
     BidirectionalRequest,
     CreateRequest,

@@ -33,9 +33,9 @@ from rillnode.actors.streams.resolving import stream_guard, stream_resolver
 from rillnode.actors.streams.retention import RetentionActor
 from rillnode.actors.streams.rules import StreamRule, StreamRules
 from rillnode.codecs import native
-from rillnode.codecs.ockam import stream as ockam
-from rillnode.codecs.ockam import stream_admin
-from rillnode.codecs.ockam.routing import WireMessage, local
+from rillnode.codecs.routing import stream as ockam
+from rillnode.codecs.routing import stream_admin
+from rillnode.codecs.routing.routes import WireMessage, local
 
 Request = native.Request | ockam.Request | stream_admin.AdminRequest
 

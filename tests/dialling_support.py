@@ -23,7 +23,7 @@ from rillnode.actors.ports import LinkEvents
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.codecs.links import LinkInfo
-from rillnode.codecs.ockam.routing import WireMessage, decode_message, local
+from rillnode.codecs.routing.routes import WireMessage, decode_message, local
 
 HOP = local("peer/core")
 DOWN = TransportError("link.refused", "nothing listens there")

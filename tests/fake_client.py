@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from rillnode.actors.storage import Retention
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
-from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.routing.routes import Route
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.client import Answer, PartitionInfo, SavedIndex, StreamInfo
 

@@ -8,8 +8,8 @@ import pytest
 
 from link_support import ManualClock
 from rillnode.codecs.errors import RillnodeError
-from rillnode.codecs.ockam.routing import Route, WireMessage, decode_message, encode_message, local
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import Route, WireMessage, decode_message, encode_message, local
+from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
     CreatePartitionedResponse,
     CreateRequest,

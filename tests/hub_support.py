@@ -11,7 +11,7 @@ from rillnode.actors.ports import Link
 from rillnode.actors.services.catalog import spawn_services
 from rillnode.actors.services.names import SERVICE_NAMES, ServiceName
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
-from rillnode.codecs.ockam.routing import Address, Route, WireMessage, local
+from rillnode.codecs.routing.routes import Address, Route, WireMessage, local
 
 ME = (local("me"),)
 

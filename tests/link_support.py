@@ -6,8 +6,8 @@ from collections.abc import Callable
 from itertools import count
 
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.noise import NoiseLink
-from rillnode.codecs.noise_cipher import Suite
+from rillnode.codecs.noise.cipher import Suite
+from rillnode.codecs.noise.link import NoiseLink
 from rillnode.transports.links import Link
 
 NODE = Identity.from_seed(b"node".ljust(32, b"."))

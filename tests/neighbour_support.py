@@ -9,7 +9,7 @@ from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.peers.connection import PeerContext
 from rillnode.codecs import native
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.ockam.stream import CreateRequest
+from rillnode.codecs.routing.stream import CreateRequest
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
     ControlMessage,

@@ -4,8 +4,8 @@ import asyncio
 from typing import Self
 
 from ockam_peer import OckamPeer
-from rillnode.codecs.ockam.routing import Route, WireMessage, local
-from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.routing.routes import Route, WireMessage, local
+from rillnode.codecs.routing.wire import wire_codec
 
 PATIENCE_SECONDS = 30.0
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Self
 
-from rillnode.codecs.ockam.routing import (
+from rillnode.codecs.routing.routes import (
     Route,
     WireMessage,
     decode_message,

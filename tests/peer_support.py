@@ -13,7 +13,7 @@ from ockam_peer import OckamPeer
 from rillnode.actors.access import Verb
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.ockam.dialects import Dialect
-from rillnode.codecs.ockam.routing import (
+from rillnode.codecs.routing.routes import (
     Route,
     WireMessage,
     decode_message,
@@ -21,7 +21,7 @@ from rillnode.codecs.ockam.routing import (
     local,
     parse_route,
 )
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     CreateRequest,
     CreateResponse,
     decode_response,

@@ -20,11 +20,12 @@ from rillnode.actors.storage.memory_tables import MemoryTables
 from rillnode.actors.streams import asked, stream
 from rillnode.actors.streams.stream import StreamActor
 from rillnode.actors.streams.subscription import SubscriptionActor
-from rillnode.codecs import noise, noise_xx
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.noise_cipher import CipherState
-from rillnode.codecs.ockam.stream import PullRequest
+from rillnode.codecs.noise import link as noise
+from rillnode.codecs.noise import xx as noise_xx
+from rillnode.codecs.noise.cipher import CipherState
 from rillnode.codecs.requests import decode_request
+from rillnode.codecs.routing.stream import PullRequest
 from rillnode.node.client import stream as client_stream
 from rillnode.node.client import subscription as client_subscription
 from rillnode.node.client.session import Session

@@ -23,8 +23,9 @@ from rillnode.actors.streams.index import Positions
 from rillnode.actors.streams.reading import Reads
 from rillnode.actors.streams.stream import StreamActor
 from rillnode.actors.streams.subscription import SubscriptionActor
-from rillnode.codecs import noise, noise_xx
-from rillnode.codecs.ockam.routing import WireMessage
+from rillnode.codecs.noise import link as noise
+from rillnode.codecs.noise import xx as noise_xx
+from rillnode.codecs.routing.routes import WireMessage
 from rillnode.node.simulation.scenario import ClientsTable
 from rillnode.transports.groups import LinkGroup
 

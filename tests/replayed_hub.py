@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from rillnode.codecs.ockam.dialects import Dialect
-from rillnode.codecs.ockam.routing import Address, WireMessage
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import Address, WireMessage
+from rillnode.codecs.routing.stream import (
     PullRequest,
     PullResponse,
     PushConfirm,
@@ -19,7 +19,7 @@ from rillnode.codecs.ockam.stream import (
     decode_response,
     encode_response,
 )
-from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.routing.wire import wire_codec
 
 _VECTORS: Final = Path(__file__).parent / "conformance" / "vectors" / "ockam.json"
 _LEVELS: Final[dict[str, Dialect]] = {"aug2021": "u16", "head": "2024"}

@@ -17,7 +17,7 @@ from rillnode.actors.nextgraph.actor import BrokerActor
 from rillnode.actors.nextgraph.users import Invite
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.nextgraph.bootstrap import invitation_link
-from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.routing.routes import Route
 
 ADDRESS = b"nextgraph"
 

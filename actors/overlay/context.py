@@ -10,7 +10,7 @@ from rillnode.actors.delivery import Origin
 from rillnode.actors.overlay.dialect import Dialect
 from rillnode.actors.streams.context import StreamContext
 from rillnode.codecs.limits import FRAME_BYTES_MAX
-from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.routing.routes import Route
 from rillnode.codecs.streamr.node_address import AnyAddress, NodeAddress, ReleasedPeer
 from rillnode.codecs.texts import one_text
 

@@ -10,7 +10,7 @@ from rillnode.actors.overlay.context import OverlayContext, name_of
 from rillnode.actors.overlay.dialect import Dialect
 from rillnode.actors.room import Room
 from rillnode.actors.storage import LogStore
-from rillnode.codecs.ockam.routing import Route, make_message
+from rillnode.codecs.routing.routes import Route, make_message
 from rillnode.codecs.streamr.control_messages import ControlMessage
 from rillnode.codecs.streamr.node_address import AnyAddress, ReleasedAddress
 

@@ -35,7 +35,7 @@ from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.revising import EnsureStream
 from rillnode.actors.streams.service import ADDRESSES as STREAM_SERVICE
 from rillnode.codecs.errors import CodecError, RillnodeError, StoreError
-from rillnode.codecs.ockam.routing import Route, WireMessage, local
+from rillnode.codecs.routing.routes import Route, WireMessage, local
 from rillnode.codecs.streamr.network import (
     FindStorageNodes,
     Instruction,

@@ -20,7 +20,7 @@ from rillnode.actors.overlay.resending import Range, Receiver, ResendingActor, S
 from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streamr.requests import LAST
 from rillnode.codecs.limits import OVERLAY_RESENDS_MAX
-from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.routing.routes import Route
 from rillnode.codecs.streamr.control_messages import ResendFromRequest, ResendRangeRequest
 from rillnode.codecs.streamr.node_address import AnyAddress
 from rillnode.codecs.streamr.ordering import GapFound

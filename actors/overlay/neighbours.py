@@ -46,7 +46,7 @@ from rillnode.actors.storage import Read, StreamRecord
 from rillnode.actors.streams.followers import Grown, Removed
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import CodecError, StoreError
-from rillnode.codecs.ockam.routing import Route, WireMessage, local
+from rillnode.codecs.routing.routes import Route, WireMessage, local
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
     ControlMessage,

@@ -30,7 +30,7 @@ from rillnode.actors.rights import Key, RightsChanged
 from rillnode.actors.router import Router
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import OVERLAY_NODES_MAX, OVERLAY_STREAMS_MAX
-from rillnode.codecs.ockam.routing import Route, WireMessage, local
+from rillnode.codecs.routing.routes import Route, WireMessage, local
 from rillnode.codecs.streamr.network import (
     FindStorageNodes,
     Frame,

@@ -27,8 +27,8 @@ from rillnode.actors.overlay.generations import Generation, generation_of
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam.routing import WireMessage, local
-from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.routing.routes import WireMessage, local
+from rillnode.codecs.routing.wire import wire_codec
 from rillnode.codecs.streamr.control import decode_control, encode_control
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,

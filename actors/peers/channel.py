@@ -27,14 +27,14 @@ from rillnode.codecs.limits import ROUTE_HOPS_MAX
 from rillnode.codecs.ockam.channel import ChannelResponder, encode_completed
 from rillnode.codecs.ockam.channel_cipher import ChannelSession
 from rillnode.codecs.ockam.channel_key import ChannelKey
-from rillnode.codecs.ockam.routing import (
+from rillnode.codecs.routing.routes import (
     Address,
     Route,
     WireDecoder,
     WireMessage,
     encode_message,
 )
-from rillnode.codecs.ockam.wire import message_bytes
+from rillnode.codecs.routing.wire import message_bytes
 
 logger = logging.getLogger("rillnode.actors.peers.channel")
 

@@ -14,9 +14,9 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.peers.channel import Begin, ChannelActor, ChannelContext
 from rillnode.codecs.errors import CodecError, HandshakeError
-from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.ockam.channel import ChannelResponder
-from rillnode.codecs.ockam.routing import WireMessage, local
+from rillnode.codecs.routing.routes import WireMessage, local
 
 logger = logging.getLogger("rillnode.actors.peers.channel_listener")
 

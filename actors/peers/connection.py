@@ -27,8 +27,8 @@ from rillnode.codecs.limits import (
     STORE_PENDING_HIGH_BYTES,
     STORE_PENDING_LOW_BYTES,
 )
-from rillnode.codecs.ockam.routing import Address, Route, WireMessage, local, make_message
-from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.routing.routes import Address, Route, WireMessage, local, make_message
+from rillnode.codecs.routing.wire import wire_codec
 
 logger = logging.getLogger("rillnode.actors.peers.connection")
 

@@ -21,7 +21,7 @@ from rillnode.codecs.limits import (
     PEER_WAITING_BYTES_MAX,
     PEER_WAITING_MESSAGES_MAX,
 )
-from rillnode.codecs.ockam.routing import WireMessage
+from rillnode.codecs.routing.routes import WireMessage
 
 logger = logging.getLogger("rillnode.actors.peers.dialling")
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 from rillnode.actors.ports import FramedLink, Link
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam import stream
-from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.routing import stream
+from rillnode.codecs.routing.wire import wire_codec
 
 TRACE: Final = 5
 """Level below debug: what costs a line for each message is asked for by name."""

@@ -23,7 +23,7 @@ from rillnode.actors.streams import bidirectional, index_service, service
 from rillnode.actors.streams.bidirectional import SubscriptionService
 from rillnode.actors.streams.context import StreamContext
 from rillnode.codecs.ockam import discovery
-from rillnode.codecs.ockam.routing import local
+from rillnode.codecs.routing.routes import local
 
 _SELECTIONS_KEPT: Final = 16
 

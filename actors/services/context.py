@@ -11,7 +11,7 @@ from rillnode.actors.ports import Entropy
 from rillnode.actors.router import Router
 from rillnode.actors.tally import Tally
 from rillnode.codecs.limits import ALIASES_PER_LINK_MAX, ALIASES_PER_PRINCIPAL_MAX
-from rillnode.codecs.ockam.routing import WireMessage
+from rillnode.codecs.routing.routes import WireMessage
 
 logger = logging.getLogger("rillnode.actors.services.context")
 

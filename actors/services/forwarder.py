@@ -14,7 +14,7 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.router import Router
 from rillnode.actors.services.context import Ended
-from rillnode.codecs.ockam.routing import Route, WireMessage
+from rillnode.codecs.routing.routes import Route, WireMessage
 
 HOLD_SECONDS: Final = 0.005
 """How often a forwarder looks whether its receiver has taken what it was sent."""

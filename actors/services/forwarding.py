@@ -20,7 +20,7 @@ from rillnode.actors.router import Router
 from rillnode.actors.services.context import Allowance, Ended, ServiceContext
 from rillnode.actors.services.forwarder import Forwarder
 from rillnode.actors.services.tracing import Watcher
-from rillnode.codecs.ockam.routing import Route, WireMessage
+from rillnode.codecs.routing.routes import Route, WireMessage
 
 
 @dataclass(frozen=True, slots=True)

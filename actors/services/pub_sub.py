@@ -20,7 +20,7 @@ from rillnode.actors.services.context import Allowance, ServiceContext
 from rillnode.actors.services.forwarder import Forwarder
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam.hub import TEXT, decode_topic
-from rillnode.codecs.ockam.routing import WireMessage
+from rillnode.codecs.routing.routes import WireMessage
 
 PREFIX: Final = b"pub_sub_t_"
 

@@ -35,7 +35,7 @@ from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import ALIAS_KEPT_SECONDS
 from rillnode.codecs.ockam import api
 from rillnode.codecs.ockam.hub import TEXT, decode_name, read_name
-from rillnode.codecs.ockam.routing import WireMessage
+from rillnode.codecs.routing.routes import WireMessage
 
 PREFIX: Final = b"forward_to_"
 

@@ -11,7 +11,7 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.router import Router
 from rillnode.actors.services.context import Ended
-from rillnode.codecs.ockam.routing import Route, WireMessage, local
+from rillnode.codecs.routing.routes import Route, WireMessage, local
 
 
 class Watcher(Worker):

@@ -16,9 +16,9 @@ from rillnode.actors.peers.dialling import Opened, PeerActor, PeerSettings, Peer
 from rillnode.actors.ports import Link, Tracer
 from rillnode.actors.spans.messages import TracedMessage, contexts_of, span_of
 from rillnode.actors.spans.store import counts
-from rillnode.codecs.ockam.routing import WireMessage
-from rillnode.codecs.ockam.trace_context import ADDED_BYTES, context_of, with_context
-from rillnode.codecs.ockam.wire import WireCodec
+from rillnode.codecs.routing.routes import WireMessage
+from rillnode.codecs.routing.trace_context import ADDED_BYTES, context_of, with_context
+from rillnode.codecs.routing.wire import WireCodec
 
 
 class Forwarding:

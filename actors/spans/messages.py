@@ -6,7 +6,7 @@ from typing import Final
 from rillnode.actors.delivery import Delivery
 from rillnode.actors.ports import Span
 from rillnode.actors.router import Router
-from rillnode.codecs.ockam.routing import WireMessage
+from rillnode.codecs.routing.routes import WireMessage
 
 PARENTS_MAX: Final = 64
 """Contexts that one batch remembers. Own choice: as many as a connection hands on in one turn."""

@@ -4,8 +4,9 @@ from typing import Final
 
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
-from rillnode.codecs.ockam import stream_admin
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.requests import decode_service_request
+from rillnode.codecs.routing import stream_admin
+from rillnode.codecs.routing.stream import (
     BidirectionalPublisherRequest,
     BidirectionalRequest,
     BinaryRequest,
@@ -26,7 +27,6 @@ from rillnode.codecs.ockam.stream import (
     error_tag,
     response_tag,
 )
-from rillnode.codecs.requests import decode_service_request
 
 INVALID_REQUEST: Final = "Invalid request"
 """The one reason that released Ockam nodes give."""

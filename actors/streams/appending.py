@@ -25,8 +25,8 @@ from rillnode.codecs.entries import (
     split_items,
 )
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
-from rillnode.codecs.ockam.routing import Route
-from rillnode.codecs.ockam.stream import PushRequest
+from rillnode.codecs.routing.routes import Route
+from rillnode.codecs.routing.stream import PushRequest
 
 logger = logging.getLogger("rillnode.actors.streams.stream")
 

@@ -14,8 +14,8 @@ from rillnode.actors.storage import Read
 from rillnode.actors.streams.answers import failed
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError
-from rillnode.codecs.ockam.routing import Route, WireMessage
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import Route, WireMessage
+from rillnode.codecs.routing.stream import (
     PullRequest,
     PushConfirm,
     PushRequest,

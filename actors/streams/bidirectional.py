@@ -41,8 +41,8 @@ from rillnode.codecs.limits import (
     STREAM_PUBLISHERS_PER_PRINCIPAL_MAX,
     STREAM_SUBSCRIPTIONS_PER_PRINCIPAL_MAX,
 )
-from rillnode.codecs.ockam.routing import WireMessage
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import WireMessage
+from rillnode.codecs.routing.stream import (
     BidirectionalPublisherRequest,
     BidirectionalRequest,
     decode_request,

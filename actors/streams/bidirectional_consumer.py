@@ -38,7 +38,7 @@ from rillnode.codecs.limits import (
     STREAM_SUBSCRIBER_AWAY_SECONDS_MAX,
     U16_MESSAGE_BYTES_MAX,
 )
-from rillnode.codecs.ockam.routing import Route, WireMessage, local
+from rillnode.codecs.routing.routes import Route, WireMessage, local
 
 logger = logging.getLogger("rillnode.actors.streams.bidirectional_consumer")
 

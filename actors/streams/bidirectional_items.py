@@ -28,8 +28,8 @@ from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.presence import Presence
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import NAME_BYTES_MAX
-from rillnode.codecs.ockam.routing import LOCAL, Route, WireMessage, local
 from rillnode.codecs.ockam.stream_item import decode_entry
+from rillnode.codecs.routing.routes import LOCAL, Route, WireMessage, local
 
 logger = logging.getLogger("rillnode.actors.streams.bidirectional_items")
 

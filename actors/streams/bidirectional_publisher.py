@@ -35,8 +35,8 @@ from rillnode.codecs.limits import (
     STREAM_PUBLISHERS_PER_SUBSCRIPTION_MAX,
     STREAM_SUBSCRIBER_AWAY_SECONDS_MAX,
 )
-from rillnode.codecs.ockam.routing import WireMessage, local
 from rillnode.codecs.ockam.stream_item import encode_entry
+from rillnode.codecs.routing.routes import WireMessage, local
 
 logger = logging.getLogger("rillnode.actors.streams.bidirectional_publisher")
 

@@ -7,8 +7,8 @@ from rillnode.actors.storage import LogExtent, Retention, StreamRecord
 from rillnode.actors.streams.context import stream_address
 from rillnode.codecs import native
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.ockam import stream_admin
-from rillnode.codecs.ockam.stream import Status
+from rillnode.codecs.routing import stream_admin
+from rillnode.codecs.routing.stream import Status
 
 _LIMIT_MAX: Final = 2**53
 """A limit that a number of seconds still tells from the next."""

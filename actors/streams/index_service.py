@@ -23,7 +23,8 @@ from rillnode.actors.streams.listing import Page
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.limits import NAME_BYTES_MAX
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.requests import decode_request
+from rillnode.codecs.routing.stream import (
     GetIndexRequest,
     GetPartitionIndexRequest,
     IndexResponse,
@@ -34,7 +35,6 @@ from rillnode.codecs.ockam.stream import (
     is_specified,
     response_tag,
 )
-from rillnode.codecs.requests import decode_request
 
 logger = logging.getLogger("rillnode.actors.streams.index_service")
 

@@ -3,7 +3,7 @@
 from rillnode.actors.delivery import Origin
 from rillnode.actors.ports import Clock
 from rillnode.actors.router import Router
-from rillnode.codecs.ockam.routing import Address
+from rillnode.codecs.routing.routes import Address
 
 
 class Presence:

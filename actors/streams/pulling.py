@@ -23,8 +23,8 @@ from rillnode.codecs.limits import (
     U16_FRAME_BYTES_MAX,
     U16_MESSAGE_BYTES_MAX,
 )
-from rillnode.codecs.ockam.routing import Route, local
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import Route, local
+from rillnode.codecs.routing.stream import (
     PullRequest,
     PullResponse,
     PushRequest,
@@ -33,7 +33,7 @@ from rillnode.codecs.ockam.stream import (
     pull_tag,
     response_tag,
 )
-from rillnode.codecs.ockam.wire import message_bytes, overhead_bytes_max
+from rillnode.codecs.routing.wire import message_bytes, overhead_bytes_max
 
 PAYLOAD_OVERHEAD_BYTES: Final = 60
 """Room for an answer's tag, lengths, request id and count, each at its longest."""

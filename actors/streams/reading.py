@@ -18,8 +18,8 @@ from rillnode.actors.streams.context import StreamContext
 from rillnode.actors.streams.pulling import Collected, Oversized, Pull, collect, encode_pulled
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError
-from rillnode.codecs.ockam.routing import Route, WireMessage
-from rillnode.codecs.ockam.stream import PullRequest
+from rillnode.codecs.routing.routes import Route, WireMessage
+from rillnode.codecs.routing.stream import PullRequest
 
 logger = logging.getLogger("rillnode.actors.streams.stream")
 

@@ -37,9 +37,9 @@ from rillnode.actors.streams.rules import RESERVED_PREFIX, StreamRules
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
-from rillnode.codecs.ockam import stream_admin
-from rillnode.codecs.ockam.stream import CreatePartitionedRequest, CreateRequest
 from rillnode.codecs.requests import decode_service_request
+from rillnode.codecs.routing import stream_admin
+from rillnode.codecs.routing.stream import CreatePartitionedRequest, CreateRequest
 
 logger = logging.getLogger("rillnode.actors.streams.service")
 

@@ -40,9 +40,9 @@ from rillnode.actors.streams.subscription import SubscriptionActor
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
 from rillnode.codecs.limits import ENTRY_BYTES_MAX, SUBSCRIPTIONS_PER_LINK_MAX
-from rillnode.codecs.ockam.routing import Route, WireMessage
-from rillnode.codecs.ockam.stream import PullRequest, PushRequest, Status
 from rillnode.codecs.requests import decode_request
+from rillnode.codecs.routing.routes import Route, WireMessage
+from rillnode.codecs.routing.stream import PullRequest, PushRequest, Status
 
 logger = logging.getLogger("rillnode.actors.streams.stream")
 

@@ -18,8 +18,8 @@ from rillnode.actors.streams.followers import Grown, Removed
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import SUBSCRIPTION_CREDIT_BYTES_MAX
-from rillnode.codecs.ockam.routing import Route
 from rillnode.codecs.requests import decode_request
+from rillnode.codecs.routing.routes import Route
 
 RETRY_SECONDS: Final = 1.0
 """Pause after the store could not read."""

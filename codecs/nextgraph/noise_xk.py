@@ -21,8 +21,8 @@ from rillnode.codecs.keys import Identity, x25519_form
 from rillnode.codecs.nextgraph.messages import ProtocolMessage, decode_message, encode_message
 from rillnode.codecs.nextgraph.results import NetCode, NextGraphError, ProtocolCode
 from rillnode.codecs.nextgraph.start import Noise
-from rillnode.codecs.noise_cipher import TAG_BYTES, CipherState, Suite
-from rillnode.codecs.noise_handshake import DH_BYTES, NoiseHandshake
+from rillnode.codecs.noise.cipher import TAG_BYTES, CipherState, Suite
+from rillnode.codecs.noise.handshake import DH_BYTES, NoiseHandshake
 from rillnode.codecs.varint import encode_uint, read_data
 
 NOISE_NAME: Final = "Noise_XK_25519_ChaChaPoly_BLAKE2b"

@@ -15,7 +15,7 @@ from typing import Final
 
 from rillnode.codecs.bare import Codec
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam.cbor_items import UINT, encode_head, encode_text, read_map
+from rillnode.codecs.routing.cbor_items import UINT, encode_head, encode_text, read_map
 
 GET: Final = 0
 POST: Final = 1

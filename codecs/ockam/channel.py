@@ -32,10 +32,10 @@ from typing import Final, NamedTuple
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import CHANNEL_HANDSHAKE_BYTES_MAX
-from rillnode.codecs.noise_cipher import TAG_BYTES
-from rillnode.codecs.noise_handshake import DH_BYTES, NoiseHandshake
+from rillnode.codecs.noise.cipher import TAG_BYTES
+from rillnode.codecs.noise.handshake import DH_BYTES, NoiseHandshake
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level, unwrap, wrap
-from rillnode.codecs.ockam.routing import Address
+from rillnode.codecs.routing.routes import Address
 from rillnode.codecs.varint import encode_uint, read_data, read_uint
 
 _NAME: Final = "Noise_XX_25519_AESGCM_SHA256"

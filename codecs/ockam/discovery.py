@@ -26,7 +26,7 @@ from typing import Annotated, Final
 
 from rillnode.codecs.bare import Codec, Length, UInt
 from rillnode.codecs.ockam import api
-from rillnode.codecs.ockam.cbor_items import (
+from rillnode.codecs.routing.cbor_items import (
     BYTES,
     TEXT,
     UINT,
@@ -34,7 +34,7 @@ from rillnode.codecs.ockam.cbor_items import (
     encode_head,
     encode_text,
 )
-from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.routing.routes import Route
 
 _BARE: Final = b"\x00"
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from rillnode.codecs.bare import Codec
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam.routing import WireMessage, decode_message, encode_message
+from rillnode.codecs.routing.routes import WireMessage, decode_message, encode_message
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any, Final
 
-from rillnode.codecs.ockam.routing import Address, Route, format_route
+from rillnode.codecs.routing.routes import Address, Route, format_route
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.message import route_argument

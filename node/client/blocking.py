@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, Self, TypeVar
 
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.client import Client, SavedIndex, connect
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer

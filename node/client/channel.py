@@ -9,11 +9,11 @@ from typing import Literal, Self
 
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, HandshakeError, RillnodeError, TransportError
-from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.ockam.channel import ChannelInitiator
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
 from rillnode.codecs.ockam.channel_key import ChannelKey, parse_channel_key
-from rillnode.codecs.ockam.routing import Route, WireMessage, decode_message, local
+from rillnode.codecs.routing.routes import Route, WireMessage, decode_message, local
 from rillnode.node.client.hub import PATIENCE_SECONDS, Hub
 from rillnode.node.client.hub_calls import HubServices
 from rillnode.node.client.messages import (

@@ -12,10 +12,10 @@ from weakref import WeakSet
 from rillnode.codecs import native
 from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.noise import NoiseLink
-from rillnode.codecs.noise_cipher import Suite
+from rillnode.codecs.noise.cipher import Suite
+from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
-from rillnode.codecs.ockam.routing import Route, local
+from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client.channel import ChannelLevel, SecureChannel, open_channel
 from rillnode.node.client.documents import make_checkpoint, node_status
 from rillnode.node.client.hub import PATIENCE_SECONDS, Hub

@@ -9,7 +9,7 @@ from typing import Final
 
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.limits import PARTITIONS_MAX
-from rillnode.codecs.ockam.routing import Route
+from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.hub_calls import HubCalls, HubServices
 from rillnode.node.client.hub_index import HubIndex
 from rillnode.node.client.hub_stream import HubStream, create

@@ -6,8 +6,8 @@ from itertools import chain, repeat
 from typing import Final, Literal, TypeVar
 
 from rillnode.codecs.errors import ActorError, CodecError, RequestError, RillnodeError
-from rillnode.codecs.ockam.routing import Route, WireMessage, local
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import Route, WireMessage, local
+from rillnode.codecs.routing.stream import (
     ErrorResponse,
     Request,
     Response,

@@ -1,8 +1,8 @@
 """A hub's index service: positions of consumers."""
 
 from rillnode.codecs.errors import ActorError, TransportError
-from rillnode.codecs.ockam.routing import Route
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import Route
+from rillnode.codecs.routing.stream import (
     GetIndexRequest,
     GetPartitionIndexRequest,
     IndexResponse,

@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Final
 
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
-from rillnode.codecs.ockam.routing import Route
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import Route
+from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
     CreatePartitionedResponse,
     CreateRequest,

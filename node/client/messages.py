@@ -10,7 +10,7 @@ from rillnode.actors.ports import Entropy
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, CodecError, RequestError, RillnodeError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
-from rillnode.codecs.ockam.routing import Route, WireMessage, encode_message, local, parse_route
+from rillnode.codecs.routing.routes import Route, WireMessage, encode_message, local, parse_route
 
 ANSWER_SECONDS: Final = 10.0
 

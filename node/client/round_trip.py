@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from rillnode.codecs.errors import ActorError, RequestError
-from rillnode.codecs.ockam.routing import LOCAL, Address, Route, local
+from rillnode.codecs.routing.routes import LOCAL, Address, Route, local
 from rillnode.node.client.messages import Answer
 
 ECHO: Final = local("echo")

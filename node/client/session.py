@@ -17,7 +17,7 @@ from rillnode.actors.ports import Entropy
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RillnodeError, TransportError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
-from rillnode.codecs.ockam.routing import (
+from rillnode.codecs.routing.routes import (
     Route,
     WireDecoder,
     encode_header,

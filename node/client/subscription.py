@@ -8,7 +8,7 @@ from typing import Final
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, Entry, entries_of
 from rillnode.codecs.errors import RillnodeError
-from rillnode.codecs.ockam.routing import Route, local
+from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client.session import Session
 
 logger = logging.getLogger("rillnode.node.client")

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam.routing import LOCAL, Address, format_route
+from rillnode.codecs.routing.routes import LOCAL, Address, format_route
 from rillnode.node.client.client import Client
 from rillnode.node.client.messages import as_route
 from rillnode.node.client.round_trip import Hop, round_trips

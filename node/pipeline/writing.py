@@ -10,7 +10,7 @@ connection's (`ranges.ClientOptions`, without `sink` and `streams`):
     partitions  a stream is created with so many (default 1); without a column `partition`, rows
                 are spread by task
     envelope    json (default): data lies in an envelope with the row's name, by which consumers
-                drop repeats (`codecs/row_envelope.py`); none: data as it is
+                drop repeats (`codecs/spark/row_envelope.py`); none: data as it is
 
 A task's rows are stored in their order. When a batch is done, all of its rows are durable; when
 one is run again, rows of its first run are stored twice.
@@ -32,7 +32,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from rillnode.codecs.errors import ConfigError, RequestError
-from rillnode.codecs.row_envelope import RowId, encode_row
+from rillnode.codecs.spark.row_envelope import RowId, encode_row
 from rillnode.node.pipeline.ranges import ClientOptions, PushClient, ask_push
 
 BATCH_PROPERTY: Final = "streaming.sql.batchId"

@@ -8,8 +8,8 @@ import asyncio
 from typing import Final
 
 from rillnode.codecs.limits import HANDSHAKE_SECONDS_MAX, MESSAGE_SECONDS_MAX
-from rillnode.codecs.noise import NoiseLink
-from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.codecs.noise.handshake import DH_BYTES
+from rillnode.codecs.noise.link import NoiseLink
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.node_configs import NOISE_PORT
 from rillnode.node.simulation.world import Machine, NodeMachine, World

@@ -5,9 +5,9 @@ Other wires are plain by design: WebSockets are sealed by TLS, beyond a machine,
 
 from typing import Final
 
-from rillnode.codecs.noise_cipher import TAG_BYTES
-from rillnode.codecs.noise_handshake import DH_BYTES
-from rillnode.codecs.noise_xx import PREAMBLE_BYTES
+from rillnode.codecs.noise.cipher import TAG_BYTES
+from rillnode.codecs.noise.handshake import DH_BYTES
+from rillnode.codecs.noise.xx import PREAMBLE_BYTES
 from rillnode.node.simulation.clients.programs import MARKER
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.node_configs import NOISE_PORT

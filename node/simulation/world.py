@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.keys import SEED_BYTES, Identity
-from rillnode.codecs.noise import NoiseLink
-from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.codecs.noise.handshake import DH_BYTES
+from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.node.client.client import Client
 from rillnode.node.client.session import Connect, Session

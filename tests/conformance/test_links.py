@@ -15,7 +15,7 @@ from rillnode.codecs.limits import (
     U16_MESSAGE_BYTES_MAX,
     U32_MESSAGE_BYTES_MAX,
 )
-from rillnode.codecs.noise import NoiseLink
+from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.framing import U16Framing, U32Framing
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkLimits

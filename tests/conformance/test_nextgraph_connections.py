@@ -26,8 +26,8 @@ from rillnode.codecs.nextgraph.start import (
     Noise,
     Start,
 )
-from rillnode.codecs.noise_cipher import CipherState, Suite
-from rillnode.codecs.noise_handshake import NoiseHandshake
+from rillnode.codecs.noise.cipher import CipherState, Suite
+from rillnode.codecs.noise.handshake import NoiseHandshake
 
 VECTORS: Final = Path(__file__).parent / "vectors"
 WIRE: Final[list[dict[str, Any]]] = json.loads((VECTORS / "nextgraph_wire.json").read_text())

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam.routing import (
+from rillnode.codecs.routing.routes import (
     WireDecoder,
     WireMessage,
     decode_message,
@@ -21,7 +21,7 @@ from rillnode.codecs.ockam.routing import (
     format_route,
     parse_route,
 )
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     CreateRequest,
     GetIndexRequest,
     GetPartitionIndexRequest,

@@ -13,8 +13,8 @@ import pytest
 from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.ockam.dialects import EitherDialect
 from rillnode.codecs.ockam.framing import U32Framing
-from rillnode.codecs.ockam.routing import format_route, parse_route
-from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.routing.routes import format_route, parse_route
+from rillnode.codecs.routing.wire import wire_codec
 
 RECORDS: Final[list[dict[str, Any]]] = [
     record

@@ -14,7 +14,7 @@ from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam.channel import ChannelInitiator, ChannelResponder
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
 from rillnode.codecs.ockam.channel_key import ChannelKey
-from rillnode.codecs.ockam.routing import decode_message, encode_message
+from rillnode.codecs.routing.routes import decode_message, encode_message
 
 RECORDS: Final[list[dict[str, Any]]] = [
     record

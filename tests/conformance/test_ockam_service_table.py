@@ -14,8 +14,8 @@ from rillnode.actors.storage import Read
 from rillnode.codecs import native
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import PULL_ENTRIES_MAX
-from rillnode.codecs.ockam.routing import local
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import local
+from rillnode.codecs.routing.stream import (
     BinaryRequest,
     CreatePartitionedRequest,
     CreatePartitionedResponse,

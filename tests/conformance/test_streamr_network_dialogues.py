@@ -14,7 +14,7 @@ from rillnode.actors.overlay.dialect import decode, decode_wrapped
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS
 from rillnode.actors.overlay.translating import Role, Translator
-from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.routing.wire import wire_codec
 from rillnode.codecs.streamr.control_messages import (
     SubscribeRequest,
     SubscribeResponse,

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import Final
 
-from rillnode.codecs import bare, entries, native, row_envelope
+from rillnode.codecs import bare, entries, native
 from rillnode.codecs.framing import FrameCutter, MessageJoiner
 from rillnode.codecs.keys import Identity, verify, x25519_form
-from rillnode.codecs.noise import NoiseLink
+from rillnode.codecs.noise.link import NoiseLink
+from rillnode.codecs.spark import row_envelope
 
 NODE: Final = Identity.from_seed(b"node".ljust(32, b"."))
 CLIENT: Final = Identity.from_seed(b"client".ljust(32, b"."))

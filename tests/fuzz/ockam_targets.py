@@ -6,20 +6,14 @@ from typing import Final
 
 from rillnode.codecs.errors import TransportError
 from rillnode.codecs.framing import LinkCodec
-from rillnode.codecs.ockam import (
-    cbor_message,
-    discovery,
-    hub,
-    routing,
-    stream,
-    stream_admin,
-    stream_item,
-)
+from rillnode.codecs.ockam import discovery, hub, stream_item
 from rillnode.codecs.ockam.channel import ChannelInitiator, ChannelResponder
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
 from rillnode.codecs.ockam.dialects import EitherDialect
 from rillnode.codecs.ockam.framing import U16Framing, U32Framing
-from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.routing import cbor_message, stream, stream_admin
+from rillnode.codecs.routing import routes as routing
+from rillnode.codecs.routing.wire import wire_codec
 
 KEY: Final = bytes(range(1, 33))
 EPHEMERAL: Final = b"e" * 32

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from nodes import node_config
 from ockam_peer import OckamPeer
-from rillnode.codecs.ockam.routing import Address, WireMessage, encode_message, local
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.ockam.stream_item import STREAM_ITEM, decode_entry, encode_entry
+from rillnode.codecs.routing.routes import Address, WireMessage, encode_message, local
+from rillnode.codecs.routing.stream import (
     BidirectionalPublisherRequest,
     BidirectionalRequest,
     CreateRequest,
@@ -20,7 +21,6 @@ from rillnode.codecs.ockam.stream import (
     decode_response,
     encode_request,
 )
-from rillnode.codecs.ockam.stream_item import STREAM_ITEM, decode_entry, encode_entry
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
 

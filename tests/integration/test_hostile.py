@@ -10,8 +10,8 @@ import pytest
 
 from nodes import connect_to, node_config
 from ockam_peer import OckamPeer
-from rillnode.codecs.ockam.routing import encode_message, local
-from rillnode.codecs.ockam.stream import CreateRequest, PullRequest, PushRequest, encode_request
+from rillnode.codecs.routing.routes import encode_message, local
+from rillnode.codecs.routing.stream import CreateRequest, PullRequest, PushRequest, encode_request
 from rillnode.node.runtime import Node
 
 LISTENERS = ("noise", "ockam", "http")

@@ -12,8 +12,8 @@ from replayed_hub import LEVELS, Exchange, ReplayedHub
 from rillnode.codecs.errors import RequestError, TransportError
 from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.ockam.dialects import Dialect
-from rillnode.codecs.ockam.routing import Address
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import Address
+from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
     CreatePartitionedResponse,
     CreateRequest,

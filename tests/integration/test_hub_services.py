@@ -12,7 +12,7 @@ from nodes import node_config
 from ockam_2024_peer import Ockam2024Peer
 from ockam_peer import OckamPeer
 from rillnode.codecs.ockam.channel_key import ChannelKey
-from rillnode.codecs.ockam.routing import (
+from rillnode.codecs.routing.routes import (
     Route,
     WireMessage,
     decode_message,

@@ -13,8 +13,8 @@ from link_support import CLIENT, NODE, SUITES, Recorder, noise_pair, until
 from rillnode.codecs.errors import HandshakeError, TransportError
 from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.noise import NoiseLink
-from rillnode.codecs.noise_cipher import Suite
+from rillnode.codecs.noise.cipher import Suite
+from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.framing import U16Framing
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkLimits

@@ -27,8 +27,8 @@ from rillnode.codecs.errors import (
     TransportError,
 )
 from rillnode.codecs.ockam.channel_key import ChannelKey
-from rillnode.codecs.ockam.routing import Route, WireMessage, decode_message, encode_message, local
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import Route, WireMessage, decode_message, encode_message, local
+from rillnode.codecs.routing.stream import (
     CreateRequest,
     CreateResponse,
     ErrorResponse,

@@ -16,8 +16,8 @@ from ockam_peer import OckamPeer
 from rillnode.codecs.errors import TransportError
 from rillnode.codecs.limits import LINK_BUFFER_BYTES_MAX, U32_MESSAGE_BYTES_MAX
 from rillnode.codecs.ockam.dialects import Dialect, dialling_codec
-from rillnode.codecs.ockam.routing import WireMessage, encode_message, local
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import WireMessage, encode_message, local
+from rillnode.codecs.routing.stream import (
     CreateRequest,
     CreateResponse,
     PullRequest,
@@ -29,7 +29,7 @@ from rillnode.codecs.ockam.stream import (
     decode_response,
     encode_request,
 )
-from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.routing.wire import wire_codec
 from rillnode.node.runtime import Node
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import OCKAM_LIMITS

@@ -13,10 +13,10 @@ from link_support import until
 from nodes import connect_to, node_config
 from ockam_2024_peer import Ockam2024Peer
 from ockam_peer import OckamPeer
-from rillnode.codecs.ockam import stream_admin
 from rillnode.codecs.ockam.dialects import Dialect, dialling_codec
-from rillnode.codecs.ockam.routing import TCP, Address, Route, WireMessage, local
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing import stream_admin
+from rillnode.codecs.routing.routes import TCP, Address, Route, WireMessage, local
+from rillnode.codecs.routing.stream import (
     BidirectionalPublisherRequest,
     BidirectionalRequest,
     CreateRequest,
@@ -26,7 +26,7 @@ from rillnode.codecs.ockam.stream import (
     SaveIndexRequest,
     encode_request,
 )
-from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.routing.wire import wire_codec
 from rillnode.node.runtime import Node
 
 SECONDS = 60.0

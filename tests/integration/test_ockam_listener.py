@@ -12,8 +12,8 @@ import pytest
 
 from nodes import connect_to, node_config
 from ockam_peer import OckamPeer
-from rillnode.codecs.ockam.routing import WireMessage, decode_message, encode_message, local
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import WireMessage, decode_message, encode_message, local
+from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
     CreatePartitionedResponse,
     CreateRequest,

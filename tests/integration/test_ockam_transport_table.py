@@ -13,7 +13,7 @@ import pytest
 from nodes import node_config
 from ockam_peer import OckamPeer
 from rillnode.codecs.limits import ROUTE_HOPS_MAX, U16_FRAME_BYTES_MAX, U16_MESSAGE_BYTES_MAX
-from rillnode.codecs.ockam.routing import (
+from rillnode.codecs.routing.routes import (
     TCP,
     UDP,
     Address,
@@ -22,7 +22,7 @@ from rillnode.codecs.ockam.routing import (
     encode_message,
     local,
 )
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     CreateRequest,
     CreateResponse,
     PullRequest,

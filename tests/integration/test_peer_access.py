@@ -16,8 +16,8 @@ from peer_support import (
     until,
     with_peers,
 )
-from rillnode.codecs.ockam.routing import encode_message, local, parse_route
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import encode_message, local, parse_route
+from rillnode.codecs.routing.stream import (
     CreateRequest,
     ErrorResponse,
     decode_response,

@@ -19,7 +19,7 @@ from ockam_peer import OckamPeer
 from rillnode import nextgraph, streamr
 from rillnode.actors.streamr.sessions import hash_of
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.ockam.stream import CreateRequest, PushRequest, encode_request
+from rillnode.codecs.routing.stream import CreateRequest, PushRequest, encode_request
 from rillnode.node.client import connect
 
 LIMIT_SECONDS = 300.0

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 from nodes import connect_to, node_config
 from peer_support import create, granted, until, with_peers
 from rillnode.codecs.errors import ConfigError, RequestError
-from rillnode.codecs.ockam.stream import PushRequest, encode_request
+from rillnode.codecs.routing.stream import PushRequest, encode_request
 from rillnode.node.config import (
     Config,
     FilesSink,

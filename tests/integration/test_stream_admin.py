@@ -12,7 +12,7 @@ import pytest
 from nodes import connect_to, node_config
 from ockam_peer import OckamPeer
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
     CreatePartitionedResponse,
     CreateRequest,
@@ -25,7 +25,7 @@ from rillnode.codecs.ockam.stream import (
     decode_response,
     encode_request,
 )
-from rillnode.codecs.ockam.stream_admin import (
+from rillnode.codecs.routing.stream_admin import (
     AdminRequest,
     AdminResponse,
     Command,
@@ -35,8 +35,8 @@ from rillnode.codecs.ockam.stream_admin import (
     Retain,
     Trim,
 )
-from rillnode.codecs.ockam.stream_admin import decode_response as decode_admin
-from rillnode.codecs.ockam.stream_admin import encode_request as encode_admin
+from rillnode.codecs.routing.stream_admin import decode_response as decode_admin
+from rillnode.codecs.routing.stream_admin import encode_request as encode_admin
 from rillnode.node.config import Config, GrantTable, QuotaTable, StreamTable
 from rillnode.node.runtime import Node
 

@@ -10,7 +10,7 @@ from rillnode.actors.peers.dialling import StopPeer
 from rillnode.codecs import native
 from rillnode.codecs.errors import HandshakeError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
-from rillnode.codecs.ockam.routing import encode_message
+from rillnode.codecs.routing.routes import encode_message
 
 WEATHER: Final = st.sampled_from(
     ["open", "fail", "forbid", "close", "answer", "jam", "ebb", "drain", "moment", "hour"]

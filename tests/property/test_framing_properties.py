@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from link_support import CLIENT, NODE, SUITES, noise_pair
 from rillnode.codecs.errors import CodecError, HandshakeError
 from rillnode.codecs.framing import LinkCodec, MessageJoiner, joined_messages
-from rillnode.codecs.noise import NoiseLink
-from rillnode.codecs.noise_cipher import Suite
+from rillnode.codecs.noise.cipher import Suite
+from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.framing import U16Framing
 
 unhurried = settings(deadline=None)

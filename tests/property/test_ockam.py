@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam.routing import (
+from rillnode.codecs.routing.routes import (
     Address,
     WireDecoder,
     WireMessage,
@@ -19,7 +19,7 @@ from rillnode.codecs.ockam.routing import (
     format_route,
     parse_route,
 )
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     BidirectionalPublisherRequest,
     BidirectionalRequest,
     BinaryRequest,

@@ -12,8 +12,8 @@ from rillnode.codecs.limits import GREETING_PAUSE_SECONDS
 from rillnode.codecs.links import WireFormat
 from rillnode.codecs.ockam.dialects import EitherDialect, dialling_codec
 from rillnode.codecs.ockam.framing import U16Framing
-from rillnode.codecs.ockam.routing import Address, Route, WireMessage, decode_message
-from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.routing.routes import Address, Route, WireMessage, decode_message
+from rillnode.codecs.routing.wire import wire_codec
 
 MANY = settings(max_examples=300, deadline=None)
 

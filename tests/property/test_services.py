@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from core_support import Core, Request, encode, with_core
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     BidirectionalPublisherRequest,
     BidirectionalRequest,
     BinaryRequest,
@@ -23,7 +23,7 @@ from rillnode.codecs.ockam.stream import (
     Status,
     encode_response,
 )
-from rillnode.codecs.ockam.stream_admin import (
+from rillnode.codecs.routing.stream_admin import (
     AdminRequest,
     Delete,
     Describe,

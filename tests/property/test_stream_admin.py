@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam.stream import Status
-from rillnode.codecs.ockam.stream_admin import (
+from rillnode.codecs.routing.stream import Status
+from rillnode.codecs.routing.stream_admin import (
     AdminRequest,
     AdminResponse,
     Delete,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rillnode.actors.overlay.translating import Role, Translator
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.routing.wire import wire_codec
 from rillnode.codecs.streamr.duplicates import DuplicateDetector
 from rillnode.codecs.streamr.network import (
     EXTENDED_VERSION,

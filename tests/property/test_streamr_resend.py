@@ -10,7 +10,7 @@ from resend_support import Sink
 from rillnode.actors.streamr.requests import FIRST, LAST, ResendQuery
 from rillnode.actors.streamr.resend import spawn_resend
 from rillnode.actors.streams.context import stream_address
-from rillnode.codecs.ockam.stream import PushRequest
+from rillnode.codecs.routing.stream import PushRequest
 from rillnode.codecs.streamr.stream_message import MessageId, MessageRef
 from streamr_support import NODE_KEY, STREAM, StreamrCore, message, publish, with_streamr
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from rillnode.codecs.errors import RequestError, RillnodeError
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     CreateRequest,
     PullRequest,
     PullResponse,

@@ -14,8 +14,8 @@ from rillnode.codecs import native
 from rillnode.codecs.errors import HandshakeError, RequestError, RillnodeError
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.ockam.hub import TEXT
-from rillnode.codecs.ockam.routing import local
-from rillnode.codecs.ockam.stream import PullRequest, PushRequest, encode_request
+from rillnode.codecs.routing.routes import local
+from rillnode.codecs.routing.stream import PullRequest, PushRequest, encode_request
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
 from rillnode.node.simulation.clients.limited_stream import LimitedStream

@@ -9,7 +9,7 @@ from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
-from rillnode.codecs.ockam.routing import Route, WireMessage, local, parse_route
+from rillnode.codecs.routing.routes import Route, WireMessage, local, parse_route
 from rillnode.node.client.messages import OnMessage
 from rillnode.node.client.session import Session
 from rillnode.node.simulation.clients.programs import Program

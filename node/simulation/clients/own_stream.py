@@ -11,7 +11,7 @@ from rillnode.actors.streams.context import stream_address
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import RequestError, RillnodeError
-from rillnode.codecs.ockam.routing import local
+from rillnode.codecs.routing.routes import local
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream, StreamInfo
 from rillnode.node.simulation.clients.programs import CALL_SECONDS, Program

@@ -8,7 +8,7 @@ from rillnode.actors.streams.context import stream_address
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
 from rillnode.codecs.keys import SEED_BYTES, Identity
-from rillnode.codecs.ockam.routing import Route, local
+from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client.client import Client
 from rillnode.node.simulation.clients.programs import CALL_SECONDS, Program
 

@@ -13,7 +13,7 @@ from typing import Final
 from rillnode.actors.peers.connection import SLICE_FRAMES
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError
-from rillnode.codecs.ockam.routing import Route, WireMessage, local, parse_route
+from rillnode.codecs.routing.routes import Route, WireMessage, local, parse_route
 from rillnode.node.client.session import Session
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.world import World

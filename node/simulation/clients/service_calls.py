@@ -5,7 +5,7 @@ from typing import Final
 
 from rillnode.codecs import native
 from rillnode.codecs.ockam.hub import TEXT
-from rillnode.codecs.ockam.routing import Route, WireMessage, local, parse_route
+from rillnode.codecs.routing.routes import Route, WireMessage, local, parse_route
 from rillnode.node.client.session import Session
 from rillnode.node.simulation.history import History
 

@@ -7,7 +7,7 @@ is in clear too; all others are sealed.
 from dataclasses import dataclass, field
 from typing import Final
 
-from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.node_configs import NEXTGRAPH_PORT
 from rillnode.node.simulation.pipes import Pipe

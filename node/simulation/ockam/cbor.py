@@ -9,7 +9,7 @@ Lengths are in their shortest form, as those nodes write them and this project's
 from typing import Any, Final
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam.routing import Address, Route, WireMessage
+from rillnode.codecs.routing.routes import Address, Route, WireMessage
 
 UINT, BYTES, ARRAY, SIMPLE = 0, 2, 4, 7
 NULL: Final = 22

@@ -11,9 +11,9 @@ from typing import Final
 
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.noise_handshake import DH_BYTES
+from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.ockam.channel_cipher import Level, unwrap
-from rillnode.codecs.ockam.routing import Route, WireMessage
+from rillnode.codecs.routing.routes import Route, WireMessage
 from rillnode.codecs.varint import read_data
 from rillnode.node.client.messages import Messages, OnMessage
 from rillnode.node.simulation.clients.programs import MARKER

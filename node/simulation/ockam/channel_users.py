@@ -10,7 +10,7 @@ from rillnode.codecs.errors import ActorError, RillnodeError, TransportError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.ockam.channel_cipher import Level
 from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
-from rillnode.codecs.ockam.routing import Route, WireMessage, local, parse_route
+from rillnode.codecs.routing.routes import Route, WireMessage, local, parse_route
 from rillnode.node.client.channel import ChannelLevel, SecureChannel, open_channel
 from rillnode.node.client.client import Client
 from rillnode.node.client.messages import Messages

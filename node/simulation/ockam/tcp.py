@@ -13,7 +13,7 @@ from rillnode.codecs.errors import CodecError, TransportError
 from rillnode.codecs.limits import CONNECT_SECONDS_MAX, U16_MESSAGE_BYTES_MAX, U32_MESSAGE_BYTES_MAX
 from rillnode.codecs.links import LinkInfo
 from rillnode.codecs.ockam.dialects import Dialect
-from rillnode.codecs.ockam.routing import decode_message, encode_message
+from rillnode.codecs.routing.routes import decode_message, encode_message
 from rillnode.node.client.session import Connect
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.network import Host

@@ -9,7 +9,7 @@ from rillnode.actors.peers.connection import PING, PONG
 from rillnode.codecs.errors import ActorError
 from rillnode.codecs.limits import U16_MESSAGE_BYTES_MAX, U32_MESSAGE_BYTES_MAX
 from rillnode.codecs.ockam.dialects import Dialect
-from rillnode.codecs.ockam.routing import WireMessage, local, parse_route
+from rillnode.codecs.routing.routes import WireMessage, local, parse_route
 from rillnode.node.client.client import Client
 from rillnode.node.client.messages import Messages
 from rillnode.node.client.session import Connect

@@ -7,8 +7,8 @@ from typing import Final, Protocol, TypeVar
 
 from rillnode.codecs.errors import ActorError, CodecError, RequestError
 from rillnode.codecs.limits import BLOCK_BYTES_MAX, FRAME_BYTES_MAX
-from rillnode.codecs.ockam.routing import Route
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import Route
+from rillnode.codecs.routing.stream import (
     CreateRequest,
     CreateResponse,
     ErrorResponse,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from doc_support import ROOT, running
-from rillnode.codecs.row_envelope import decode_row
+from rillnode.codecs.spark.row_envelope import decode_row
 from rillnode.node.client import BlockingClient, connect_blocking
 from rillnode.node.pipeline.java import java_home
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from nodes import CLIENT, node_config
-from rillnode.codecs.row_envelope import RepeatFilter, decode_row
+from rillnode.codecs.spark.row_envelope import RepeatFilter, decode_row
 from rillnode.node.client import BlockingClient, connect_blocking
 from rillnode.node.keyfiles import write_key
 from rillnode.node.runtime import Node

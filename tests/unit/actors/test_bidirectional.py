@@ -33,8 +33,9 @@ from rillnode.codecs.limits import (
     STREAM_SUBSCRIBER_AWAY_SECONDS_MAX,
 )
 from rillnode.codecs.ockam.hub import TEXT
-from rillnode.codecs.ockam.routing import Route, WireMessage, encode_message, local
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.ockam.stream_item import StreamMessage, decode_entry
+from rillnode.codecs.routing.routes import Route, WireMessage, encode_message, local
+from rillnode.codecs.routing.stream import (
     BidirectionalPublisherRequest,
     BidirectionalRequest,
     CreateRequest,
@@ -42,9 +43,8 @@ from rillnode.codecs.ockam.stream import (
     PushRequest,
     encode_request,
 )
-from rillnode.codecs.ockam.stream_admin import AdminRequest, Delete
-from rillnode.codecs.ockam.stream_admin import encode_request as encode_admin
-from rillnode.codecs.ockam.stream_item import StreamMessage, decode_entry
+from rillnode.codecs.routing.stream_admin import AdminRequest, Delete
+from rillnode.codecs.routing.stream_admin import encode_request as encode_admin
 
 
 class Mute(Worker):

@@ -24,7 +24,7 @@ from rillnode.actors.streams.bidirectional_consumer import ConsumerActor
 from rillnode.actors.streams.bidirectional_publisher import LOOK_SECONDS, PublisherActor
 from rillnode.actors.streams.index_service import AskPosition, IndexService
 from rillnode.codecs.limits import STREAM_SUBSCRIBER_AWAY_SECONDS_MAX
-from rillnode.codecs.ockam.routing import local
+from rillnode.codecs.routing.routes import local
 from rillnode.testing import fail, message_types
 
 at_both_times = pytest.mark.parametrize("when", get_args(When))

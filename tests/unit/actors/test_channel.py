@@ -23,13 +23,13 @@ from rillnode.actors.peers.channel_listener import ADDRESSES
 from rillnode.actors.services.catalog import spawn_services
 from rillnode.actors.services.forwarder import Forwarder
 from rillnode.codecs.limits import CHANNEL_WINDOW_MESSAGES, ROUTE_HOPS_MAX, U16_MESSAGE_BYTES_MAX
-from rillnode.codecs.ockam.routing import (
+from rillnode.codecs.routing.routes import (
     WireMessage,
     decode_message,
     encode_message,
     local,
 )
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     CreateRequest,
     CreateResponse,
     PullRequest,

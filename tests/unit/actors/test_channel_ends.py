@@ -18,7 +18,7 @@ from rillnode.actors.access import Grant
 from rillnode.actors.peers.connection import ConnectionActor
 from rillnode.codecs.limits import ROUTE_HOPS_MAX, U16_MESSAGE_BYTES_MAX
 from rillnode.codecs.ockam.channel_cipher import Level
-from rillnode.codecs.ockam.routing import (
+from rillnode.codecs.routing.routes import (
     WireMessage,
     encode_message,
     local,

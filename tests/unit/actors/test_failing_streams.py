@@ -15,7 +15,7 @@ from rillnode.actors.streams.stream import StreamActor
 from rillnode.actors.streams.subscription import SubscriptionActor
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, items_of, pack_body
-from rillnode.codecs.ockam.stream import CreateRequest, PushConfirm, PushRequest
+from rillnode.codecs.routing.stream import CreateRequest, PushConfirm, PushRequest
 
 ADDRESS = "ST_S_0_s"
 

@@ -13,7 +13,7 @@ from rillnode.actors.streams.followers import Followers, Grown, Removed
 from rillnode.actors.streams.stream import StreamActor
 from rillnode.codecs import native
 from rillnode.codecs.entries import items_of, pack_body
-from rillnode.codecs.ockam.stream import CreateRequest
+from rillnode.codecs.routing.stream import CreateRequest
 
 ADDRESS = b"ST_S_0_s"
 LOG = log_id(1, 0)

@@ -11,8 +11,8 @@ from rillnode.actors.storage import LoadIndex, SaveIndex, StoreHealth
 from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.index_service import IndexService
 from rillnode.codecs import native
-from rillnode.codecs.ockam.routing import WireMessage
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import WireMessage
+from rillnode.codecs.routing.stream import (
     ErrorResponse,
     GetIndexRequest,
 )

@@ -19,7 +19,7 @@ from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.index_service import AskPosition, IndexService, Position
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, StoreError
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     ErrorResponse,
     GetIndexRequest,
     IndexResponse,

@@ -32,8 +32,8 @@ from rillnode.codecs.limits import (
     U32_MESSAGE_BYTES_MAX,
 )
 from rillnode.codecs.links import WireFormat
-from rillnode.codecs.ockam.routing import Address, Route, WireMessage, local
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import Address, Route, WireMessage, local
+from rillnode.codecs.routing.stream import (
     CreateRequest,
     PullRequest,
     PullResponse,
@@ -43,7 +43,7 @@ from rillnode.codecs.ockam.stream import (
     decode_response,
     encode_request,
 )
-from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.routing.wire import wire_codec
 from rillnode.codecs.varint import BIG_UINT_MAX
 
 LINKS: Final[dict[WireFormat, int]] = {"bare": U16_FRAME_BYTES_MAX, "cbor": U32_MESSAGE_BYTES_MAX}

@@ -14,7 +14,7 @@ from rillnode.actors.streams.inside import AppendEntries
 from rillnode.actors.streams.resolving import stream_cell
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind
-from rillnode.codecs.ockam.stream import PushRequest
+from rillnode.codecs.routing.stream import PushRequest
 from rillnode.codecs.streamr.sort_keys import pushed_keys
 
 

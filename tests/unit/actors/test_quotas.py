@@ -23,7 +23,7 @@ from rillnode.actors.streams.retention import SWEEP_SECONDS, RetentionActor
 from rillnode.actors.streams.revising import EnsureStream
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     CreateRequest,
     CreateResponse,
     ErrorResponse,

@@ -9,8 +9,8 @@ from core_support import decode as decode_any
 from rillnode.actors.delivery import Delivery
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError
-from rillnode.codecs.ockam.routing import WireMessage, local
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import WireMessage, local
+from rillnode.codecs.routing.stream import (
     BidirectionalPublisherRequest,
     BidirectionalRequest,
     CreatePartitionedRequest,
@@ -26,7 +26,7 @@ from rillnode.codecs.ockam.stream import (
     Status,
     encode_response,
 )
-from rillnode.codecs.ockam.stream_admin import AdminRequest, AdminResponse, Describe
+from rillnode.codecs.routing.stream_admin import AdminRequest, AdminResponse, Describe
 
 BUSY = ActorError("actor.busy", "later", retry_seconds=1.5)
 STREAM = "ST_S_0_s"

@@ -20,7 +20,7 @@ from rillnode.actors.streams.revising import EnsureStream
 from rillnode.actors.streams.stream import MISSING_SECONDS
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     CreateRequest,
     GetIndexRequest,
     IndexResponse,

@@ -11,9 +11,9 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.rights import SLICE_CELLS, RightsChanged
 from rillnode.codecs import native
-from rillnode.codecs.ockam.routing import WireMessage, local
-from rillnode.codecs.ockam.stream import BidirectionalRequest, PushRequest, encode_request
 from rillnode.codecs.ockam.stream_item import encode_entry
+from rillnode.codecs.routing.routes import WireMessage, local
+from rillnode.codecs.routing.stream import BidirectionalRequest, PushRequest, encode_request
 
 WHO = "noise:" + "ab" * 32
 PATTERN = Grant(who=WHO, streams="s*", may=frozenset(("pull", "subscribe")))

@@ -29,8 +29,13 @@ from rillnode.codecs import native
 from rillnode.codecs.entries import Block, pack_body
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
-from rillnode.codecs.ockam.routing import WireMessage, decode_message
-from rillnode.codecs.ockam.stream import PullRequest, PullResponse, decode_response, encode_request
+from rillnode.codecs.routing.routes import WireMessage, decode_message
+from rillnode.codecs.routing.stream import (
+    PullRequest,
+    PullResponse,
+    decode_response,
+    encode_request,
+)
 
 FULL = LINK_BUFFER_HIGH_BYTES + 1
 

@@ -11,8 +11,8 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.streams.answers import not_done
 from rillnode.codecs import native
-from rillnode.codecs.ockam.routing import TCP, UDP, Address, Route, WireMessage, local
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import TCP, UDP, Address, Route, WireMessage, local
+from rillnode.codecs.routing.stream import (
     PushConfirm,
     PushRequest,
     Status,

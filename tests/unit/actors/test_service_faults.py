@@ -26,8 +26,8 @@ from rillnode.actors.streams.service import StreamService
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import ActorError, StoreError
-from rillnode.codecs.ockam import stream_admin
-from rillnode.codecs.ockam.stream import CreateRequest, CreateResponse, ErrorResponse, Status
+from rillnode.codecs.routing import stream_admin
+from rillnode.codecs.routing.stream import CreateRequest, CreateResponse, ErrorResponse, Status
 from rillnode.node.simulation.remembered import remembered
 from rillnode.testing import fail
 

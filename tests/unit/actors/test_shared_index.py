@@ -7,7 +7,7 @@ import pytest
 from core_support import Core, with_core
 from rillnode.actors.storage import Capability, SavedIndexKey, SaveIndex
 from rillnode.codecs import native
-from rillnode.codecs.ockam.stream import GetIndexRequest, IndexResponse
+from rillnode.codecs.routing.stream import GetIndexRequest, IndexResponse
 
 
 class Others:

@@ -11,7 +11,7 @@ from rillnode.actors.access import Grant
 from rillnode.actors.streams.context import stream_address
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
     CreateRequest,
     ErrorResponse,
@@ -22,7 +22,7 @@ from rillnode.codecs.ockam.stream import (
     SaveIndexRequest,
     SavePartitionIndexRequest,
 )
-from rillnode.codecs.ockam.stream_admin import (
+from rillnode.codecs.routing.stream_admin import (
     AdminRequest,
     AdminResponse,
     Delete,

@@ -8,7 +8,7 @@ from core_support import Core, Peer, with_core
 from rillnode.actors.access import Grant, Verb
 from rillnode.actors.streams.retention import SWEEP_SECONDS
 from rillnode.codecs import native
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
     ErrorResponse,
     PullRequest,
@@ -16,7 +16,7 @@ from rillnode.codecs.ockam.stream import (
     PushRequest,
     Status,
 )
-from rillnode.codecs.ockam.stream_admin import (
+from rillnode.codecs.routing.stream_admin import (
     AdminRequest,
     AdminResponse,
     Delete,

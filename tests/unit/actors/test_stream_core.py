@@ -14,7 +14,7 @@ from rillnode.actors.streams.stream import MISSING_SECONDS
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import StoreError
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
     CreatePartitionedResponse,
     CreateRequest,

@@ -41,8 +41,8 @@ from rillnode.actors.streams.stream import MISSING_SECONDS, StreamActor
 from rillnode.actors.streams.subscription import SubscriptionActor
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, items_of, pack_body
-from rillnode.codecs.ockam.routing import Route
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.routes import Route
+from rillnode.codecs.routing.stream import (
     ErrorResponse,
     PullRequest,
     PullResponse,

@@ -12,7 +12,7 @@ from rillnode.actors.streams.revising import EnsureStream
 from rillnode.actors.streams.rules import StreamRule, StreamRules
 from rillnode.codecs import native
 from rillnode.codecs.limits import PARTITIONS_MAX
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
     CreatePartitionedResponse,
     CreateRequest,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body
 from rillnode.codecs.errors import CodecError, RequestError
-from rillnode.codecs.ockam.stream import PushRequest, encode_request
 from rillnode.codecs.requests import decode_request
+from rillnode.codecs.routing.stream import PushRequest, encode_request
 
 REQUESTS: list[native.Request] = [
     native.AppendRequest(1, 2, b"body"),

@@ -19,8 +19,8 @@ from rillnode.codecs.errors import (
 )
 from rillnode.codecs.keys import Identity, verify, x25519_form
 from rillnode.codecs.limits import FRAME_BYTES_MAX
-from rillnode.codecs.noise import NoiseLink
-from rillnode.codecs.noise_cipher import CipherState, Suite
+from rillnode.codecs.noise.cipher import CipherState, Suite
+from rillnode.codecs.noise.link import NoiseLink
 
 OTHER = Identity.from_seed(b"other".ljust(32, b"."))
 EPHEMERALS = bytes(range(1, 33)), bytes(range(33, 65))

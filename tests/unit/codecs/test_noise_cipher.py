@@ -2,7 +2,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.noise_cipher import CipherState, Suite
+from rillnode.codecs.noise.cipher import CipherState, Suite
 
 KEY = bytes(range(32))
 SUITES = list(Suite)
@@ -82,7 +82,7 @@ def test_an_expanded_key_is_kept_while_there_are_many_records(
             made.append(key)
             self.encrypt = AESGCM(key).encrypt
 
-    monkeypatch.setattr("rillnode.codecs.noise_cipher.AESGCM", Counted)
+    monkeypatch.setattr("rillnode.codecs.noise.cipher.AESGCM", Counted)
     sealer = CipherState(KEY, Suite.AESGCM_SHA256)
     for _ in range(100):
         sealer.seal(b"text")

@@ -1,7 +1,7 @@
 import pytest
 
 from rillnode.codecs.errors import HandshakeError
-from rillnode.codecs.noise_handshake import NoiseHandshake
+from rillnode.codecs.noise.handshake import NoiseHandshake
 
 XX = "Noise_XX_25519_AESGCM_SHA256"
 LOW_ORDER = [

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from rillnode.codecs import row_envelope
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.row_envelope import RepeatFilter, RowId, decode_row, encode_row
+from rillnode.codecs.spark import row_envelope
+from rillnode.codecs.spark.row_envelope import RepeatFilter, RowId, decode_row, encode_row
 
 ROW = RowId("q1", 17, 0, 4211)
 

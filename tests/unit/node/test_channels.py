@@ -11,7 +11,7 @@ from fake_client import FakeClient, Screen
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.ockam.channel_key import ChannelKey
-from rillnode.codecs.ockam.routing import Route, local
+from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.channels import Channels
 from rillnode.node.cli import main
 from rillnode.node.client import Answer

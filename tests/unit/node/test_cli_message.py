@@ -10,7 +10,7 @@ from fake_client import FakeClient, Screen
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import FRAME_BYTES_MAX
-from rillnode.codecs.ockam.routing import Route, parse_route
+from rillnode.codecs.routing.routes import Route, parse_route
 from rillnode.node.cli import main
 from rillnode.node.client import Answer
 from rillnode.node.keyfiles import write_key

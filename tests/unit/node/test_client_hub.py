@@ -8,7 +8,7 @@ import pytest
 from fake_hub import ONCE, SOON, Answers, FakeHub, refusal, with_hub
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import PARTITIONS_MAX
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
     CreateRequest,
     ErrorResponse,

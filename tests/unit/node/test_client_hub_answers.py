@@ -4,7 +4,7 @@ import pytest
 
 from fake_hub import ONCE, Answers, FakeHub, from_, refusal, with_hub
 from rillnode.codecs.errors import RillnodeError
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
     CreatePartitionedResponse,
     CreateRequest,

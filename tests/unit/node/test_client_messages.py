@@ -9,7 +9,7 @@ from link_support import ManualClock
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, CodecError, RequestError, TransportError
 from rillnode.codecs.limits import FRAME_BYTES_MAX, ROUTE_HOPS_MAX
-from rillnode.codecs.ockam.routing import (
+from rillnode.codecs.routing.routes import (
     Route,
     WireMessage,
     decode_message,

@@ -8,7 +8,7 @@ import pytest
 from link_support import ManualClock, until
 from rillnode.codecs import native
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.ockam.routing import WireMessage, decode_message, encode_message
+from rillnode.codecs.routing.routes import WireMessage, decode_message, encode_message
 from rillnode.node.client.producer import Producer
 from rillnode.node.client.repeating import READ_FAILURES_MAX
 from rillnode.node.client.session import Session

@@ -9,7 +9,7 @@ import pytest
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, encode_block, pack_body
 from rillnode.codecs.errors import RequestError, TransportError
-from rillnode.codecs.ockam.routing import Route, local
+from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client import subscription
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import CREDIT_BYTES, GRANT_BYTES, PASSING, Follower

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from link_support import CLIENT, NODE, ManualClock, Recorder
 from link_support import until as until_soon
 from rillnode.codecs.errors import RillnodeError
-from rillnode.codecs.noise import NoiseLink
+from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.framing import U16Framing
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.dialer import TcpDialer

@@ -9,7 +9,7 @@ import pytest
 from link_support import CLIENT, NODE, ManualClock, Recorder, noise_pair
 from rillnode.codecs.errors import HandshakeError, TransportError
 from rillnode.codecs.framing import LinkCodec
-from rillnode.codecs.noise import NoiseLink
+from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.dialects import EitherDialect
 from rillnode.codecs.ockam.framing import U16Framing, U32Framing
 from rillnode.transports.groups import LinkGroup

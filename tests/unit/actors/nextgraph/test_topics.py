@@ -34,7 +34,7 @@ from rillnode.codecs.nextgraph.requests import CommitGet, TopicSyncReq, TopicUns
 from rillnode.codecs.nextgraph.responses import EmptyResponse, TopicSyncRes
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import GlobalOverlay
-from rillnode.codecs.ockam.stream import PushRequest, Status
+from rillnode.codecs.routing.stream import PushRequest, Status
 
 
 def sync(

@@ -15,7 +15,7 @@ from rillnode.actors.storage import PutRecords, StreamRecord
 from rillnode.actors.streams.context import StreamRemoved
 from rillnode.actors.streams.followers import Grown
 from rillnode.codecs import native
-from rillnode.codecs.ockam.stream import CreateRequest, PushRequest
+from rillnode.codecs.routing.stream import CreateRequest, PushRequest
 from rillnode.codecs.streamr.control_messages import BroadcastMessage, UnsubscribeRequest
 from rillnode.testing import fail
 from tracker_support import TrackedNode, spawn_tracker

@@ -24,7 +24,7 @@ from rillnode.actors.storage import ListStreams, Read, ReadOperation, RemoveStre
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES, OVERLAY_RESENDS_MAX
-from rillnode.codecs.ockam.stream import CreateRequest, PushRequest
+from rillnode.codecs.routing.stream import CreateRequest, PushRequest
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
     ErrorResponse,

@@ -17,8 +17,8 @@ from rillnode.actors.overlay.released import (
 from rillnode.actors.overlay.translating import Role, Translator
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.links import LinkInfo
-from rillnode.codecs.ockam.routing import WireMessage, local
-from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.routing.routes import WireMessage, local
+from rillnode.codecs.routing.wire import wire_codec
 from rillnode.codecs.streamr.control import decode_control
 from rillnode.codecs.streamr.control_messages import BroadcastMessage, UnicastMessage
 from rillnode.codecs.streamr.network import (

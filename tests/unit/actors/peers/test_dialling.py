@@ -17,7 +17,7 @@ from rillnode.codecs.limits import (
     PEER_WAITING_BYTES_MAX,
     PEER_WAITING_MESSAGES_MAX,
 )
-from rillnode.codecs.ockam.routing import encode_message, local
+from rillnode.codecs.routing.routes import encode_message, local
 
 
 def pause(failures: int) -> float:

@@ -54,7 +54,7 @@ from rillnode.actors.streams.subscription import SubscriptionActor
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
-from rillnode.codecs.ockam.routing import WireMessage, local
+from rillnode.codecs.routing.routes import WireMessage, local
 from rillnode.node.client import Client
 from rillnode.node.client.channel import SecureChannel
 from rillnode.node.client.session import Session

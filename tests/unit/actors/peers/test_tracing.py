@@ -8,8 +8,8 @@ import pytest
 from rillnode.actors.peers.tracing import PROTOCOLS, TRACE, TracedLink, trace_of
 from rillnode.codecs import native
 from rillnode.codecs.links import LinkInfo
-from rillnode.codecs.ockam.routing import encode_message, local
-from rillnode.codecs.ockam.stream import PushRequest, encode_request
+from rillnode.codecs.routing.routes import encode_message, local
+from rillnode.codecs.routing.stream import PushRequest, encode_request
 
 SECRET = b"a secret that nobody shall read"
 

@@ -15,7 +15,7 @@ from rillnode.codecs.limits import (
     RECORDED_ROUTE_BYTES_MAX,
 )
 from rillnode.codecs.ockam.hub import TEXT
-from rillnode.codecs.ockam.routing import Address, Route, WireMessage, local
+from rillnode.codecs.routing.routes import Address, Route, WireMessage, local
 
 DEVICE = "noise:" + "11" * 32
 STRANGER = "noise:" + "22" * 32

@@ -8,7 +8,7 @@ import pytest
 from rillnode.actors.streams.context import stream_address
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
-from rillnode.codecs.ockam.stream import PullRequest, PushRequest, Status
+from rillnode.codecs.routing.stream import PullRequest, PushRequest, Status
 from rillnode.codecs.streamr.message import decode_message
 from rillnode.codecs.streamr.signing import Verdict, verify_message
 from streamr_support import (

@@ -4,8 +4,8 @@ import pytest
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import ADDRESS_BYTES_MAX, ROUTE_HOPS_MAX, STRING_CHUNKS_MAX
-from rillnode.codecs.ockam.cbor_message import CborDecoder, encode_header, encode_with_header
-from rillnode.codecs.ockam.routing import TCP, Address, WireMessage, local
+from rillnode.codecs.routing.cbor_message import CborDecoder, encode_header, encode_with_header
+from rillnode.codecs.routing.routes import TCP, Address, WireMessage, local
 
 ONWARD, BACK = (local("stream"),), (local("me"),)
 PLAIN = WireMessage(ONWARD, BACK, b"hi")

@@ -13,7 +13,7 @@ from rillnode.codecs.ockam.channel import (
 )
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
 from rillnode.codecs.ockam.channel_key import ChannelKey
-from rillnode.codecs.ockam.routing import Address, local
+from rillnode.codecs.routing.routes import Address, local
 
 NODE = ChannelKey(b"the node's key".ljust(32, b"."))
 CLIENT = ChannelKey(b"the client's key".ljust(32, b"."))

@@ -12,7 +12,7 @@ from rillnode.codecs.ockam.discovery import (
     decode_request,
     encode_answer,
 )
-from rillnode.codecs.ockam.routing import Address, local
+from rillnode.codecs.routing.routes import Address, local
 
 ECHO = Service("echo", (local("echo"),))
 FAR = Service("far", (Address(1, b"host:4000"), local("far")))

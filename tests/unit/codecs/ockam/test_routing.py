@@ -2,7 +2,7 @@ import pytest
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import ADDRESS_BYTES_MAX, ROUTE_HOPS_MAX
-from rillnode.codecs.ockam.routing import (
+from rillnode.codecs.routing.routes import (
     LOCAL,
     TCP,
     Address,

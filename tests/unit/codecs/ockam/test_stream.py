@@ -1,8 +1,9 @@
 import pytest
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam.routing import WireMessage, encode_message, local
-from rillnode.codecs.ockam.stream import (
+from rillnode.codecs.ockam.stream_item import STREAM_ITEM, StreamItem
+from rillnode.codecs.routing.routes import WireMessage, encode_message, local
+from rillnode.codecs.routing.stream import (
     BidirectionalPublisherRequest,
     BidirectionalRequest,
     BinaryRequest,
@@ -31,7 +32,6 @@ from rillnode.codecs.ockam.stream import (
     error_tag,
     response_tag,
 )
-from rillnode.codecs.ockam.stream_item import STREAM_ITEM, StreamItem
 from rillnode.codecs.varint import U64_MAX
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam.stream import Status
-from rillnode.codecs.ockam.stream_admin import (
+from rillnode.codecs.routing.stream import Status
+from rillnode.codecs.routing.stream_admin import (
     AdminRequest,
     AdminResponse,
     Delete,

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam.routing import Route, WireMessage, encode_message, local
 from rillnode.codecs.ockam.stream_item import StreamMessage, decode_entry, encode_entry
+from rillnode.codecs.routing.routes import Route, WireMessage, encode_message, local
 
 PING_PONG = bytes.fromhex("046261636b 11 01010004706f6e6701000470696e670130".replace(" ", ""))
 """Written by an Elixir node of 2021-08: return stream "back", onward [pong], return [ping], "0"."""

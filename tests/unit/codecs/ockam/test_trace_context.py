@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rillnode.codecs.ockam.routing import decode_message, encode_message, local
-from rillnode.codecs.ockam.trace_context import ADDED_BYTES, context_of, with_context
+from rillnode.codecs.routing.routes import decode_message, encode_message, local
+from rillnode.codecs.routing.trace_context import ADDED_BYTES, context_of, with_context
 
 CONTEXT = f"00-{'4bf92f3577b34da6a3ce929d0e0e4736'}-{'00f067aa0ba902b7'}-01"
 PLAIN = encode_message((local("peer/b"), local("echo")), (local("me"),), b"payload")

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.links import WireFormat
-from rillnode.codecs.ockam.routing import Address, Route, WireMessage, local
-from rillnode.codecs.ockam.wire import overhead_bytes_max, wire_codec
+from rillnode.codecs.routing.routes import Address, Route, WireMessage, local
+from rillnode.codecs.routing.wire import overhead_bytes_max, wire_codec
 
 MESSAGE = WireMessage((local("stream"),), (local("me"),), b"hi")
 FORMS: dict[WireFormat, str] = {

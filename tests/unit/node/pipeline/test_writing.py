@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 
 from fake_sink import FakeSink
 from rillnode.codecs.errors import ConfigError, RequestError
-from rillnode.codecs.row_envelope import RowId, decode_row
+from rillnode.codecs.spark.row_envelope import RowId, decode_row
 from rillnode.node.pipeline.source import RillnodeSource
 from rillnode.node.pipeline.writing import RowWriter, WriteOptions
 

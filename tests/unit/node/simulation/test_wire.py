@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rillnode.codecs.framing import u16_frame
-from rillnode.codecs.noise_handshake import DH_BYTES
-from rillnode.codecs.noise_xx import PREAMBLE_BYTES
+from rillnode.codecs.noise.handshake import DH_BYTES
+from rillnode.codecs.noise.xx import PREAMBLE_BYTES
 from rillnode.node.simulation.clients.programs import MARKER
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.latency import ConstantLatency

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam.routing import Address, WireMessage
-from rillnode.codecs.ockam.wire import wire_codec
+from rillnode.codecs.routing.routes import Address, WireMessage
+from rillnode.codecs.routing.wire import wire_codec
 from rillnode.node.simulation.ockam.cbor import decode_cbor, encode_cbor
 
 CODEC = wire_codec("cbor")

@@ -9,7 +9,7 @@ from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam.channel import ChannelResponder
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
 from rillnode.codecs.ockam.channel_key import ChannelKey
-from rillnode.codecs.ockam.routing import (
+from rillnode.codecs.routing.routes import (
     Route,
     WireMessage,
     decode_message,

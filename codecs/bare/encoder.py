@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from textwrap import indent
 from typing import Final
 
-from rillnode.codecs.bare_schema import (
+from rillnode.codecs.bare.schema import (
     Bool,
     Data,
     Enumeration,
@@ -20,7 +20,7 @@ from rillnode.codecs.bare_schema import (
     Varint,
     Void,
 )
-from rillnode.codecs.bare_source import LOOPS_MAX, Writer, tuple_of
+from rillnode.codecs.bare.source import LOOPS_MAX, Writer, tuple_of
 from rillnode.codecs.limits import LIST_ITEMS_MAX
 from rillnode.codecs.varint import SMALL, U64_MAX, encode_uint
 

@@ -10,7 +10,7 @@ Source: ockam-network/proposals, design 0009; W3C Trace Context, section 3.2.
 import re
 from typing import Final
 
-from rillnode.codecs.ockam.routing import WIRE_VERSION
+from rillnode.codecs.routing.routes import WIRE_VERSION
 
 CONTEXT_BYTES: Final = 55
 ADDED_BYTES: Final = CONTEXT_BYTES + 2

@@ -12,13 +12,13 @@ from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+
 from noise.backends.default.backend import DefaultNoiseBackend
 from noise.backends.default.ciphers import AESGCMCipher, ChaCha20Cipher
 from noise.backends.default.hashes import SHA256Hash
 from noise.backends.default.keypairs import KeyPair25519
 from noise.exceptions import NoiseValueError
 from noise.noise_protocol import NoiseProtocol
-
 from rillnode.codecs.errors import HandshakeError
 
 DH_BYTES: Final = 32

@@ -1,6 +1,6 @@
 """BARE schemas, read from Python type annotations into a small tree.
 
-Which annotation stands for which BARE type is listed in `codecs/bare.py`. The tree is what
+Which annotation stands for which BARE type is listed in `codecs/bare/__init__.py`. The tree is what
 encoders and decoders are written from; it lives only while they are made.
 A schema is the program's own, so whatever is wrong with one is a TypeError, not a CodecError.
 """

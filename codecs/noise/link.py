@@ -18,8 +18,8 @@ from rillnode.codecs.limits import (
     NOISE_REKEY_RECORDS,
 )
 from rillnode.codecs.links import WireFormat
-from rillnode.codecs.noise_cipher import CipherState, Suite
-from rillnode.codecs.noise_xx import Local, Session, Steps, initiate, respond
+from rillnode.codecs.noise.cipher import CipherState, Suite
+from rillnode.codecs.noise.xx import Local, Session, Steps, initiate, respond
 
 _PING: Final = bytes(4)
 

@@ -28,9 +28,9 @@ Source: draft-devault-bare (IETF), which released Ockam nodes and NextGraph's se
 from collections.abc import Callable
 from typing import Annotated, Generic, Protocol, TypeVar, cast, overload
 
-from rillnode.codecs.bare_decoder import decoder_source
-from rillnode.codecs.bare_encoder import encoder_source
-from rillnode.codecs.bare_schema import LOCAL, Length, Number, Tags, Varint, read_schema
+from rillnode.codecs.bare.decoder import decoder_source
+from rillnode.codecs.bare.encoder import encoder_source
+from rillnode.codecs.bare.schema import LOCAL, Length, Number, Tags, Varint, read_schema
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.varint import BIG_UINT_MAX
 

@@ -4,7 +4,7 @@ import struct
 from enum import IntEnum
 from textwrap import indent
 
-from rillnode.codecs.bare_schema import (
+from rillnode.codecs.bare.schema import (
     Bool,
     Data,
     Enumeration,
@@ -20,7 +20,7 @@ from rillnode.codecs.bare_schema import (
     Void,
     least_bytes,
 )
-from rillnode.codecs.bare_source import LOOPS_MAX, Writer, tuple_of
+from rillnode.codecs.bare.source import LOOPS_MAX, Writer, tuple_of
 from rillnode.codecs.limits import LIST_ITEMS_MAX
 from rillnode.codecs.varint import U64_MAX
 

@@ -30,8 +30,8 @@ from rillnode.codecs.keys import (
     verify,
     x25519_form,
 )
-from rillnode.codecs.noise_cipher import TAG_BYTES, CipherState, Suite
-from rillnode.codecs.noise_handshake import DH_BYTES, NoiseHandshake
+from rillnode.codecs.noise.cipher import TAG_BYTES, CipherState, Suite
+from rillnode.codecs.noise.handshake import DH_BYTES, NoiseHandshake
 
 MAGIC: Final = b"rillnode"
 VERSION: Final = 1

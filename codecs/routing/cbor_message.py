@@ -15,7 +15,7 @@ from typing import Final
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import ADDRESS_BYTES_MAX, ROUTE_HOPS_MAX, STRING_CHUNKS_MAX
-from rillnode.codecs.ockam.cbor_items import (
+from rillnode.codecs.routing.cbor_items import (
     ARRAY,
     BYTES,
     TEXT,
@@ -25,7 +25,7 @@ from rillnode.codecs.ockam.cbor_items import (
     read_head,
     take,
 )
-from rillnode.codecs.ockam.routing import Address, Header, HeaderMemory, Route, WireMessage
+from rillnode.codecs.routing.routes import Address, Header, HeaderMemory, Route, WireMessage
 
 _BREAK: Final = 0xFF
 _NULL: Final = b"\xf6"

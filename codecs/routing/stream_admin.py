@@ -33,7 +33,7 @@ from typing import Final, TypeVar
 
 from rillnode.codecs.bare import BigUInt, Codec, UInt
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.ockam.stream import Status
+from rillnode.codecs.routing.stream import Status
 from rillnode.codecs.varint import encode_uint, read_data
 
 PROTOCOL: Final = "stream_admin"

@@ -1,7 +1,7 @@
 """What encoders' and decoders' source is written with: lines, blocks, names.
 
 A codec's source is straight-line Python with every type inlined: half the time of calling a
-function per type. `codecs/bare_encoder.py` and `codecs/bare_decoder.py` write it.
+function per type. `codecs/bare/encoder.py` and `codecs/bare/decoder.py` write it.
 """
 
 import struct

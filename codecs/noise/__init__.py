@@ -1,0 +1,1 @@
+"""Noise: its handshakes and ciphers, and rillnode's own encrypted link."""

@@ -1,0 +1,1 @@
+"""Bytes that only Spark's jobs read and write."""
