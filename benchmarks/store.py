@@ -19,8 +19,8 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from rillnode.actors.storage import Append, Operation, Read
-from rillnode.actors.storage.rocks import RocksLogStore
+from rillnode.actors.log import Append, Operation, Read
+from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.codecs.entries import pack_body
 
 _ENTRY_BYTES: Final = 1_024

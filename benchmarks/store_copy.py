@@ -25,8 +25,8 @@ from rich.table import Table
 from benchmarks.nats_servers import NatsServers, start_nats_servers
 from benchmarks.processes import disk_bytes
 from benchmarks.store import Counter
-from rillnode.actors.storage import Append, FindStream, PutStream, Read, StreamRecord, log_id
-from rillnode.actors.storage.rocks import RocksLogStore
+from rillnode.actors.log import Append, FindStream, PutStream, Read, StreamRecord, log_id
+from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.codecs.entries import items_of, pack_body
 
 _ENTRY_BYTES: Final = 100

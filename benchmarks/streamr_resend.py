@@ -23,8 +23,8 @@ from rich.table import Table
 from benchmarks.fanout import start_streamr
 from benchmarks.fanout_sockets import Socket
 from benchmarks.store import Counter
-from rillnode.actors.storage import Append, PutStream, StreamRecord, log_id
-from rillnode.actors.storage.rocks import RocksLogStore
+from rillnode.actors.log import Append, PutStream, StreamRecord, log_id
+from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.codecs.entries import EntryKind, pack_body
 from rillnode.codecs.streamr.message import STORED_VERSION, encode_message
 from rillnode.codecs.streamr.sort_keys import published_keys

@@ -34,9 +34,9 @@ from benchmarks.jobs import Endpoint, TurnsJob
 from benchmarks.store import Counter
 from benchmarks.turns_load import PHASES, identity, stream_name
 from benchmarks.turns_probe import STOP, Probe, Work
-from rillnode.actors.storage import Append, PutStream, Retention, StreamRecord, log_id
-from rillnode.actors.storage.rocks import RocksLogStore
-from rillnode.actors.streams.stream import StreamActor
+from rillnode.actors.core.streams.stream import StreamActor
+from rillnode.actors.log import Append, PutStream, Retention, StreamRecord, log_id
+from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.codecs.entries import pack_body
 from rillnode.node.config import Config, load_config
 from rillnode.node.runtime import Node

@@ -6,12 +6,12 @@ None is imported that the configuration does not ask for: neither its codecs nor
 from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rillnode.actors.core.streams.context import PushedKeys, StreamContext, StreamRemoved, no_keys
+from rillnode.actors.core.streams.records import Changed
+from rillnode.actors.core.streams.rules import StreamRules
 from rillnode.actors.engine.system import Cell
+from rillnode.actors.log import StoreHealth, StreamRecord
 from rillnode.actors.ports import Entropy
-from rillnode.actors.storage import StoreHealth, StreamRecord
-from rillnode.actors.streams.context import PushedKeys, StreamContext, StreamRemoved, no_keys
-from rillnode.actors.streams.records import Changed
-from rillnode.actors.streams.rules import StreamRules
 from rillnode.codecs.keys import Identity
 from rillnode.node.config import ApiKeyTable, Config
 from rillnode.node.telemetry import Telemetry

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
+from rillnode.actors.core.links.connection import PeerContext
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.peers.channel import ChannelContext
-from rillnode.actors.peers.channel_listener import ADDRESSES, ChannelListener
-from rillnode.actors.peers.connection import PeerContext
+from rillnode.actors.ockam.channel import ChannelContext
+from rillnode.actors.ockam.channel_listener import ADDRESSES, ChannelListener
 from rillnode.actors.ports import Entropy
 from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.node.config import Config

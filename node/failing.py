@@ -1,7 +1,7 @@
 """Failures that tests plant in actors: `fail`, and what there is to fail.
 
-    from rillnode.actors.storage import Append
-    from rillnode.actors.streams.stream import StreamActor
+    from rillnode.actors.log import Append
+    from rillnode.actors.core.streams.stream import StreamActor
     from rillnode.testing import fail
 
     with fail(StreamActor, message=Append, when="after") as fault:
@@ -29,7 +29,7 @@ import rillnode.node
 from rillnode.actors.engine import kinds
 from rillnode.actors.engine.faults import FAULTS, Fault, When
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.storage import Operation
+from rillnode.actors.log import Operation
 from rillnode.codecs.errors import ConfigError
 
 Raised = BaseException | Callable[[], BaseException]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from rillnode.actors.peers.connection import ConnectionEvents, PeerContext
+from rillnode.actors.core.links.connection import ConnectionEvents, PeerContext
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.dialects import EitherDialect
 from rillnode.node.config.tables import NoiseListener, OckamListener

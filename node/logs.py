@@ -11,7 +11,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
-from rillnode.actors.peers.tracing import PROTOCOLS, TRACE
+from rillnode.actors.core.links.tracing import PROTOCOLS, TRACE
 from rillnode.node.config.tables import LogTable
 
 logging.addLevelName(TRACE, "TRACE")

@@ -22,8 +22,8 @@ from prometheus_client.registry import Collector
 
 import rillnode
 from rillnode.actors.engine.kinds import TURN_BOUNDS
-from rillnode.actors.sink_job import DERIVED_TABLES
-from rillnode.actors.storage import logs_of
+from rillnode.actors.log import logs_of
+from rillnode.actors.spark.sink_job import DERIVED_TABLES
 from rillnode.node.http.streams import Listed
 from rillnode.node.observation import Observation
 from rillnode.transports.meters import Histogram

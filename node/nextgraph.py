@@ -6,15 +6,15 @@ from typing import Any, Final
 
 from aiohttp import HttpVersion11, web
 
+from rillnode.actors.core.streams.context import StreamContext, StreamRemoved
+from rillnode.actors.core.streams.rules import StreamRules
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import StoreHealth, StreamRecord
 from rillnode.actors.nextgraph.broker import spawn_broker, stream_removed
 from rillnode.actors.nextgraph.connection import BrokerEvents
 from rillnode.actors.nextgraph.context import BrokerContext, StreamChange
 from rillnode.actors.ports import Entropy
-from rillnode.actors.storage import StoreHealth, StreamRecord
-from rillnode.actors.streams.context import StreamContext, StreamRemoved
-from rillnode.actors.streams.rules import StreamRules
 from rillnode.codecs.keys import SEED_BYTES
 from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.bootstrap import (

@@ -9,13 +9,13 @@ from typing import Any, Final, Literal
 import msgspec
 
 import rillnode
+from rillnode.actors.core.links.connection import PeerContext
+from rillnode.actors.core.router import Router
+from rillnode.actors.core.streams.context import StreamContext
+from rillnode.actors.core.streams.subscribers import Subscribers
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
-from rillnode.actors.peers.connection import PeerContext
-from rillnode.actors.router import Router
-from rillnode.actors.storage import LogStore, StoreHealth
-from rillnode.actors.storage.watch import SharedStore
-from rillnode.actors.streams.context import StreamContext
-from rillnode.actors.streams.subscribers import Subscribers
+from rillnode.actors.log import LogStore, StoreHealth
+from rillnode.actors.log.watch import SharedStore
 from rillnode.node.brokers import Brokers, Listening
 from rillnode.node.channels import Channels
 from rillnode.node.config import Config

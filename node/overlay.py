@@ -8,9 +8,15 @@ from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from rillnode.actors.access import NODE_PRINCIPAL
-from rillnode.actors.delivery import Origin
+from rillnode.actors.core.access import NODE_PRINCIPAL
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.links.connection import PeerContext
+from rillnode.actors.core.links.dialling import PeerSettings, PeerStatus
+from rillnode.actors.core.links.directory import PeerDirectory
+from rillnode.actors.core.streams.context import StreamContext, StreamRemoved
+from rillnode.actors.core.streams.rules import RESERVED_PREFIX
 from rillnode.actors.engine.system import Cell
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.overlay.context import (
     MEMBER_ADDRESS,
     OverlayContext,
@@ -24,13 +30,7 @@ from rillnode.actors.overlay.member import MemberActor, Shares
 from rillnode.actors.overlay.stream_keys import parse_overlay_address
 from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS
 from rillnode.actors.overlay.tracker import TrackerActor
-from rillnode.actors.peers.connection import PeerContext
-from rillnode.actors.peers.dialling import PeerSettings, PeerStatus
-from rillnode.actors.peers.directory import PeerDirectory
 from rillnode.actors.ports import Clock, Dialling, Entropy
-from rillnode.actors.storage import StreamRecord
-from rillnode.actors.streams.context import StreamContext, StreamRemoved
-from rillnode.actors.streams.rules import RESERVED_PREFIX
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.keys import Identity, parse_identities
 from rillnode.codecs.noise.handshake import DH_BYTES

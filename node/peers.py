@@ -7,12 +7,12 @@ from fnmatch import translate
 from functools import cached_property, partial
 from typing import Any, Final
 
-from rillnode.actors.access import Access
-from rillnode.actors.delivery import Origin
+from rillnode.actors.core.access import Access
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.links.connection import PeerContext
+from rillnode.actors.core.links.dialling import PeerActor, PeerSettings, PeerStatus, StopPeer
+from rillnode.actors.core.links.directory import PeerDirectory
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.peers.connection import PeerContext
-from rillnode.actors.peers.dialling import PeerActor, PeerSettings, PeerStatus, StopPeer
-from rillnode.actors.peers.directory import PeerDirectory
 from rillnode.actors.ports import Clock, Dialer
 from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.keys import Identity

@@ -10,12 +10,12 @@ from typing import Final
 
 import msgspec
 
-from rillnode.actors.access import Access
+from rillnode.actors.core.access import Access
+from rillnode.actors.core.quotas import Quotas
+from rillnode.actors.core.streams.retention import Recount
+from rillnode.actors.core.streams.revising import EnsureStream
+from rillnode.actors.core.streams.rules import StreamRules
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
-from rillnode.actors.quotas import Quotas
-from rillnode.actors.streams.retention import Recount
-from rillnode.actors.streams.revising import EnsureStream
-from rillnode.actors.streams.rules import StreamRules
 from rillnode.node.config import ApiKeyTable, Config
 
 logger = logging.getLogger("rillnode.node.reloading")

@@ -9,30 +9,30 @@ from typing import Any, Final, Self
 
 from thespian.actors import ActorSystem
 
-from rillnode.actors.access import NODE_PRINCIPAL, Access
-from rillnode.actors.backup import ADDRESS as BACKUP_ADDRESS
-from rillnode.actors.backup import BackupActor
+from rillnode.actors.core.access import NODE_PRINCIPAL, Access
+from rillnode.actors.core.backup import ADDRESS as BACKUP_ADDRESS
+from rillnode.actors.core.backup import BackupActor
+from rillnode.actors.core.links.connection import ConnectionEvents, Drain, PeerContext
+from rillnode.actors.core.quotas import Quotas
+from rillnode.actors.core.status import ADDRESS as STATUS_ADDRESS
+from rillnode.actors.core.status import StatusActor
+from rillnode.actors.core.streams import index_service, service
+from rillnode.actors.core.streams.answers import not_done
+from rillnode.actors.core.streams.context import ADDRESS_PREFIX, StreamContext, StreamRemoved
+from rillnode.actors.core.streams.following import StoreFollower
+from rillnode.actors.core.streams.holds import Holds
+from rillnode.actors.core.streams.resolving import stream_guard, stream_resolver
+from rillnode.actors.core.streams.retention import RetentionActor
+from rillnode.actors.core.streams.rules import StreamRules
+from rillnode.actors.core.threads import SystemThreads
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
-from rillnode.actors.peers.connection import ConnectionEvents, Drain, PeerContext
-from rillnode.actors.ports import Clock, Entropy, Tracer
-from rillnode.actors.quotas import Quotas
-from rillnode.actors.services.catalog import spawn_services
-from rillnode.actors.status import ADDRESS as STATUS_ADDRESS
-from rillnode.actors.status import StatusActor
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Operation,
     StoreHealth,
     StreamRecord,
 )
-from rillnode.actors.streams import index_service, service
-from rillnode.actors.streams.answers import not_done
-from rillnode.actors.streams.context import ADDRESS_PREFIX, StreamContext, StreamRemoved
-from rillnode.actors.streams.following import StoreFollower
-from rillnode.actors.streams.holds import Holds
-from rillnode.actors.streams.resolving import stream_guard, stream_resolver
-from rillnode.actors.streams.retention import RetentionActor
-from rillnode.actors.streams.rules import StreamRules
-from rillnode.actors.threads import SystemThreads
+from rillnode.actors.ockam.catalog import spawn_services
+from rillnode.actors.ports import Clock, Entropy, Tracer
 from rillnode.codecs.errors import NodeFailed
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES

@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rillnode.actors.access import Access
+from rillnode.actors.core.access import Access
+from rillnode.actors.core.streams.context import StreamContext
+from rillnode.actors.core.streams.holds import Holds
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Entropy, JobLauncher
-from rillnode.actors.sink_job import BRONZE, DERIVED_TABLES, SinkStatus
-from rillnode.actors.spark_sink import SinkPorts, SinkSettings, SparkSinkActor, StopSink
-from rillnode.actors.streams.context import StreamContext
-from rillnode.actors.streams.holds import Holds
+from rillnode.actors.spark.sink_job import BRONZE, DERIVED_TABLES, SinkStatus
+from rillnode.actors.spark.spark_sink import SinkPorts, SinkSettings, SparkSinkActor, StopSink
 from rillnode.codecs.errors import TransportError
 from rillnode.codecs.keys import Identity
 from rillnode.node.config import FilesSink, SparkSink

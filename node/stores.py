@@ -6,16 +6,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rillnode.actors.core.threads import Threads
+from rillnode.actors.log import Complete, LogStore, OnHealth
+from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.actors.nextgraph.records import place_of
 from rillnode.actors.ports import Entropy
-from rillnode.actors.storage import Complete, LogStore, OnHealth
-from rillnode.actors.storage.rocks import RocksLogStore
-from rillnode.actors.threads import Threads
 from rillnode.node.config import Config, StoreTable
 
 if TYPE_CHECKING:
     from rillnode.actors.jetstream.options import JetStreamOptions
-    from rillnode.actors.storage.shared.store import SharedLogStore
+    from rillnode.actors.log.shared.store import SharedLogStore
 
 MakeStore = Callable[[Complete, OnHealth], LogStore]
 """Makes a node's store out of whom it tells of completed work and of its health."""
@@ -65,9 +65,9 @@ def shared_store(
     # Here, because most nodes do not have this store.
     from rillnode.actors.jetstream.blobs import JetStreamBlobs
     from rillnode.actors.jetstream.log import JetStreamLog
-    from rillnode.actors.storage.shared.rocks_view import RocksView
-    from rillnode.actors.storage.shared.shard import SharedOptions
-    from rillnode.actors.storage.shared.store import SharedLogStore
+    from rillnode.actors.log.shared.rocks_view import RocksView
+    from rillnode.actors.log.shared.shard import SharedOptions
+    from rillnode.actors.log.shared.store import SharedLogStore
 
     log = JetStreamLog(jetstream_options(table))
     return SharedLogStore(

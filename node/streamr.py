@@ -7,10 +7,16 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from rillnode.actors.core.streams.context import (
+    PushedKeys,
+    StreamContext,
+    StreamRemoved,
+    stream_address,
+)
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.ports import Entropy
-from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streamr.catalogue import Catalogue
 from rillnode.actors.streamr.connection import StreamrEvents, Terms
 from rillnode.actors.streamr.context import Relays, StreamrContext
@@ -19,12 +25,6 @@ from rillnode.actors.streamr.fanout import Audience
 from rillnode.actors.streamr.key_exchange import KeyExchangeActor
 from rillnode.actors.streamr.outlet import EITHER_LAYOUT, RELEASED_ONLY
 from rillnode.actors.streamr.sessions import Sessions, SessionSettings
-from rillnode.actors.streams.context import (
-    PushedKeys,
-    StreamContext,
-    StreamRemoved,
-    stream_address,
-)
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import STREAMR_FRAME_BYTES_MAX, STREAMR_LINK_BUFFER_BYTES_MAX
 from rillnode.codecs.streamr.control_forms import CONTROL_VERSIONS

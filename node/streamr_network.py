@@ -16,20 +16,20 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from rillnode.actors.access import ANONYMOUS, NODE_PRINCIPAL
-from rillnode.actors.overlay.generations import GENERATIONS, Generation, duplicate_code
-from rillnode.actors.overlay.released import Expected, FrameLink, ReleasedEvents
-from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS
-from rillnode.actors.overlay.translating import Role, Translator
-from rillnode.actors.peers.connection import PeerContext
-from rillnode.actors.peers.dialling import (
+from rillnode.actors.core.access import ANONYMOUS, NODE_PRINCIPAL
+from rillnode.actors.core.links.connection import PeerContext
+from rillnode.actors.core.links.dialling import (
     AcceptedEvents,
     DialledEvents,
     PeerDialer,
     PeerSettings,
     PeerStatus,
 )
-from rillnode.actors.peers.directory import PeerDirectory
+from rillnode.actors.core.links.directory import PeerDirectory
+from rillnode.actors.overlay.generations import GENERATIONS, Generation, duplicate_code
+from rillnode.actors.overlay.released import Expected, FrameLink, ReleasedEvents
+from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS
+from rillnode.actors.overlay.translating import Role, Translator
 from rillnode.actors.ports import Dialling
 from rillnode.codecs.errors import CodecError, RillnodeError
 from rillnode.codecs.limits import STREAMR_FRAME_BYTES_MAX

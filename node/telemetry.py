@@ -11,18 +11,18 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Final
 
+from rillnode.actors.core.links.connection import PeerContext
+from rillnode.actors.core.router import Router
+from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.peers.connection import PeerContext
+from rillnode.actors.log import Complete, Operation
 from rillnode.actors.ports import Tracer
-from rillnode.actors.router import Router
-from rillnode.actors.spans.links import Forwarding, TracedConnection, TracedPeer
-from rillnode.actors.spans.messages import TracedRouter
-from rillnode.actors.spans.store import traced_store
-from rillnode.actors.spans.streams import TracedSink, TracedStreamActor
-from rillnode.actors.spark_sink import SparkSinkActor
-from rillnode.actors.storage import Complete, Operation
-from rillnode.actors.streams.context import StreamContext
+from rillnode.actors.spark.spark_sink import SparkSinkActor
+from rillnode.actors.telemetry.links import Forwarding, TracedConnection, TracedPeer
+from rillnode.actors.telemetry.messages import TracedRouter
+from rillnode.actors.telemetry.store import traced_store
+from rillnode.actors.telemetry.streams import TracedSink, TracedStreamActor
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config
 
@@ -123,14 +123,14 @@ class Tracing(Telemetry):
     @property
     def relay_actor(self) -> Callable[..., Worker]:
         """Makes the actor of a stream partition's Streamr clients."""
-        from rillnode.actors.spans.streamr import TracedRelay
+        from rillnode.actors.telemetry.streamr import TracedRelay
 
         return partial(TracedRelay, self._store)
 
     @property
     def topic_actor(self) -> Callable[..., Worker]:
         """Makes the actor of a NextGraph topic."""
-        from rillnode.actors.spans.nextgraph import TracedTopic
+        from rillnode.actors.telemetry.nextgraph import TracedTopic
 
         return partial(TracedTopic, self._tracer)
 

@@ -2,7 +2,7 @@
 
 from core_support import Core
 from hub_support import ME, HubPeer
-from rillnode.actors.access import VERBS, Grant, Verb
+from rillnode.actors.core.access import VERBS, Grant, Verb
 from rillnode.codecs.ockam.stream_item import encode_entry
 from rillnode.codecs.routing.routes import Address, Route, WireMessage
 from rillnode.codecs.routing.stream import (

@@ -10,12 +10,12 @@ from actor_support import run
 from channel_peer import ChannelPeer, Name, data
 from core_support import Core, Peer
 from link_support import ManualClock
-from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.core.delivery import Delivery, Origin
+from rillnode.actors.core.links.connection import ConnectionEvents, PeerContext
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.peers.channel import ChannelContext
-from rillnode.actors.peers.channel_listener import ADDRESSES, ChannelListener
-from rillnode.actors.peers.connection import ConnectionEvents, PeerContext
+from rillnode.actors.ockam.channel import ChannelContext
+from rillnode.actors.ockam.channel_listener import ADDRESSES, ChannelListener
 from rillnode.codecs.limits import U16_MESSAGE_BYTES_MAX
 from rillnode.codecs.links import LinkInfo
 from rillnode.codecs.ockam.channel_key import ChannelKey

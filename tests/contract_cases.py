@@ -41,17 +41,16 @@ from contract_nextgraph import Registrar, Removed
 from contract_released import Released
 from contract_shared import OTHER, Away, add_shared_nodes
 from contract_sink import Sink
-from rillnode.actors import sink_job
 from rillnode.actors.engine.faults import FAULTS, Fault, When
 from rillnode.actors.engine.kinds import RESTARTS_MAX
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.nextgraph import wallets
+from rillnode.actors.ockam import bidirectional_consumer, bidirectional_publisher, static_forwarding
 from rillnode.actors.overlay.member import MemberActor
 from rillnode.actors.overlay.messages import Instructed, Linked
 from rillnode.actors.overlay.neighbours import NeighboursActor
 from rillnode.actors.ports import Tracer
-from rillnode.actors.services import static_forwarding
-from rillnode.actors.streams import bidirectional_consumer, bidirectional_publisher
+from rillnode.actors.spark import sink_job
 from rillnode.node import runtime
 from rillnode.node.config import Config, SinkTables
 from rillnode.node.pipeline import process
@@ -157,7 +156,7 @@ def id_of(case: Case) -> str:
 
 def is_traced(case: Case) -> bool:
     """Whether only nodes that make spans have such actors."""
-    return case[0].__module__.startswith("rillnode.actors.spans.")
+    return case[0].__module__.startswith("rillnode.actors.telemetry.")
 
 
 CASES: Final[list[Case]] = [

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit
 from rillnode import nextgraph, streamr
-from rillnode.actors.access import VERBS
-from rillnode.actors.peers.dialling import FORGET_SECONDS
-from rillnode.actors.storage import StoreHealth
-from rillnode.actors.streams.retention import SWEEP_SECONDS
+from rillnode.actors.core.access import VERBS
+from rillnode.actors.core.links.dialling import FORGET_SECONDS
+from rillnode.actors.core.streams.retention import SWEEP_SECONDS
+from rillnode.actors.log import StoreHealth
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES

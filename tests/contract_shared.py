@@ -7,7 +7,7 @@ import aiohttp
 from msgspec.structs import replace
 
 from contract_load import CONFIG, NODE, Round, streamr_url
-from rillnode.actors.storage.shared.port import unreachable
+from rillnode.actors.log.shared.port import unreachable
 from rillnode.node.simulation.shared_disk import SharedDisk
 from rillnode.node.streamr_client.endpoints import endpoints_of
 from rillnode.node.streamr_client.login import Login

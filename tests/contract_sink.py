@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from contract_load import NODE, Round
-from rillnode.actors.threads import Threads
+from rillnode.actors.core.threads import Threads
 from rillnode.codecs import native
 from rillnode.codecs.entries import entries_of
 from rillnode.node.client.session import Session

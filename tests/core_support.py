@@ -10,28 +10,28 @@ from typing import Any, cast
 
 from actor_support import run
 from link_support import ManualClock
-from rillnode.actors.access import VERBS, Access, Grant
-from rillnode.actors.delivery import Delivery, Origin
-from rillnode.actors.engine.system import AsyncioSystemBase
-from rillnode.actors.engine.worker import Worker
-from rillnode.actors.quotas import Quota, Quotas
-from rillnode.actors.router import Router
-from rillnode.actors.storage import Operation, StreamRecord
-from rillnode.actors.storage.memory import MemoryLogStore
-from rillnode.actors.streams import index_service, service
-from rillnode.actors.streams.answers import not_done
-from rillnode.actors.streams.context import (
+from rillnode.actors.core.access import VERBS, Access, Grant
+from rillnode.actors.core.delivery import Delivery, Origin
+from rillnode.actors.core.quotas import Quota, Quotas
+from rillnode.actors.core.router import Router
+from rillnode.actors.core.streams import index_service, service
+from rillnode.actors.core.streams.answers import not_done
+from rillnode.actors.core.streams.context import (
     ADDRESS_PREFIX,
     PushedKeys,
     StreamContext,
     StreamRemoved,
     no_keys,
 )
-from rillnode.actors.streams.following import StoreFollower
-from rillnode.actors.streams.holds import Holds
-from rillnode.actors.streams.resolving import stream_guard, stream_resolver
-from rillnode.actors.streams.retention import RetentionActor
-from rillnode.actors.streams.rules import StreamRule, StreamRules
+from rillnode.actors.core.streams.following import StoreFollower
+from rillnode.actors.core.streams.holds import Holds
+from rillnode.actors.core.streams.resolving import stream_guard, stream_resolver
+from rillnode.actors.core.streams.retention import RetentionActor
+from rillnode.actors.core.streams.rules import StreamRule, StreamRules
+from rillnode.actors.engine.system import AsyncioSystemBase
+from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import Operation, StreamRecord
+from rillnode.actors.log.memory import MemoryLogStore
 from rillnode.codecs import native
 from rillnode.codecs.routing import stream as ockam
 from rillnode.codecs.routing import stream_admin

@@ -7,18 +7,18 @@ from typing import Any, cast
 from actor_support import run
 from core_support import Core
 from link_support import ManualClock
-from rillnode.actors.access import Access
-from rillnode.actors.delivery import Delivery, Origin, Slice
-from rillnode.actors.engine.system import AsyncioSystemBase, Cell
-from rillnode.actors.engine.worker import Worker
-from rillnode.actors.peers.connection import PeerContext
-from rillnode.actors.peers.dialling import (
+from rillnode.actors.core.access import Access
+from rillnode.actors.core.delivery import Delivery, Origin, Slice
+from rillnode.actors.core.links.connection import PeerContext
+from rillnode.actors.core.links.dialling import (
     AcceptedEvents,
     DialledEvents,
     PeerActor,
     PeerSettings,
     PeerStatus,
 )
+from rillnode.actors.engine.system import AsyncioSystemBase, Cell
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import LinkEvents
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError, TransportError

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from rillnode.actors.storage import Retention
+from rillnode.actors.log import Retention
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
 from rillnode.codecs.routing.routes import Route

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from core_support import Core, with_core
-from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.ockam.catalog import spawn_services
+from rillnode.actors.ockam.names import SERVICE_NAMES, ServiceName
 from rillnode.actors.ports import Link
-from rillnode.actors.services.catalog import spawn_services
-from rillnode.actors.services.names import SERVICE_NAMES, ServiceName
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.routing.routes import Address, Route, WireMessage, local
 

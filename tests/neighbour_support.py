@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from core_support import Core, Peer
-from rillnode.actors.access import Grant
+from rillnode.actors.core.access import Grant
+from rillnode.actors.core.links.connection import PeerContext
 from rillnode.actors.overlay.dialect import Dialect, decode, decode_wrapped
 from rillnode.actors.overlay.stream_keys import overlay_address
-from rillnode.actors.peers.connection import PeerContext
 from rillnode.codecs import native
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.stream import CreateRequest

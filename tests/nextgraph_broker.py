@@ -6,13 +6,13 @@ from typing import Any
 
 from core_support import Core, with_core
 from nextgraph_support import BROKER, INFO, make_commit
+from rillnode.actors.core.quotas import Quota, Quotas
+from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.rules import StreamRules
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.nextgraph.broker import spawn_broker, stream_removed
 from rillnode.actors.nextgraph.connection import BrokerEvents
 from rillnode.actors.nextgraph.context import BrokerContext, Registration
-from rillnode.actors.quotas import Quota, Quotas
-from rillnode.actors.storage import StreamRecord
-from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.streams.rules import StreamRules
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.links import LinkInfo
 from rillnode.codecs.nextgraph.admin import AdminRequest

@@ -6,10 +6,10 @@ from typing import Any
 
 from core_support import Core, with_core
 from nextgraph_broker import INNER, TOPIC_A, Broker
+from rillnode.actors.log import Append, FindStream, PutRecord, log_id
+from rillnode.actors.log.watch import AnyWatch, Watch, WatchValues
 from rillnode.actors.nextgraph.history import commit_key
 from rillnode.actors.nextgraph.records import topic_stream
-from rillnode.actors.storage import Append, FindStream, PutRecord, log_id
-from rillnode.actors.storage.watch import AnyWatch, Watch, WatchValues
 from rillnode.codecs.entries import EntryKind, pack_body
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.nextgraph.commits import commit_header

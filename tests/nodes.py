@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 
 from ports import free_address
-from rillnode.actors.access import VERBS
-from rillnode.actors.storage import Complete, LogStore, OnHealth
-from rillnode.actors.storage.memory import Faults, MemoryLogStore
+from rillnode.actors.core.access import VERBS
+from rillnode.actors.log import Complete, LogStore, OnHealth
+from rillnode.actors.log.memory import Faults, MemoryLogStore
 from rillnode.codecs.keys import Identity
 from rillnode.node.client import Client, connect
 from rillnode.node.config import Config, GrantTable, HttpListener, NoiseListener, OckamListener

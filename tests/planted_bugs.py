@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import pytest
 
-from rillnode.actors.delivery import Delivery
-from rillnode.actors.storage import Append, SaveIndex, Trim
-from rillnode.actors.storage.memory import MemoryLogStore
-from rillnode.actors.storage.memory_tables import MemoryTables
-from rillnode.actors.streams import asked, stream
-from rillnode.actors.streams.stream import StreamActor
-from rillnode.actors.streams.subscription import SubscriptionActor
+from rillnode.actors.core.delivery import Delivery
+from rillnode.actors.core.streams import asked, stream
+from rillnode.actors.core.streams.stream import StreamActor
+from rillnode.actors.core.streams.subscription import SubscriptionActor
+from rillnode.actors.log import Append, SaveIndex, Trim
+from rillnode.actors.log.memory import MemoryLogStore
+from rillnode.actors.log.memory_tables import MemoryTables
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.noise import link as noise
 from rillnode.codecs.noise import xx as noise_xx

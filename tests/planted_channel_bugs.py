@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from planted_bugs import Patch, Planted, always
-from rillnode.actors.access import Access
-from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.core.access import Access
+from rillnode.actors.core.delivery import Delivery, Origin
+from rillnode.actors.core.links.connection import ConnectionActor
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.peers.channel import ChannelActor, ChannelContext
-from rillnode.actors.peers.channel_listener import ChannelListener
-from rillnode.actors.peers.connection import ConnectionActor
+from rillnode.actors.ockam.channel import ChannelActor, ChannelContext
+from rillnode.actors.ockam.channel_listener import ChannelListener
 from rillnode.codecs.errors import CodecError, TransportError
 from rillnode.codecs.native import is_native
 from rillnode.codecs.ockam import channel_cipher, dialects

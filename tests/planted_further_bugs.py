@@ -16,39 +16,32 @@ import pytest
 from planted_bugs import Patch, Planted, always
 from planted_overlay_bugs import PlantedOverlay
 from planted_service_bugs import CALLERS, CONSUMERS
-from rillnode.actors.access import Access
-from rillnode.actors.delivery import Delivery
+from rillnode.actors.core.access import Access
+from rillnode.actors.core.delivery import Delivery
+from rillnode.actors.core.links import dialling
+from rillnode.actors.core.links.dialling import PeerActor
+from rillnode.actors.core.streams import reading, service
+from rillnode.actors.core.streams import retention as retention_actor
+from rillnode.actors.core.streams import stream as stream_actor
+from rillnode.actors.core.streams.answers import unknown_stream
+from rillnode.actors.core.streams.appending import Appends
+from rillnode.actors.core.streams.asked import Pushes
+from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.followers import Followers
+from rillnode.actors.core.streams.index import Positions
+from rillnode.actors.core.streams.index_service import IndexService
+from rillnode.actors.core.streams.pulling import collect
+from rillnode.actors.core.streams.retention import RetentionActor
+from rillnode.actors.core.streams.stream import StreamActor
+from rillnode.actors.core.streams.subscribers import Subscribers
+from rillnode.actors.core.streams.subscription import SubscriptionActor
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.peers import dialling
-from rillnode.actors.peers.dialling import PeerActor
-from rillnode.actors.storage import (
-    Append,
-    LogExtent,
-    StoreHealth,
-    commit,
-    log_id,
-    logs,
-    retention,
-)
-from rillnode.actors.storage.commit import GroupCommit
-from rillnode.actors.storage.readers import ReaderPool
-from rillnode.actors.storage.waiting import read
-from rillnode.actors.storage.writer import Writer
-from rillnode.actors.streams import reading, service
-from rillnode.actors.streams import retention as retention_actor
-from rillnode.actors.streams import stream as stream_actor
-from rillnode.actors.streams.answers import unknown_stream
-from rillnode.actors.streams.appending import Appends
-from rillnode.actors.streams.asked import Pushes
-from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.streams.followers import Followers
-from rillnode.actors.streams.index import Positions
-from rillnode.actors.streams.index_service import IndexService
-from rillnode.actors.streams.pulling import collect
-from rillnode.actors.streams.retention import RetentionActor
-from rillnode.actors.streams.stream import StreamActor
-from rillnode.actors.streams.subscribers import Subscribers
-from rillnode.actors.streams.subscription import SubscriptionActor
+from rillnode.actors.log import Append, LogExtent, StoreHealth, log_id
+from rillnode.actors.log.rocks import commit, logs, retention
+from rillnode.actors.log.rocks.commit import GroupCommit
+from rillnode.actors.log.rocks.readers import ReaderPool
+from rillnode.actors.log.rocks.writer import Writer
+from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body, split_items
 from rillnode.codecs.errors import RillnodeError, StoreError

@@ -14,7 +14,7 @@ import pytest
 
 from planted_bugs import Patch, Planted, always
 from planted_service_bugs import CONSUMERS
-from rillnode.actors.streams.subscription import SubscriptionActor
+from rillnode.actors.core.streams.subscription import SubscriptionActor
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import stream as client_stream

@@ -10,14 +10,15 @@ import pytest
 
 from planted_bugs import Patch, Planted, always
 from planted_service_bugs import CALLERS
-from rillnode.actors.delivery import Delivery, Origin
-from rillnode.actors.router import Router
-from rillnode.actors.services.forwarder import Forwarder
-from rillnode.actors.storage import Read, commit
-from rillnode.actors.streams.followers import Followers
-from rillnode.actors.streams.service import StreamService
-from rillnode.actors.streams.stream import StreamActor
-from rillnode.actors.streams.subscription import SubscriptionActor
+from rillnode.actors.core.delivery import Delivery, Origin
+from rillnode.actors.core.router import Router
+from rillnode.actors.core.streams.followers import Followers
+from rillnode.actors.core.streams.service import StreamService
+from rillnode.actors.core.streams.stream import StreamActor
+from rillnode.actors.core.streams.subscription import SubscriptionActor
+from rillnode.actors.log import Read
+from rillnode.actors.log.rocks import commit
+from rillnode.actors.ockam.forwarder import Forwarder
 
 
 def ended_subscriptions_kept(patch: pytest.MonkeyPatch) -> None:

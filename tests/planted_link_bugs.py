@@ -10,12 +10,12 @@ import pytest
 from planted_bugs import Patch, Planted, always
 from planted_overlay_bugs import PlantedOverlay
 from planted_service_bugs import CALLERS
-from rillnode.actors.delivery import LinkLost, Origin
+from rillnode.actors.core.delivery import LinkLost, Origin
+from rillnode.actors.core.links.connection import SLICE_FRAMES, ConnectionActor
+from rillnode.actors.core.links.dialling import PeerActor
 from rillnode.actors.overlay.linking import Neighbourhood
 from rillnode.actors.overlay.missing import Missing
 from rillnode.actors.overlay.tracker import TrackerActor
-from rillnode.actors.peers.connection import SLICE_FRAMES, ConnectionActor
-from rillnode.actors.peers.dialling import PeerActor
 from rillnode.node.overlay import OverlayLinks
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from planted_bugs import Patch, Planted, always
+from rillnode.actors.log import PutRecords, WriteOperation
 from rillnode.actors.nextgraph import blocks
 from rillnode.actors.nextgraph.blocks import BlocksActor
 from rillnode.actors.nextgraph.followers import Followers
@@ -19,7 +20,6 @@ from rillnode.actors.nextgraph.records import pack_block
 from rillnode.actors.nextgraph.repairs import RepairsActor
 from rillnode.actors.nextgraph.session import Asked
 from rillnode.actors.nextgraph.topic import TopicActor
-from rillnode.actors.storage import PutRecords, WriteOperation
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.nextgraph import blocks as codec
 from rillnode.codecs.nextgraph.noise_xk import Channel, Handshake

@@ -14,17 +14,18 @@ import pytest
 
 from planted_bugs import Patch, Planted, always
 from planted_service_bugs import CALLERS
-from rillnode.actors.access import Access
-from rillnode.actors.delivery import Delivery
-from rillnode.actors.services import static_forwarding
-from rillnode.actors.services.pub_sub import PubSubService
-from rillnode.actors.storage import SavedIndexKey, commit, retention
-from rillnode.actors.streams import appending, asked, index_service, stream
-from rillnode.actors.streams.records import Named
-from rillnode.actors.streams.retention import RetentionActor
-from rillnode.actors.streams.service import StreamService
-from rillnode.actors.streams.stream import StreamActor
-from rillnode.actors.streams.subscription import SubscriptionActor
+from rillnode.actors.core.access import Access
+from rillnode.actors.core.delivery import Delivery
+from rillnode.actors.core.streams import appending, asked, index_service, stream
+from rillnode.actors.core.streams.records import Named
+from rillnode.actors.core.streams.retention import RetentionActor
+from rillnode.actors.core.streams.service import StreamService
+from rillnode.actors.core.streams.stream import StreamActor
+from rillnode.actors.core.streams.subscription import SubscriptionActor
+from rillnode.actors.log import SavedIndexKey
+from rillnode.actors.log.rocks import commit, retention
+from rillnode.actors.ockam import static_forwarding
+from rillnode.actors.ockam.pub_sub import PubSubService
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.requests import decode_request

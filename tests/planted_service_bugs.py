@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from planted_bugs import Patch, Planted, always, misread_pulls
-from rillnode.actors.access import VERBS, Access
-from rillnode.actors.peers import dialling
-from rillnode.actors.storage import Append, Read, RemoveStream, SavedIndexKey, Trim, log_id
-from rillnode.actors.storage.memory import MemoryLogStore
-from rillnode.actors.storage.memory_tables import MemoryTables
-from rillnode.actors.streams import index_service, stream
-from rillnode.actors.streams.appending import Appends
-from rillnode.actors.streams.index import Positions
-from rillnode.actors.streams.reading import Reads
-from rillnode.actors.streams.stream import StreamActor
-from rillnode.actors.streams.subscription import SubscriptionActor
+from rillnode.actors.core.access import VERBS, Access
+from rillnode.actors.core.links import dialling
+from rillnode.actors.core.streams import index_service, stream
+from rillnode.actors.core.streams.appending import Appends
+from rillnode.actors.core.streams.index import Positions
+from rillnode.actors.core.streams.reading import Reads
+from rillnode.actors.core.streams.stream import StreamActor
+from rillnode.actors.core.streams.subscription import SubscriptionActor
+from rillnode.actors.log import Append, Read, RemoveStream, SavedIndexKey, Trim, log_id
+from rillnode.actors.log.memory import MemoryLogStore
+from rillnode.actors.log.memory_tables import MemoryTables
 from rillnode.codecs.noise import link as noise
 from rillnode.codecs.noise import xx as noise_xx
 from rillnode.codecs.routing.routes import WireMessage

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from planted_bugs import Patch, Planted, always
-from rillnode.actors.storage import layout, logs, reads
-from rillnode.actors.storage.commit import GroupCommit
-from rillnode.actors.storage.tail import TailCache
-from rillnode.actors.storage.view import DurableView
-from rillnode.actors.storage.writer import Writer
+from rillnode.actors.log.rocks import layout, logs, reads
+from rillnode.actors.log.rocks.commit import GroupCommit
+from rillnode.actors.log.rocks.tail import TailCache
+from rillnode.actors.log.rocks.view import DurableView
+from rillnode.actors.log.rocks.writer import Writer
 from rillnode.node.simulation.scenario import ClientsTable, FaultKind
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rillnode.actors.storage import Append, Operation, PutStream, Read, StreamRecord, log_id
-from rillnode.actors.storage.shared.memory_log import LogFaults, MemoryLog, MemoryServers
-from rillnode.actors.storage.shared.placement import Placement
-from rillnode.actors.storage.shared.shard import Shard, SharedOptions
-from rillnode.actors.storage.shared.store import SharedLogStore
+from rillnode.actors.log import Append, Operation, PutStream, Read, StreamRecord, log_id
+from rillnode.actors.log.shared.memory_log import LogFaults, MemoryLog, MemoryServers
+from rillnode.actors.log.shared.placement import Placement
+from rillnode.actors.log.shared.shard import Shard, SharedOptions
+from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.codecs.entries import entries_of, pack_body
 from rillnode.node.simulation.loop import ProcessLoop, Scheduler
 from shared_support import memory_view, rocks_view

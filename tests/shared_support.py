@@ -13,15 +13,15 @@ from nats_support import NatsServer
 from rillnode.actors.jetstream.blobs import JetStreamBlobs
 from rillnode.actors.jetstream.log import JetStreamLog
 from rillnode.actors.jetstream.options import JetStreamOptions
-from rillnode.actors.storage import LogStore, Operation
-from rillnode.actors.storage.shared.memory_log import LogFaults, MemoryLog, MemoryServers
-from rillnode.actors.storage.shared.memory_view import MemoryView
-from rillnode.actors.storage.shared.placement import PlaceOf
-from rillnode.actors.storage.shared.port import Blobs, SharedLog
-from rillnode.actors.storage.shared.rocks_view import RocksView
-from rillnode.actors.storage.shared.shard import SharedOptions, View
-from rillnode.actors.storage.shared.store import SharedLogStore
-from rillnode.actors.storage.watch import AnyWatch
+from rillnode.actors.log import LogStore, Operation
+from rillnode.actors.log.shared.memory_log import LogFaults, MemoryLog, MemoryServers
+from rillnode.actors.log.shared.memory_view import MemoryView
+from rillnode.actors.log.shared.placement import PlaceOf
+from rillnode.actors.log.shared.port import Blobs, SharedLog
+from rillnode.actors.log.shared.rocks_view import RocksView
+from rillnode.actors.log.shared.shard import SharedOptions, View
+from rillnode.actors.log.shared.store import SharedLogStore
+from rillnode.actors.log.watch import AnyWatch
 from rillnode.node.stores import PLACES
 from store_support import ANSWER_SECONDS, ThreadedDriver
 

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from rillnode.actors.storage import (
+from rillnode.actors.core.threads import SystemThreads
+from rillnode.actors.log import (
     Append,
     LogStore,
     Operation,
@@ -18,10 +19,9 @@ from rillnode.actors.storage import (
     WriteOperation,
     log_id,
 )
-from rillnode.actors.storage.memory import MemoryLogStore
-from rillnode.actors.storage.rocks import RocksLogStore
-from rillnode.actors.storage.tables import OpenTables, Tables, Tuning
-from rillnode.actors.threads import SystemThreads
+from rillnode.actors.log.memory import MemoryLogStore
+from rillnode.actors.log.rocks.store import RocksLogStore
+from rillnode.actors.log.rocks.tables import OpenTables, Tables, Tuning
 from rillnode.codecs.entries import Entry, entries_of, pack_body
 
 LOG = log_id(1, 0)

@@ -8,17 +8,17 @@ from typing import Any
 from actor_support import run
 from core_support import Core
 from link_support import ManualClock
-from rillnode.actors.access import VERBS, Grant, Verb
+from rillnode.actors.core.access import VERBS, Grant, Verb
+from rillnode.actors.core.quotas import Quota
+from rillnode.actors.core.streams.revising import EnsureStream
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
-from rillnode.actors.quotas import Quota
-from rillnode.actors.storage import FOR_EVER, PutStream, StreamRecord
+from rillnode.actors.log import FOR_EVER, PutStream, StreamRecord
 from rillnode.actors.streamr.connection import StreamrEvents, Terms
 from rillnode.actors.streamr.context import Relays, StreamrContext
 from rillnode.actors.streamr.fanout import Audience
 from rillnode.actors.streamr.key_exchange import KeyExchangeActor
 from rillnode.actors.streamr.relay import RelayActor
 from rillnode.actors.streamr.sessions import Sessions, SessionSettings, hash_of
-from rillnode.actors.streams.revising import EnsureStream
 from rillnode.codecs.links import LinkInfo
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.message import encode_message

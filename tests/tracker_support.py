@@ -4,7 +4,7 @@ from functools import partial
 from random import Random
 
 from core_support import Core, Peer
-from rillnode.actors.access import Grant
+from rillnode.actors.core.access import Grant
 from rillnode.actors.overlay.dialect import Dialect, decode
 from rillnode.actors.overlay.tracker import ADDRESS, QUIET_SECONDS, TrackerActor
 from rillnode.codecs.streamr.network import Form, Instruction, Status, StatusMessage, StreamStatus

@@ -25,6 +25,7 @@ from thespian.actors import (
     InvalidActorSourceHash,
 )
 
+from rillnode.actors.core.threads import SYSTEM_THREADS, run_loop
 from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory, Period, seconds_of
 from rillnode.actors.engine.dead_letters import STOPPED, DeadLetter, DeadLetters
 from rillnode.actors.engine.inbox import Inbox
@@ -37,7 +38,6 @@ from rillnode.actors.engine.thespian_api import common_capabilities, factory_of
 from rillnode.actors.engine.timers import Timer
 from rillnode.actors.engine.turns import Turns
 from rillnode.actors.ports import TimerHandle, Timing
-from rillnode.actors.threads import SYSTEM_THREADS, run_loop
 from rillnode.codecs.errors import ActorError
 
 __all__ = ["AsyncioSystemBase", "Cell"]

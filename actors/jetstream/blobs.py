@@ -35,7 +35,7 @@ from rillnode.actors.jetstream.connection import (
 from rillnode.actors.jetstream.fetching import fetch
 from rillnode.actors.jetstream.log import JetStreamLog
 from rillnode.actors.jetstream.messages import DECODE_ERRORS
-from rillnode.actors.storage.shared.port import Blob, LogLost
+from rillnode.actors.log.shared.port import Blob, LogLost
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.jetstream")

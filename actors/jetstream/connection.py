@@ -26,7 +26,7 @@ from rillnode.actors.jetstream.messages import (
 )
 from rillnode.actors.jetstream.options import JetStreamOptions, targets
 from rillnode.actors.jetstream.wire import DeniedError, Target, Wire
-from rillnode.actors.storage.shared.port import LogLost
+from rillnode.actors.log.shared.port import LogLost
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.jetstream")

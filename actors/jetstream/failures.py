@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from rillnode.actors.storage.shared.port import LogLost
+from rillnode.actors.log.shared.port import LogLost
 from rillnode.codecs.errors import StoreError
 
 NO_MESSAGE: Final = 10037

@@ -9,7 +9,7 @@ import msgspec
 from rillnode.actors.jetstream.checks import version_of
 from rillnode.actors.jetstream.connection import API, Connection
 from rillnode.actors.jetstream.messages import Message
-from rillnode.actors.storage.shared.port import Frame, LogLost
+from rillnode.actors.log.shared.port import Frame, LogLost
 from rillnode.codecs.errors import StoreError
 
 BATCH_MAX: Final = 512

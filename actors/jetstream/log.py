@@ -26,7 +26,7 @@ from rillnode.actors.jetstream.making import (
 )
 from rillnode.actors.jetstream.messages import Message
 from rillnode.actors.jetstream.options import JetStreamOptions
-from rillnode.actors.storage.shared.port import Frame, Heard, LogLost, Opened, Span
+from rillnode.actors.log.shared.port import Frame, Heard, LogLost, Opened, Span
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.jetstream")

@@ -15,7 +15,7 @@ import msgspec
 from rillnode.actors.jetstream.connection import Connection, ExistsError, MissingError
 from rillnode.actors.jetstream.failures import incomplete_error
 from rillnode.actors.jetstream.options import JetStreamOptions
-from rillnode.actors.storage.shared.port import LogLost, Opened, Span
+from rillnode.actors.log.shared.port import LogLost, Opened, Span
 
 FORMAT: Final = "1"
 """Of names, metadata and news."""

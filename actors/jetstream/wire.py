@@ -14,7 +14,7 @@ import msgspec
 
 from rillnode.actors.jetstream.credentials import Login
 from rillnode.actors.jetstream.messages import Failure, Info, Message, Parser, WireError
-from rillnode.actors.storage.shared.port import LogLost
+from rillnode.actors.log.shared.port import LogLost
 
 BACKLOG_BYTES_MAX: Final = 67_108_864
 """More than this is not kept for a server that does not take it."""

@@ -15,11 +15,11 @@ from thespian.actors import ActorAddress
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.waiting import Signal
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import ReadOperation, WriteOperation
+from rillnode.actors.log.waiting import read, write
 from rillnode.actors.nextgraph.context import BrokerContext, Key, Table
 from rillnode.actors.nextgraph.session import Asked, Refusal, result_of
 from rillnode.actors.ports import TimerHandle
-from rillnode.actors.storage import ReadOperation, WriteOperation
-from rillnode.actors.storage.waiting import read, write
 from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.codecs.nextgraph.results import ResultCode
 

@@ -13,12 +13,12 @@ from typing import Final, assert_never
 
 from thespian.actors import ActorAddress
 
+from rillnode.actors.log import GetRecord, HasRecords, ListRecords, PutRecords
 from rillnode.actors.nextgraph.actor import BrokerActor, anew
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.records import name_of, pack_block, unpack_block
 from rillnode.actors.nextgraph.repairs import Repaired
 from rillnode.actors.nextgraph.session import Asked, Refusal, principal_of
-from rillnode.actors.storage import GetRecord, HasRecords, ListRecords, PutRecords
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import NEXTGRAPH_BLOCK_BYTES_MAX
 from rillnode.codecs.nextgraph.blocks import Block, block_id

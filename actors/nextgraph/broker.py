@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from rillnode.actors.core.streams.context import StreamRemoved
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.nextgraph.blocks import BlocksActor
 from rillnode.actors.nextgraph.context import BrokerContext, Table
@@ -20,7 +21,6 @@ from rillnode.actors.nextgraph.topic import TopicActor
 from rillnode.actors.nextgraph.topic_requests import SendCommit, Sync
 from rillnode.actors.nextgraph.users import UsersActor
 from rillnode.actors.nextgraph.wallets import WalletsActor
-from rillnode.actors.streams.context import StreamRemoved
 from rillnode.codecs.errors import RillnodeError
 
 

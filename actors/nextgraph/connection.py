@@ -13,6 +13,8 @@ from typing import Any, Final, Protocol, assert_never
 
 from thespian.actors import ActorAddress
 
+from rillnode.actors.core.links.connection import Drain
+from rillnode.actors.core.links.link_actor import Closed, LinkActorEvents, Received
 from rillnode.actors.nextgraph.actor import BrokerActor, logged
 from rillnode.actors.nextgraph.admission import RequestChecks
 from rillnode.actors.nextgraph.context import BrokerContext
@@ -28,8 +30,6 @@ from rillnode.actors.nextgraph.session import (
     Session,
 )
 from rillnode.actors.nextgraph.users import Administration, Admission, Expelled
-from rillnode.actors.peers.connection import Drain
-from rillnode.actors.peers.link_actor import Closed, LinkActorEvents, Received
 from rillnode.actors.ports import Link, TimerHandle
 from rillnode.codecs.errors import CodecError, RillnodeError
 from rillnode.codecs.limits import (

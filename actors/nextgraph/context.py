@@ -5,14 +5,14 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
+from rillnode.actors.core.streams.context import StreamContext, StreamRemoved
+from rillnode.actors.core.streams.rules import StreamRules
 from rillnode.actors.engine.cell import Cells
 from rillnode.actors.engine.system import Cell
+from rillnode.actors.log import StreamRecord
+from rillnode.actors.log.watch import SharedStore
 from rillnode.actors.nextgraph.followers import Feed
 from rillnode.actors.nextgraph.session import Session
-from rillnode.actors.storage import StreamRecord
-from rillnode.actors.storage.watch import SharedStore
-from rillnode.actors.streams.context import StreamContext, StreamRemoved
-from rillnode.actors.streams.rules import StreamRules
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.nextgraph.bootstrap import BootstrapContent
 

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 from thespian.actors import ActorAddress
 
-from rillnode.actors.delivery import Delivery, Origin
+from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.nextgraph.actor import BrokerActor
 from rillnode.actors.nextgraph.users import Invite
 from rillnode.codecs.errors import RillnodeError

@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Final
 
 from rillnode.actors.engine.cell import Cell
+from rillnode.actors.log import GetRecord, GetRecords
 from rillnode.actors.nextgraph.actor import BrokerActor
 from rillnode.actors.nextgraph.records import name_of, unpack_block
 from rillnode.actors.nextgraph.session import Refusal, result_of
 from rillnode.actors.nextgraph.wallets import FetchWallet
-from rillnode.actors.storage import GetRecord, GetRecords
 from rillnode.codecs.errors import ActorError, CodecError
 from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.blocks import Block

@@ -12,12 +12,12 @@ from typing import assert_never
 from msgspec.structs import replace
 from thespian.actors import ActorAddress
 
+from rillnode.actors.log import GetRecord, PutRecords
 from rillnode.actors.nextgraph.actor import anew
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.news import News, NewsActor
 from rillnode.actors.nextgraph.records import Letters, name_of, pack, unpack
 from rillnode.actors.nextgraph.session import Asked, Forwarded, Gone, Refusal, Session
-from rillnode.actors.storage import GetRecord, PutRecords
 from rillnode.codecs.limits import NEXTGRAPH_LETTERS_BYTES_MAX, NEXTGRAPH_LETTERS_MAX
 from rillnode.codecs.nextgraph.client import ClientMessage, InboxReceive
 from rillnode.codecs.nextgraph.inbox import LETTER, InboxMessage, inbox_signature_holds

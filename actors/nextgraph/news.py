@@ -6,9 +6,9 @@ from functools import partial
 from typing import ClassVar, Final
 
 from rillnode.actors.engine.cell import Cell
+from rillnode.actors.log.watch import SharedStore, WatchValues
 from rillnode.actors.nextgraph.actor import BrokerActor
 from rillnode.actors.nextgraph.records import name_of
-from rillnode.actors.storage.watch import SharedStore, WatchValues
 
 logger = logging.getLogger("rillnode.actors.nextgraph")
 

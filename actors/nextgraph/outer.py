@@ -11,13 +11,13 @@ from typing import Final, assert_never
 
 from thespian.actors import ActorAddress
 
+from rillnode.actors.log import GetRecord, PutRecords
 from rillnode.actors.nextgraph.actor import LodgerActor, Question, Unused, anew
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.records import name_of
 from rillnode.actors.nextgraph.repairs import Repaired
 from rillnode.actors.nextgraph.repos import refuse_unknown
 from rillnode.actors.nextgraph.session import Asked, Refusal
-from rillnode.actors.storage import GetRecord, PutRecords
 from rillnode.codecs.nextgraph.events import Event
 from rillnode.codecs.nextgraph.requests import (
     BlocksPut,

@@ -12,6 +12,7 @@ from typing import assert_never
 
 from thespian.actors import ActorAddress
 
+from rillnode.actors.log import GetRecord, GetRecords, ListRecords, PutRecords
 from rillnode.actors.nextgraph.actor import LodgerActor, Unused, anew
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.outer import Expose
@@ -40,7 +41,6 @@ from rillnode.actors.nextgraph.repos import (
 )
 from rillnode.actors.nextgraph.session import Asked, Refusal, Session
 from rillnode.actors.nextgraph.topic_requests import Join, Joined, SendCommit, Sync, Unfollow
-from rillnode.actors.storage import GetRecord, GetRecords, ListRecords, PutRecords
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.nextgraph.bloom import KnownDigests
 from rillnode.codecs.nextgraph.events import Event

@@ -10,11 +10,11 @@ from typing import Final
 
 from thespian.actors import ActorAddress
 
+from rillnode.actors.log import GetRecords, Read
 from rillnode.actors.nextgraph.actor import BrokerActor, Question
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.records import name_of, unpack_block
 from rillnode.actors.nextgraph.session import Asked
-from rillnode.actors.storage import GetRecords, Read
 from rillnode.codecs.entries import EntryKind, entries_of
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.nextgraph.blocks import Block

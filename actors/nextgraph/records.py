@@ -30,7 +30,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from rillnode.actors.streams.rules import RESERVED_PREFIX
+from rillnode.actors.core.streams.rules import RESERVED_PREFIX
 from rillnode.codecs.nextgraph.admin import (
     AdminCode,
     InvitationCode,

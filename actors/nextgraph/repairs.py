@@ -9,8 +9,8 @@ from typing import Final
 from thespian.actors import ActorAddress
 
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import StoreHealth
 from rillnode.actors.nextgraph.context import BrokerContext
-from rillnode.actors.storage import StoreHealth
 
 
 class Repaired:

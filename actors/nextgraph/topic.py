@@ -17,8 +17,21 @@ from typing import Final, assert_never
 
 from thespian.actors import ActorAddress
 
+from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.followers import Grown, Removed
+from rillnode.actors.core.streams.inside import AppendEntries, EntriesAppended
+from rillnode.actors.core.streams.resolving import stream_cell
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.waiting import Then
+from rillnode.actors.log import (
+    FindStream,
+    ListKeys,
+    PutStream,
+    Read,
+    StreamRecord,
+    key_after,
+    log_id,
+)
 from rillnode.actors.nextgraph.actor import FENCED, FENCED_MAX, LodgerActor, Unused
 from rillnode.actors.nextgraph.context import BrokerContext, TopicKey
 from rillnode.actors.nextgraph.followers import Appended, Feed
@@ -36,19 +49,6 @@ from rillnode.actors.nextgraph.topic_requests import (
     Sync,
     Unfollow,
 )
-from rillnode.actors.storage import (
-    FindStream,
-    ListKeys,
-    PutStream,
-    Read,
-    StreamRecord,
-    key_after,
-    log_id,
-)
-from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.streams.followers import Grown, Removed
-from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
-from rillnode.actors.streams.resolving import stream_cell
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
 from rillnode.codecs.nextgraph.client import STORED_BEFORE

@@ -10,6 +10,7 @@ from typing import Final, assert_never
 
 from thespian.actors import ActorAddress
 
+from rillnode.actors.log import GetRecord, ListRecords, PutRecords
 from rillnode.actors.nextgraph.actor import Question, anew
 from rillnode.actors.nextgraph.news import News, NewsActor
 from rillnode.actors.nextgraph.records import (
@@ -21,7 +22,6 @@ from rillnode.actors.nextgraph.records import (
     pack,
     unpack,
 )
-from rillnode.actors.storage import GetRecord, ListRecords, PutRecords
 from rillnode.codecs.nextgraph.admin import (
     AddInvitation,
     AddUser,

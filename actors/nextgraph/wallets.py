@@ -13,12 +13,12 @@ from typing import Any, Final, assert_never
 from thespian.actors import ActorAddress
 
 from rillnode.actors.engine.cell import Cell
+from rillnode.actors.log import GetRecord, ListRecords, PutRecords
 from rillnode.actors.nextgraph.actor import Question, anew, logged
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.news import RETRY_SECONDS, News, NewsActor
 from rillnode.actors.nextgraph.records import Wallet, name_of, pack, unpack
 from rillnode.actors.nextgraph.session import Asked, Refusal
-from rillnode.actors.storage import GetRecord, ListRecords, PutRecords
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import NEXTGRAPH_WALLET_SECONDS, NEXTGRAPH_WALLETS_MAX
 from rillnode.codecs.nextgraph.requests import WalletPutExport

@@ -9,11 +9,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from rillnode.actors.core.room import Room
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import LogStore, PutRecords, Read, StreamRecord, log_id
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.keeping import Records, cursor_record
-from rillnode.actors.room import Room
-from rillnode.actors.storage import LogStore, PutRecords, Read, StreamRecord, log_id
 from rillnode.codecs.entries import Entry, entries_of
 
 logger = logging.getLogger("rillnode.actors.overlay.announcing")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from rillnode.actors.delivery import Origin
+from rillnode.actors.core.delivery import Origin
 from rillnode.actors.overlay.dialect import Dialect
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,

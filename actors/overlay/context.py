@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from rillnode.actors.access import NODE_PRINCIPAL, Access, Verb
-from rillnode.actors.delivery import Origin
+from rillnode.actors.core.access import NODE_PRINCIPAL, Access, Verb
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.overlay.dialect import Dialect
-from rillnode.actors.streams.context import StreamContext
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.routing.routes import Route
 from rillnode.codecs.streamr.node_address import AnyAddress, NodeAddress, ReleasedPeer

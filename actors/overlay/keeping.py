@@ -14,18 +14,18 @@ from itertools import takewhile
 from struct import Struct
 from typing import Final, NamedTuple
 
-from rillnode.actors.access import NODE_PRINCIPAL
-from rillnode.actors.delivery import Origin
+from rillnode.actors.core.access import NODE_PRINCIPAL
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.streams.inside import AppendEntries, EntriesAppended
+from rillnode.actors.core.streams.resolving import stream_cell
 from rillnode.actors.engine.waiting import Signal, Then
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import GetRecord, StreamRecord, log_id
+from rillnode.actors.log.records import beside_log
+from rillnode.actors.log.waiting import read
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.rendering import Item, item_of
-from rillnode.actors.storage import GetRecord, StreamRecord, log_id
-from rillnode.actors.storage.records import beside_log
-from rillnode.actors.storage.waiting import read
-from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
-from rillnode.actors.streams.resolving import stream_cell
 from rillnode.codecs.entries import EntryKind, split_items
 from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.codecs.streamr.duplicates import Number

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rillnode.actors.delivery import Origin
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.room import Room
 from rillnode.actors.engine.system import Cell
+from rillnode.actors.log import LogStore
 from rillnode.actors.overlay.context import OverlayContext, name_of
 from rillnode.actors.overlay.dialect import Dialect
-from rillnode.actors.room import Room
-from rillnode.actors.storage import LogStore
 from rillnode.codecs.routing.routes import Route, make_message
 from rillnode.codecs.streamr.control_messages import ControlMessage
 from rillnode.codecs.streamr.node_address import AnyAddress, ReleasedAddress

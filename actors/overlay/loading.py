@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Final
 
+from rillnode.actors.log import FindStream, ListRecords, Read, StreamRecord, log_id
+from rillnode.actors.log.waiting import read
 from rillnode.actors.overlay.announcing import LogReader
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.keeping import read_chain_record, read_cursor, records_prefix
 from rillnode.actors.overlay.rendering import CHAIN
-from rillnode.actors.storage import FindStream, ListRecords, Read, StreamRecord, log_id
-from rillnode.actors.storage.waiting import read
 from rillnode.codecs.entries import decode_header
 
 PAGE_RECORDS: Final = 1_000

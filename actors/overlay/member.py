@@ -13,9 +13,14 @@ from typing import Final, assert_never
 
 from thespian.actors import ActorAddress, ChildActorExited
 
-from rillnode.actors.delivery import Delivery, LinkLost, Origin
+from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
+from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.revising import EnsureStream
+from rillnode.actors.core.streams.service import ADDRESSES as STREAM_SERVICE
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import FOR_EVER, ListStreams, StreamRecord
+from rillnode.actors.log.waiting import read
 from rillnode.actors.overlay.context import MEMBER_ADDRESS, OverlayContext, claim_of
 from rillnode.actors.overlay.dialect import decode
 from rillnode.actors.overlay.keeping import Underway
@@ -29,11 +34,6 @@ from rillnode.actors.overlay.messages import (
 )
 from rillnode.actors.overlay.neighbours import NeighboursActor
 from rillnode.actors.overlay.stream_keys import stream_key
-from rillnode.actors.storage import FOR_EVER, ListStreams, StreamRecord
-from rillnode.actors.storage.waiting import read
-from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.streams.revising import EnsureStream
-from rillnode.actors.streams.service import ADDRESSES as STREAM_SERVICE
 from rillnode.codecs.errors import CodecError, RillnodeError, StoreError
 from rillnode.codecs.routing.routes import Route, WireMessage, local
 from rillnode.codecs.streamr.network import (

@@ -9,15 +9,15 @@ from functools import partial
 
 from thespian.actors import ActorAddress
 
-from rillnode.actors.delivery import Origin
+from rillnode.actors.core.delivery import Origin
 from rillnode.actors.engine.system import Cell
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.overlay.announcing import LogReader
 from rillnode.actors.overlay.answering import Answer, Push
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.dialect import Dialect
 from rillnode.actors.overlay.linking import Neighbour, Neighbourhood
 from rillnode.actors.overlay.resending import Range, Receiver, ResendingActor, Since
-from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streamr.requests import LAST
 from rillnode.codecs.limits import OVERLAY_RESENDS_MAX
 from rillnode.codecs.routing.routes import Route

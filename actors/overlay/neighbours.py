@@ -12,9 +12,12 @@ from typing import Final, TypeVar, assert_never
 
 from thespian.actors import ChildActorExited
 
-from rillnode.actors.delivery import Delivery, LinkLost, Origin
+from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
+from rillnode.actors.core.rights import RightsChanged
+from rillnode.actors.core.streams.followers import Grown, Removed
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import Read, StreamRecord
 from rillnode.actors.overlay.announcing import LogReader
 from rillnode.actors.overlay.context import OverlayContext, identity_of
 from rillnode.actors.overlay.dialect import (
@@ -41,9 +44,6 @@ from rillnode.actors.overlay.rendering import Renderer, is_carried, is_own
 from rillnode.actors.overlay.settling import MARGIN_MS, Settling
 from rillnode.actors.overlay.sharing import Sharing
 from rillnode.actors.overlay.stream_keys import overlay_address
-from rillnode.actors.rights import RightsChanged
-from rillnode.actors.storage import Read, StreamRecord
-from rillnode.actors.streams.followers import Grown, Removed
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import CodecError, StoreError
 from rillnode.codecs.routing.routes import Route, WireMessage, local

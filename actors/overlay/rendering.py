@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from rillnode.actors.storage import StreamRecord
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.streamr.stored import expiry_of
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import CodecError

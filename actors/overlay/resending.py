@@ -10,16 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, assert_never
 
-from rillnode.actors.delivery import Origin
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.waiting import next_turn
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.overlay.announcing import READ_BYTES, LogReader
-from rillnode.actors.overlay.context import OverlayContext
-from rillnode.actors.overlay.rendering import CARRIED_KEYS, CHAIN, Renderer, is_own
-from rillnode.actors.overlay.stream_keys import overlay_address
-from rillnode.actors.rights import RightsChanged
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     FindStream,
     ListKeys,
     LogExtent,
@@ -28,7 +24,11 @@ from rillnode.actors.storage import (
     key_after,
     log_id,
 )
-from rillnode.actors.storage.waiting import read
+from rillnode.actors.log.waiting import read
+from rillnode.actors.overlay.announcing import READ_BYTES, LogReader
+from rillnode.actors.overlay.context import OverlayContext
+from rillnode.actors.overlay.rendering import CARRIED_KEYS, CHAIN, Renderer, is_own
+from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.codecs.entries import Entry, entries_of
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.streamr.duplicates import Number

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final
 
-from rillnode.actors.delivery import Origin
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.dialect import Dialect, broadcast_of
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.keeping import Keeper, Records
 from rillnode.actors.overlay.linking import Neighbour, Neighbourhood
 from rillnode.actors.overlay.rendering import CHAIN, is_carried
-from rillnode.actors.storage import StreamRecord
 from rillnode.actors.streamr.admission import check_message, check_rules
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.streamr.control_messages import BroadcastMessage, UnicastMessage

@@ -16,8 +16,10 @@ from functools import partial
 from random import Random
 from typing import Final, assert_never
 
-from rillnode.actors.access import NODE_PRINCIPAL, Access
-from rillnode.actors.delivery import Delivery, LinkLost, Origin
+from rillnode.actors.core.access import NODE_PRINCIPAL, Access
+from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
+from rillnode.actors.core.rights import Key, RightsChanged
+from rillnode.actors.core.router import Router
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.overlay.context import claim_of, verbs_of
@@ -26,8 +28,6 @@ from rillnode.actors.overlay.generations import GENERATIONS
 from rillnode.actors.overlay.graphs import OWN, Graphs
 from rillnode.actors.overlay.stream_keys import parse_stream_key, stream_key
 from rillnode.actors.overlay.topology import Topology
-from rillnode.actors.rights import Key, RightsChanged
-from rillnode.actors.router import Router
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import OVERLAY_NODES_MAX, OVERLAY_STREAMS_MAX
 from rillnode.codecs.routing.routes import Route, WireMessage, local

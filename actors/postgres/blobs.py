@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from rillnode.actors.log.shared.port import Blob, LogLost
 from rillnode.actors.postgres.servers import Servers
-from rillnode.actors.storage.shared.port import Blob, LogLost
 from rillnode.codecs.errors import StoreError
 
 CHUNK_BYTES: Final = 1_048_576

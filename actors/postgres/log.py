@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
+from rillnode.actors.log.shared.port import Frame, Heard, LogLost, Opened, Span
 from rillnode.actors.postgres.schema import check_server, incomplete, prepare
 from rillnode.actors.postgres.servers import FAILURES, Servers, failure_of
-from rillnode.actors.storage.shared.port import Frame, Heard, LogLost, Opened, Span
 from rillnode.codecs.errors import StoreError
 
-logger = logging.getLogger("rillnode.actors.storage")
+logger = logging.getLogger("rillnode.actors.log")
 
 _NEWS_SECONDS_MIN: Final = 0.01
 _NEWS_SECONDS_MAX: Final = 1.0

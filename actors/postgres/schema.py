@@ -6,11 +6,11 @@ from typing import Final
 
 import asyncpg
 
+from rillnode.actors.log.shared.port import Opened
 from rillnode.actors.postgres.options import PostgresOptions
-from rillnode.actors.storage.shared.port import Opened
 from rillnode.codecs.errors import StoreError
 
-logger = logging.getLogger("rillnode.actors.storage")
+logger = logging.getLogger("rillnode.actors.log")
 
 VERSION_MIN: Final = 12
 """Of the server: earlier ones go on after a failed sync, and lose what they confirm."""

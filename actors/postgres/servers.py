@@ -10,11 +10,11 @@ from typing import Final
 
 import asyncpg
 
+from rillnode.actors.log.shared.port import LogLost
 from rillnode.actors.postgres.options import PostgresOptions
-from rillnode.actors.storage.shared.port import LogLost
 from rillnode.codecs.errors import StoreError
 
-logger = logging.getLogger("rillnode.actors.storage")
+logger = logging.getLogger("rillnode.actors.log")
 
 FAILURES: Final = (
     asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError,

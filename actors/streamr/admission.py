@@ -5,8 +5,8 @@ What is granted to `anonymous` is granted to everybody here, as Streamr's public
 
 from typing import Final
 
-from rillnode.actors.access import ANONYMOUS, Access, Verb
-from rillnode.actors.storage import StreamRecord
+from rillnode.actors.core.access import ANONYMOUS, Access, Verb
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.streamr.requests import (
     FUTURE_TIMESTAMP,
     PERMISSION_DENIED,

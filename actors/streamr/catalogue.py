@@ -3,9 +3,9 @@
 Kept for streams that have grants or a name of their own; 100,000 of them take about 60 MB.
 """
 
-from rillnode.actors.access import Access
-from rillnode.actors.storage import StreamRecord
-from rillnode.actors.streams.context import StreamRemoved
+from rillnode.actors.core.access import Access
+from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.log import StreamRecord
 
 
 class Catalogue:

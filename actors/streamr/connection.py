@@ -14,13 +14,13 @@ from typing import Final, assert_never
 
 from thespian.actors import ChildActorExited
 
+from rillnode.actors.core.links.connection import Drain
+from rillnode.actors.core.links.link_actor import Closed, LinkActorEvents, Received
+from rillnode.actors.core.rights import Key, RightsChanged
+from rillnode.actors.core.room import Room
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.peers.connection import Drain
-from rillnode.actors.peers.link_actor import Closed, LinkActorEvents, Received
 from rillnode.actors.ports import FramedLink, Link
-from rillnode.actors.rights import Key, RightsChanged
-from rillnode.actors.room import Room
 from rillnode.actors.streamr.admission import check_encryption, check_permission, may
 from rillnode.actors.streamr.context import StreamrContext
 from rillnode.actors.streamr.outlet import Outlet

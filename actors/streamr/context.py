@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rillnode.actors.core.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.engine.cell import Cells
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.storage import StreamRecord
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.streamr.answering import answer_failures
 from rillnode.actors.streamr.sessions import Sessions
-from rillnode.actors.streams.context import StreamContext, StreamRemoved
 from rillnode.codecs.streamr.ethereum import EthereumKey
 
 

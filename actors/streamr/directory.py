@@ -11,10 +11,9 @@ from typing import Any, Final, assert_never
 
 from thespian.actors import ActorAddress
 
+from rillnode.actors.core.orders import Orders
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.orders import Orders
-from rillnode.actors.ports import Clock
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     FindStream,
     GetRecord,
     ListKeys,
@@ -23,8 +22,9 @@ from rillnode.actors.storage import (
     LogStore,
     PutRecords,
 )
-from rillnode.actors.storage.waiting import read, write
-from rillnode.actors.storage.watch import SharedStore, WatchValues
+from rillnode.actors.log.waiting import read, write
+from rillnode.actors.log.watch import SharedStore, WatchValues
+from rillnode.actors.ports import Clock
 from rillnode.actors.streamr.catalogue import Catalogue
 from rillnode.actors.streamr.revocations import REVOKED_PREFIX, WHOLE_LIST
 from rillnode.actors.streamr.sessions import Sessions

@@ -16,13 +16,13 @@ from typing import Any, Final
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from rillnode.actors.access import ANONYMOUS, Access
-from rillnode.actors.storage import Retention, StreamRecord
+from rillnode.actors.core.access import ANONYMOUS, Access
+from rillnode.actors.core.streams.revising import Revise
+from rillnode.actors.log import Retention, StreamRecord
 from rillnode.actors.streamr import permissions
 from rillnode.actors.streamr.permissions import ADMIN
 from rillnode.actors.streamr.sessions import ETHEREUM
 from rillnode.actors.streamr.stored import FOREIGN_PREFIX
-from rillnode.actors.streams.revising import Revise
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX, STREAMR_METADATA_BYTES_MAX
 from rillnode.codecs.streamr.ethereum import parse_address

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from rillnode.actors.access import ANONYMOUS, EVERYBODY, Access
-from rillnode.actors.storage import StreamRecord
+from rillnode.actors.core.access import ANONYMOUS, EVERYBODY, Access
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.streamr.sessions import API_KEY, ETHEREUM
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.limits import STREAMR_INTEGER_MAX, STREAMR_PERMISSIONS_MAX

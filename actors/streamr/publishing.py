@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from rillnode.actors.core.streams.inside import AppendEntries, EntriesAppended
+from rillnode.actors.core.streams.resolving import stream_cell
 from rillnode.actors.engine.waiting import Then
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.storage import StreamRecord, log_id
+from rillnode.actors.log import StreamRecord, log_id
 from rillnode.actors.streamr.admission import (
     check_message,
     check_permission,
@@ -19,8 +21,6 @@ from rillnode.actors.streamr.context import StreamrContext
 from rillnode.actors.streamr.fanout import Fanout
 from rillnode.actors.streamr.requests import REQUEST_FAILED, Publication, Publish
 from rillnode.actors.streamr.stored import expiry_of
-from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
-from rillnode.actors.streams.resolving import stream_cell
 from rillnode.codecs.entries import EntryKind, split_items
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.streamr.duplicates import ChainDuplicates

@@ -19,10 +19,12 @@ from typing import Any, Final, assert_never
 
 from thespian.actors import ActorAddress
 
+from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.followers import Grown, Removed
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.storage import FindStream, LogExtent, Read, StreamRecord, log_id
-from rillnode.actors.storage.waiting import read
+from rillnode.actors.log import FindStream, LogExtent, Read, StreamRecord, log_id
+from rillnode.actors.log.waiting import read
 from rillnode.actors.streamr.answering import (
     not_subscribed,
     refusal,
@@ -44,8 +46,6 @@ from rillnode.actors.streamr.requests import (
     Unsubscribe,
 )
 from rillnode.actors.streamr.stored import FOREIGN_PREFIX, read_entry
-from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.streams.followers import Grown, Removed
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
 from rillnode.codecs.errors import RequestError, RillnodeError, StoreError
 

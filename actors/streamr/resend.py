@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, assert_never
 
+from rillnode.actors.core.rights import Key, RightsChanged
+from rillnode.actors.core.room import Room
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.waiting import next_turn
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.rights import Key, RightsChanged
-from rillnode.actors.room import Room
-from rillnode.actors.storage import FindStream, ListKeys, LogExtent, Read, key_after, log_id
-from rillnode.actors.storage.waiting import read
+from rillnode.actors.log import FindStream, ListKeys, LogExtent, Read, key_after, log_id
+from rillnode.actors.log.waiting import read
 from rillnode.actors.streamr.admission import may_resend
 from rillnode.actors.streamr.answering import refusal
 from rillnode.actors.streamr.context import StreamrContext

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from rillnode.actors.rights import Rights
+from rillnode.actors.core.rights import Rights
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import STREAMR_REVOKED_TOKENS_MAX
 from rillnode.codecs.streamr.session_tokens import Session

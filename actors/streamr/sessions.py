@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from rillnode.actors.access import ANONYMOUS
+from rillnode.actors.core.access import ANONYMOUS
+from rillnode.actors.core.rights import Key, Rights
 from rillnode.actors.ports import Clock, Entropy
-from rillnode.actors.rights import Key, Rights
 from rillnode.actors.streamr.login_rate import LoginRate
 from rillnode.actors.streamr.revocations import Revocations
 from rillnode.codecs.errors import CodecError, RequestError

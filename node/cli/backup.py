@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from rillnode import __version__
-from rillnode.actors.storage import FORMAT_VERSION
+from rillnode.actors.log import FORMAT_VERSION
 from rillnode.node.backup import BACKUP_VERSION, Manifest, Source, make_backup, source_bytes
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rillnode import __version__
-from rillnode.actors.threads import SYSTEM_THREADS
+from rillnode.actors.core.threads import SYSTEM_THREADS
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.config import add_config_options
 from rillnode.node.cli.connection import config_file

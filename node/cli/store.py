@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rillnode.actors.storage import Complete
-from rillnode.actors.storage.copying import bytes_to_copy, copy_store
-from rillnode.actors.storage.rocks_copy import RocksCopy
-from rillnode.actors.threads import SYSTEM_THREADS
+from rillnode.actors.core.threads import SYSTEM_THREADS
+from rillnode.actors.log import Complete
+from rillnode.actors.log.copying import bytes_to_copy, copy_store
+from rillnode.actors.log.rocks.copy import RocksCopy
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb
@@ -26,8 +26,8 @@ from rillnode.node.config import Config, StoreTable
 from rillnode.node.stores import shared_store
 
 if TYPE_CHECKING:
-    from rillnode.actors.storage.shared.copying import SharedSource, SharedTarget
-    from rillnode.actors.storage.shared.store import SharedLogStore
+    from rillnode.actors.log.shared.copying import SharedSource, SharedTarget
+    from rillnode.actors.log.shared.store import SharedLogStore
 
 _VIEWS: Final = "views.copied"
 """Directory beside a node's views, while a shared store is read."""
@@ -120,7 +120,7 @@ async def _target(config: Config) -> AsyncGenerator[RocksCopy]:
 @asynccontextmanager
 async def _shared_source(config: Config) -> AsyncGenerator["SharedSource"]:
     """The shared store as it is now, in views of its own: nodes may go on."""
-    from rillnode.actors.storage.shared.copying import SharedSource
+    from rillnode.actors.log.shared.copying import SharedSource
 
     views = config.data_dir / _VIEWS
     shutil.rmtree(views, ignore_errors=True)
@@ -136,7 +136,7 @@ async def _shared_source(config: Config) -> AsyncGenerator["SharedSource"]:
 
 @asynccontextmanager
 async def _shared_target(config: Config) -> AsyncGenerator["SharedTarget"]:
-    from rillnode.actors.storage.shared.copying import SharedTarget
+    from rillnode.actors.log.shared.copying import SharedTarget
 
     # The node begins with these views.
     target = await SharedTarget.open(partial(_shared, config, config.views_dir, copying=True))

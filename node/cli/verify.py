@@ -5,10 +5,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from rillnode.actors.storage.format import check_copied, check_format
-from rillnode.actors.storage.layout import COPY_KEY
-from rillnode.actors.storage.tables import Tables, Tuning
-from rillnode.actors.storage.verify import Verdict, verify_store
+from rillnode.actors.log.rocks.format import check_copied, check_format
+from rillnode.actors.log.rocks.layout import COPY_KEY
+from rillnode.actors.log.rocks.tables import Tables, Tuning
+from rillnode.actors.log.rocks.verify import Verdict, verify_store
 from rillnode.node.backup import STORE, check_backup, read_manifest
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
-from rillnode.actors.threads import SYSTEM_THREADS, run_loop
+from rillnode.actors.core.threads import SYSTEM_THREADS, run_loop
 from rillnode.codecs.errors import TransportError
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from rillnode.actors.spark_sink import literal_prefix
+from rillnode.actors.spark.spark_sink import literal_prefix
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import ConfigError, RequestError

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from rillnode.actors.storage import Retention
+from rillnode.actors.log import Retention
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, Entry, entries_of
 from rillnode.codecs.errors import RequestError, RillnodeError

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from rillnode.actors.streams.rules import StreamRule
+from rillnode.actors.core.streams.rules import StreamRule
 from rillnode.codecs.limits import NAME_BYTES_MAX
 from rillnode.node.config.address import WILDCARDS, ListenAddress, parse_address
 from rillnode.node.config.listener_tables import WebListener

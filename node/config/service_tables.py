@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from rillnode.actors.services.names import SERVICE_NAMES, ServiceName
+from rillnode.actors.ockam.names import SERVICE_NAMES, ServiceName
 
 
 class ServicesTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from rillnode.actors.quotas import Quota
-from rillnode.actors.storage import Retention
-from rillnode.actors.streams.rules import StreamRule, is_pattern
+from rillnode.actors.core.quotas import Quota
+from rillnode.actors.core.streams.rules import StreamRule, is_pattern
+from rillnode.actors.log import Retention
 from rillnode.codecs.limits import PARTITIONS_MAX
 from rillnode.node.config.kinds import Count, Name, Partitions, Seconds
 

@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from rillnode.actors.access import VERBS, Grant, Verb
+from rillnode.actors.core.access import VERBS, Grant, Verb
 from rillnode.codecs.limits import (
     CHANNEL_IDLE_SECONDS,
     CHANNELS_MAX,

@@ -49,7 +49,7 @@ async def _server(options: "JetStreamOptions") -> Finding:
     # Here, because most nodes do not have this store.
     from rillnode.actors.jetstream.checks import REPLICAS_VERSION_MIN, check_version, version_of
     from rillnode.actors.jetstream.connection import Connection
-    from rillnode.actors.storage.shared.port import LogLost
+    from rillnode.actors.log.shared.port import LogLost
 
     check = f"store server {options.servers[0]}"
     connection = Connection(options)
@@ -85,7 +85,7 @@ async def _log(options: "JetStreamOptions") -> Finding:
     """What there is of the log; nothing is made."""
     from rillnode.actors.jetstream.connection import Connection
     from rillnode.actors.jetstream.making import found_log
-    from rillnode.actors.storage.shared.port import LogLost
+    from rillnode.actors.log.shared.port import LogLost
 
     connection = Connection(options)
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rillnode.actors.engine.outside import Outside, Reply
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     FindStream,
     ListIndexes,
     ListStreams,

@@ -18,8 +18,8 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rillnode.actors.sink_job import PASSING_CODE
-from rillnode.actors.threads import Running, SystemThreads
+from rillnode.actors.core.threads import Running, SystemThreads
+from rillnode.actors.spark.sink_job import PASSING_CODE
 from rillnode.codecs.errors import StoreError
 from rillnode.node.pipeline.behind import LOOK_SECONDS, Behind
 from rillnode.node.pipeline.checkpoint import own_checkpoint

@@ -8,7 +8,7 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rillnode.actors.sink_job import CONFIGURATION_CODE, PASSING_CODE
+from rillnode.actors.spark.sink_job import CONFIGURATION_CODE, PASSING_CODE
 from rillnode.codecs.errors import RillnodeError
 
 FAILURES: Final = (

@@ -21,7 +21,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from rillnode.actors.sink_job import CONFIGURATION_CODE, PASSING_CODE
+from rillnode.actors.spark.sink_job import CONFIGURATION_CODE, PASSING_CODE
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import ConfigError, RequestError, RillnodeError, TransportError
 from rillnode.node.pipeline.fetching import fetch_ranges

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from rillnode.actors.threads import SYSTEM_THREADS
+from rillnode.actors.core.threads import SYSTEM_THREADS
 
 FAILURE_PREFIX: Final = "job failed: "
 """Begins the line that tells why a job has ended."""

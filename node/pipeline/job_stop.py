@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from rillnode.actors.threads import SYSTEM_THREADS
+from rillnode.actors.core.threads import SYSTEM_THREADS
 
 DRAIN_SECONDS: Final = 25.0
 """How long a stop waits for the running batch; below what a stopping node waits for its jobs."""

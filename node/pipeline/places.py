@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from rillnode.actors.sink_job import PASSING_CODE
+from rillnode.actors.spark.sink_job import PASSING_CODE
 from rillnode.codecs.errors import TransportError
 from rillnode.node.pipeline.explaining import explain, first_line
 from rillnode.node.pipeline.parquet import filesystem

@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from rillnode.actors.core.threads import SYSTEM_THREADS, Threads
 from rillnode.actors.ports import JobLauncher
-from rillnode.actors.threads import SYSTEM_THREADS, Threads
 from rillnode.node.config import Config, FilesSink, SparkSink
 from rillnode.node.pipeline.export import ExportConfig
 from rillnode.node.pipeline.files import absolute

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from rillnode.actors.storage.memory import Faults
-from rillnode.actors.storage.tables import Changes, Cursors, Tables
+from rillnode.actors.log.memory import Faults
+from rillnode.actors.log.rocks.tables import Changes, Cursors, Tables
 from rillnode.codecs.errors import StoreError
 from rillnode.node.simulation.rows import Rows
 

@@ -6,8 +6,7 @@ from functools import cached_property
 from random import Random
 from typing import Final, Literal
 
-from rillnode.actors.ports import Clock
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Append,
     Complete,
     LogStore,
@@ -16,7 +15,8 @@ from rillnode.actors.storage import (
     ReadOperation,
     WriteOperation,
 )
-from rillnode.actors.storage.memory import Faults, MemoryLogStore
+from rillnode.actors.log.memory import Faults, MemoryLogStore
+from rillnode.actors.ports import Clock
 from rillnode.codecs.errors import StoreError
 from rillnode.node.simulation.loop import ProcessLoop
 from rillnode.node.simulation.scenario import DiskTable

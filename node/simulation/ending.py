@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Final
 
-from rillnode.actors.storage import StreamRecord, log_id
-from rillnode.actors.storage.layout import (
+from rillnode.actors.log import StreamRecord, log_id
+from rillnode.actors.log.records import BESIDE_LOGS
+from rillnode.actors.log.rocks.layout import (
     BLOCK_KEY,
     BLOCK_KEYS_PREFIX,
     INDEX,
@@ -20,7 +21,6 @@ from rillnode.actors.storage.layout import (
     STREAM_PREFIX,
     record_key,
 )
-from rillnode.actors.storage.records import BESIDE_LOGS
 from rillnode.codecs.entries import Block
 from rillnode.node.client.stream import StreamInfo
 from rillnode.node.simulation.disk import Disk

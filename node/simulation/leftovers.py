@@ -7,8 +7,8 @@ and is not given back stops a link one day. No client sees either in a short run
 from collections.abc import Iterator
 from typing import Final
 
+from rillnode.actors.core.links.connection import ConnectionActor
 from rillnode.actors.engine.cell import GONE
-from rillnode.actors.peers.connection import ConnectionActor
 from rillnode.node.observation import Observation
 from rillnode.node.simulation.remembered import remembered
 from rillnode.transports.groups import LinkGroup

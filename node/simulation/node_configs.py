@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from rillnode.actors.access import VERBS, Verb
+from rillnode.actors.core.access import VERBS, Verb
 from rillnode.node.config import (
     Config,
     GrantTable,

@@ -5,8 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from rillnode.actors.ports import Clock
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Complete,
     LogStore,
     OnHealth,
@@ -14,9 +13,10 @@ from rillnode.actors.storage import (
     ReadOperation,
     WriteOperation,
 )
-from rillnode.actors.storage.reads import answer
-from rillnode.actors.storage.rocks import RocksLogStore
-from rillnode.actors.storage.tables import Cursors, Tuning
+from rillnode.actors.log.rocks.reads import answer
+from rillnode.actors.log.rocks.store import RocksLogStore
+from rillnode.actors.log.rocks.tables import Cursors, Tuning
+from rillnode.actors.ports import Clock
 from rillnode.node.simulation.database import Database, SimulatedTables
 from rillnode.node.simulation.disk import Disk, MemoryDisk, OnSubmit, Rows, Table
 from rillnode.node.simulation.loop import ProcessLoop

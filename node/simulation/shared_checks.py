@@ -5,9 +5,9 @@ from contextlib import suppress
 from dataclasses import astuple
 from typing import Any, Final
 
-from rillnode.actors.storage.shared.memory_view import MemoryView, ViewTables
-from rillnode.actors.storage.shared.store import SharedLogStore
-from rillnode.actors.streams.retention import RELIST_SECONDS, SWEEP_SECONDS
+from rillnode.actors.core.streams.retention import RELIST_SECONDS, SWEEP_SECONDS
+from rillnode.actors.log.shared.memory_view import MemoryView, ViewTables
+from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.codecs.errors import StoreError
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.shared_disk import SharedDisk, SharedServers

@@ -6,8 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from rillnode.actors.ports import Clock
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Complete,
     FindStream,
     GetRecord,
@@ -25,13 +24,14 @@ from rillnode.actors.storage import (
     ReadOperation,
     logs_of,
 )
-from rillnode.actors.storage.shared.applying import ApplyFrame
-from rillnode.actors.storage.shared.frames import FrameError, checksum_of, decode_frame
-from rillnode.actors.storage.shared.memory_log import LogFaults, MemoryLog, MemoryServers
-from rillnode.actors.storage.shared.memory_view import MemoryView, ViewTables
-from rillnode.actors.storage.shared.placement import CATALOGUE, Placement
-from rillnode.actors.storage.shared.shard import SharedOptions, View
-from rillnode.actors.storage.shared.store import SharedLogStore
+from rillnode.actors.log.shared.applying import ApplyFrame
+from rillnode.actors.log.shared.frames import FrameError, checksum_of, decode_frame
+from rillnode.actors.log.shared.memory_log import LogFaults, MemoryLog, MemoryServers
+from rillnode.actors.log.shared.memory_view import MemoryView, ViewTables
+from rillnode.actors.log.shared.placement import CATALOGUE, Placement
+from rillnode.actors.log.shared.shard import SharedOptions, View
+from rillnode.actors.log.shared.store import SharedLogStore
+from rillnode.actors.ports import Clock
 from rillnode.node.simulation.disk import Disk, Rows, Table
 from rillnode.node.simulation.loop import ProcessLoop
 from rillnode.node.simulation.scenario import DiskTable, FaultKind, StoreTable

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
-from rillnode.actors.storage import ReadOperation
+from rillnode.actors.log import ReadOperation
 from rillnode.node.config import HttpListener
 from rillnode.node.http.answers import HEADERS, Refusal, answered, json_answer, number
 from rillnode.node.http.documents import Documents

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from rillnode.actors.storage import Append, WriteOperation
+from rillnode.actors.log import Append, WriteOperation
 from rillnode.node.config import Config, StreamTable
 from rillnode.node.config.overlay_tables import OverlayTable, TrackerTable
 from rillnode.node.simulation.history import History

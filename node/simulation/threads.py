@@ -11,7 +11,7 @@ from queue import Empty
 from threading import Lock, Thread
 from typing import Any, Final, Generic, TypeVar
 
-from rillnode.actors.threads import ThreadKilled
+from rillnode.actors.core.threads import ThreadKilled
 from rillnode.node.simulation.loop import ProcessLoop
 
 T = TypeVar("T")

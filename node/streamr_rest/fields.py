@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from rillnode.actors.storage import StreamRecord
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.streamr import metadata, permissions
 from rillnode.actors.streamr.requests import ResendQuery
 from rillnode.codecs.errors import CodecError, RequestError

@@ -5,8 +5,8 @@ from typing import Final
 
 from aiohttp import web
 
-from rillnode.actors.access import EVERYBODY, Verb
-from rillnode.actors.storage import ListKeys, StreamRecord, log_id
+from rillnode.actors.core.access import EVERYBODY, Verb
+from rillnode.actors.log import ListKeys, StreamRecord, log_id
 from rillnode.actors.streamr import metadata, permissions
 from rillnode.actors.streamr.admission import ethereum_principal, may
 from rillnode.actors.streamr.requests import FIRST, LAST

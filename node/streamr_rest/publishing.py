@@ -7,7 +7,7 @@ The query may say what the message is like; all of it has to be said of a signed
 
 from aiohttp import web
 
-from rillnode.actors.storage import StreamRecord
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.streamr import permissions
 from rillnode.actors.streamr.admission import check_permission
 from rillnode.actors.streamr.requests import Publication, Publish, Published

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from rillnode.actors.access import ANONYMOUS, Access
+from rillnode.actors.core.access import ANONYMOUS, Access
+from rillnode.actors.core.streams.revising import Revise, Revised, ReviseStream
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.storage import FindStream, StreamRecord
+from rillnode.actors.log import FindStream, StreamRecord
 from rillnode.actors.streamr import metadata
 from rillnode.actors.streamr.catalogue import Catalogue
 from rillnode.actors.streamr.context import StreamrContext
@@ -18,7 +19,6 @@ from rillnode.actors.streamr.directory import Question
 from rillnode.actors.streamr.requests import ResendQuery, ResendSink
 from rillnode.actors.streamr.resend import spawn_resend
 from rillnode.actors.streamr.sessions import Sessions
-from rillnode.actors.streams.revising import Revise, Revised, ReviseStream
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.limits import STREAMR_REST_BODY_BYTES_MAX, STREAMR_REST_RESENDS_MAX
 from rillnode.node.streamr_rest.answers import error_answer

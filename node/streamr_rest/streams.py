@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from rillnode.actors.access import ANONYMOUS
-from rillnode.actors.storage import FindStream, ListStreams, StreamRecord
+from rillnode.actors.core.access import ANONYMOUS
+from rillnode.actors.log import FindStream, ListStreams, StreamRecord
 from rillnode.actors.streamr import metadata, permissions
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.limits import STREAMR_INTEGER_MAX, STREAMR_STREAMS_LISTED_MAX

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core_support import Core, Peer, decode, with_core
-from rillnode.actors.storage import Read
+from rillnode.actors.log import Read
 from rillnode.codecs import native
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import PULL_ENTRIES_MAX

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from rillnode.actors.storage.shared.port import (
+from rillnode.actors.log.shared.port import (
     Blobs,
     Frame,
     LogLost,

@@ -1,4 +1,4 @@
-"""What every engine of shared logs promises: `actors/storage/shared/port.py`."""
+"""What every engine of shared logs promises: `actors/log/shared/port.py`."""
 
 import asyncio
 import hashlib
@@ -13,7 +13,7 @@ import pytest
 from contract import jetstream_site
 from contract.shared_log import ANSWER_SECONDS, Client, Site, Start, data_of, opened, until
 from postgres.server import needs_postgres, start_postgres
-from rillnode.actors.storage.shared.port import Blob, LogLost
+from rillnode.actors.log.shared.port import Blob, LogLost
 from rillnode.codecs.errors import StoreError
 
 ENGINES: Final[dict[str, Start]] = {

@@ -11,9 +11,9 @@ import time
 from contextlib import ExitStack
 from unittest.mock import patch
 
-from rillnode.actors.delivery import Delivery
-from rillnode.actors.storage.rocks import RocksLogStore
-from rillnode.actors.streams.service import StreamService
+from rillnode.actors.core.delivery import Delivery
+from rillnode.actors.core.streams.service import StreamService
+from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.node.cli import main, run
 from rillnode.testing import fail
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rillnode.actors.storage.copying import copy_store
-from rillnode.actors.storage.rocks_copy import RocksCopy
-from rillnode.actors.storage.tables import Tables, Tuning
+from rillnode.actors.log.copying import copy_store
+from rillnode.actors.log.rocks.copy import RocksCopy
+from rillnode.actors.log.rocks.tables import Tables, Tuning
 
 LIMIT_SECONDS = 300.0
 

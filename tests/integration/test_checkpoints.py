@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nodes import CLIENT, connect_to, node_config, store_with
-from rillnode.actors.storage.tables import Tables, Tuning
-from rillnode.actors.storage.verify import verify_store
+from rillnode.actors.log.rocks.tables import Tables, Tuning
+from rillnode.actors.log.rocks.verify import verify_store
 from rillnode.codecs.errors import RequestError
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node

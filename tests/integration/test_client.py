@@ -13,7 +13,7 @@ import pytest
 from link_support import until
 from nodes import CLIENT, at_own_ports, connect_to, node_config
 from proxy import Proxy
-from rillnode.actors.peers.connection import ConnectionActor
+from rillnode.actors.core.links.connection import ConnectionActor
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
 from rillnode.codecs.keys import Identity

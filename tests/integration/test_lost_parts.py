@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from nodes import CLIENT, connect_to, node_config
-from rillnode.actors.storage.tables import Tables
-from rillnode.actors.storage.writer import Writer
-from rillnode.actors.streams.service import StreamService
+from rillnode.actors.core.streams.service import StreamService
+from rillnode.actors.log.rocks.tables import Tables
+from rillnode.actors.log.rocks.writer import Writer
 from rillnode.codecs.errors import RequestError
 from rillnode.node.client import Client, connect
 from rillnode.node.runtime import Node

@@ -11,8 +11,8 @@ import pytest
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit
 from nodes import node_config, store_with
 from rillnode import nextgraph
+from rillnode.actors.log.memory import Faults
 from rillnode.actors.nextgraph.records import topic_stream
-from rillnode.actors.storage.memory import Faults
 from rillnode.codecs.errors import RequestError
 from rillnode.node.config.tables import NextgraphListener
 from rillnode.node.runtime import Node

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from nodes import CLIENT, connect_to, node_config, store_with
-from rillnode.actors.storage.memory import Faults
-from rillnode.actors.streams.service import StreamService
+from rillnode.actors.core.streams.service import StreamService
+from rillnode.actors.log.memory import Faults
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.node.client import connect
 from rillnode.node.config import StreamTable

@@ -21,7 +21,7 @@ import pytest
 
 from powercut.disk import MODES, Disk, Record, read_trace
 from powercut.load import LOGS, TUNING
-from rillnode.actors.storage import FindStream, LoadIndex, Read, SavedIndexKey
+from rillnode.actors.log import FindStream, LoadIndex, Read, SavedIndexKey
 from rillnode.codecs.entries import HEADER_BYTES
 from store_support import RocksDriver, append
 

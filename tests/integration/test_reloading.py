@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from nodes import CLIENT, connect_to, node_config
-from rillnode.actors.access import Verb
+from rillnode.actors.core.access import Verb
 from rillnode.codecs.errors import ConfigError, RequestError, RillnodeError
 from rillnode.node.config import Config, GrantTable, HttpListener, QuotaTable, StreamTable
 from rillnode.node.runtime import Node

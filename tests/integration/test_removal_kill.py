@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     ListIndexes,
     ListKeys,
     ListStreams,

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from nodes import CLIENT, connect_to
-from rillnode.actors.access import Verb
+from rillnode.actors.core.access import Verb
 from rillnode.actors.streamr.sessions import hash_of
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.streamr.ethereum import EthereumKey

@@ -11,7 +11,7 @@ import pytest
 from fake_client import Screen
 from ports import free_address
 from rillnode import Client, connect
-from rillnode.actors.access import VERBS
+from rillnode.actors.core.access import VERBS
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.keys import Identity
 from rillnode.node.cli import main

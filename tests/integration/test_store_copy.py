@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from nats_support import SHARDS, NatsServer, needs_nats, running_nats
-from rillnode.actors.storage import (
+from rillnode.actors.core.threads import SYSTEM_THREADS
+from rillnode.actors.log import (
     Complete,
     FindStream,
     GetRecord,
@@ -32,12 +33,11 @@ from rillnode.actors.storage import (
     Trim,
     log_id,
 )
-from rillnode.actors.storage.copying import OnBytes, copy_store
-from rillnode.actors.storage.records import beside_log
-from rillnode.actors.storage.rocks_copy import RocksCopy
-from rillnode.actors.storage.shared.copying import OpenStore, SharedSource, SharedTarget
-from rillnode.actors.storage.shared.store import SharedLogStore
-from rillnode.actors.threads import SYSTEM_THREADS
+from rillnode.actors.log.copying import OnBytes, copy_store
+from rillnode.actors.log.records import beside_log
+from rillnode.actors.log.rocks.copy import RocksCopy
+from rillnode.actors.log.shared.copying import OpenStore, SharedSource, SharedTarget
+from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.codecs.errors import StoreError
 from rillnode.node.config import StoreTable
 from rillnode.node.stores import shared_store

@@ -9,7 +9,7 @@ from rillnode.actors.jetstream.blobs import JetStreamBlobs
 from rillnode.actors.jetstream.connection import Connection
 from rillnode.actors.jetstream.log import JetStreamLog
 from rillnode.actors.jetstream.options import JetStreamOptions
-from rillnode.actors.storage.shared.port import LogLost
+from rillnode.actors.log.shared.port import LogLost
 
 
 def options_of(*servers: NatsServer, replicas: int = 1) -> JetStreamOptions:

@@ -15,7 +15,7 @@ from jetstream.support import administer, options_of, pair_of
 from nats_support import NatsServer, needs_nats
 from rillnode.actors.jetstream import blobs as blobs_module
 from rillnode.actors.jetstream.options import JetStreamOptions
-from rillnode.actors.storage.shared.port import Blob, LogLost
+from rillnode.actors.log.shared.port import Blob, LogLost
 from rillnode.codecs.errors import StoreError
 
 pytestmark = needs_nats

@@ -3,7 +3,7 @@
 import pytest
 
 from rillnode.actors.jetstream.failures import Fault, refusal, told
-from rillnode.actors.storage.shared.port import LogLost
+from rillnode.actors.log.shared.port import LogLost
 from rillnode.codecs.errors import StoreError
 
 

@@ -9,7 +9,7 @@ from rillnode.actors.jetstream.connection import Connection
 from rillnode.actors.jetstream.fetching import BATCH_MAX, fetch
 from rillnode.actors.jetstream.messages import Message
 from rillnode.actors.jetstream.options import JetStreamOptions
-from rillnode.actors.storage.shared.port import Frame, LogLost
+from rillnode.actors.log.shared.port import Frame, LogLost
 
 
 def stored(

@@ -13,7 +13,7 @@ from contract.shared_log import Client, opened, until
 from jetstream.support import appended, open_only, options_of, pair_of
 from nats_operator import Account, Operator
 from nats_support import NatsServer, needs_nats
-from rillnode.actors.storage.shared.port import LogLost
+from rillnode.actors.log.shared.port import LogLost
 from rillnode.codecs.errors import StoreError
 
 pytestmark = needs_nats

@@ -20,7 +20,7 @@ from nats_support import MutingProxy, NatsServer, needs_nats
 from rillnode.actors.jetstream import fetching
 from rillnode.actors.jetstream.connection import Connection
 from rillnode.actors.jetstream.options import JetStreamOptions
-from rillnode.actors.storage.shared.port import LogLost, Span
+from rillnode.actors.log.shared.port import LogLost, Span
 from rillnode.codecs.errors import StoreError
 
 pytestmark = needs_nats

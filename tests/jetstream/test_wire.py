@@ -10,7 +10,7 @@ from jetstream.fake_nats import INFO, Serve, greet, serving, target
 from rillnode.actors.jetstream import wire as wire_module
 from rillnode.actors.jetstream.messages import Message, WireError
 from rillnode.actors.jetstream.wire import DeniedError, Wire
-from rillnode.actors.storage.shared.port import LogLost
+from rillnode.actors.log.shared.port import LogLost
 
 Client = Callable[[Wire, list[WireError]], Awaitable[None]]
 

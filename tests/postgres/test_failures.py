@@ -5,8 +5,8 @@ from ssl import SSLCertVerificationError
 import asyncpg
 import pytest
 
+from rillnode.actors.log.shared.port import LogLost
 from rillnode.actors.postgres.servers import failure_of
-from rillnode.actors.storage.shared.port import LogLost
 from rillnode.codecs.errors import StoreError
 
 

@@ -20,8 +20,8 @@ from postgres.server import (
     options_of,
     running_postgres,
 )
+from rillnode.actors.log.shared.port import LogLost
 from rillnode.actors.postgres.options import PostgresOptions
-from rillnode.actors.storage.shared.port import LogLost
 from rillnode.codecs.errors import StoreError
 
 pytestmark = [pytest.mark.long, needs_postgres]

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Append,
     Operation,
     PutStream,
@@ -24,8 +24,8 @@ from rillnode.actors.storage import (
     Trim,
     log_id,
 )
-from rillnode.actors.storage.rocks import RocksLogStore
-from rillnode.actors.storage.tables import Tuning
+from rillnode.actors.log.rocks.store import RocksLogStore
+from rillnode.actors.log.rocks.tables import Tuning
 from rillnode.codecs.entries import pack_body
 
 TUNING = Tuning(

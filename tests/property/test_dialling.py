@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dialling_support import Bench, FakeLink, with_bench
-from rillnode.actors.peers.dialling import StopPeer
+from rillnode.actors.core.links.dialling import StopPeer
 from rillnode.codecs import native
 from rillnode.codecs.errors import HandshakeError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from nats_support import NatsServer, needs_nats
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Append,
     GetRecord,
     LoadIndex,

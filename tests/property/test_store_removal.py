@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Append,
     FindStream,
     ListIndexes,

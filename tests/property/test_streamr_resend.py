@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from core_support import encode
 from resend_support import Sink
+from rillnode.actors.core.streams.context import stream_address
 from rillnode.actors.streamr.requests import FIRST, LAST, ResendQuery
 from rillnode.actors.streamr.resend import spawn_resend
-from rillnode.actors.streams.context import stream_address
 from rillnode.codecs.routing.stream import PushRequest
 from rillnode.codecs.streamr.stream_message import MessageId, MessageRef
 from streamr_support import NODE_KEY, STREAM, StreamrCore, message, publish, with_streamr

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from rillnode import nextgraph, streamr
-from rillnode.actors.access import VERBS
+from rillnode.actors.core.access import VERBS
 from rillnode.codecs.errors import ConfigError, TransportError
 from rillnode.codecs.keys import Identity
 from rillnode.node.config import (

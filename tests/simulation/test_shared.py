@@ -7,12 +7,12 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from rillnode.actors.storage import FindStream, ListStreams, ReadOperation
-from rillnode.actors.storage.shared import applying
-from rillnode.actors.storage.shared.applying import ApplyFrame
-from rillnode.actors.storage.shared.memory_view import MemoryView
-from rillnode.actors.storage.shared.shard import Shard
-from rillnode.actors.storage.shared.snapshots import Snapshots
+from rillnode.actors.log import FindStream, ListStreams, ReadOperation
+from rillnode.actors.log.shared import applying
+from rillnode.actors.log.shared.applying import ApplyFrame
+from rillnode.actors.log.shared.memory_view import MemoryView
+from rillnode.actors.log.shared.shard import Shard
+from rillnode.actors.log.shared.snapshots import Snapshots
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import (
     LOG_KINDS,

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from typing import Final, cast
 
-from rillnode.actors.streams.context import stream_address
+from rillnode.actors.core.streams.context import stream_address
 from rillnode.codecs import native
 from rillnode.codecs.errors import HandshakeError, RequestError, RillnodeError
 from rillnode.codecs.keys import SEED_BYTES, Identity

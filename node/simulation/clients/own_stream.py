@@ -7,7 +7,7 @@ import asyncio
 from contextlib import aclosing
 from typing import Final
 
-from rillnode.actors.streams.context import stream_address
+from rillnode.actors.core.streams.context import stream_address
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import RequestError, RillnodeError

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from rillnode.actors.streams.context import stream_address
+from rillnode.actors.core.streams.context import stream_address
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
 from rillnode.codecs.keys import SEED_BYTES, Identity

@@ -14,7 +14,7 @@ from hashlib import shake_128
 from math import inf
 from typing import Final
 
-from rillnode.actors.streams.subscription import CHUNK_BYTES
+from rillnode.actors.core.streams.subscription import CHUNK_BYTES
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.limits import MESSAGE_SECONDS_MAX

@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from typing import Final
 
-from rillnode.actors.peers.connection import SLICE_FRAMES
+from rillnode.actors.core.links.connection import SLICE_FRAMES
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.routing.routes import Route, WireMessage, local, parse_route

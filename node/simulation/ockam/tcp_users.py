@@ -5,7 +5,7 @@ Nothing is sealed there, so that nobody has proved who he is: grants name all of
 
 from typing import Final
 
-from rillnode.actors.peers.connection import PING, PONG
+from rillnode.actors.core.links.connection import PING, PONG
 from rillnode.codecs.errors import ActorError
 from rillnode.codecs.limits import U16_MESSAGE_BYTES_MAX, U32_MESSAGE_BYTES_MAX
 from rillnode.codecs.ockam.dialects import Dialect

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nats_support import NatsServer, needs_nats, running_nats
-from rillnode.actors.storage.shared.memory_log import MemoryServers
+from rillnode.actors.log.shared.memory_log import MemoryServers
 from shared_support import JetStreamDriver, OnLoopDriver, SharedDriver
 from store_support import MemoryDriver, RocksDriver, StoreDriver
 

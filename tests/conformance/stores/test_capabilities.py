@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rillnode.actors.storage import Capability
-from rillnode.actors.storage.checkpoint import Checkpointing
-from rillnode.actors.storage.watch import SharedStore
+from rillnode.actors.log import Capability
+from rillnode.actors.log.rocks.checkpoint import Checkpointing
+from rillnode.actors.log.watch import SharedStore
 from rillnode.codecs.errors import StoreError
 from shared_support import JetStreamDriver, OnLoopDriver, SharedDriver
 from store_support import MemoryDriver, RocksDriver, StoreDriver, append

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Append,
     GetRecord,
     GetRecords,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     FindStream,
     GetRecords,
     ListIndexes,
@@ -23,8 +23,8 @@ from rillnode.actors.storage import (
     WriteOperation,
     log_id,
 )
-from rillnode.actors.storage.records import beside_log
-from rillnode.actors.storage.tables import Changes, Tables
+from rillnode.actors.log.records import beside_log
+from rillnode.actors.log.rocks.tables import Changes, Tables
 from store_support import MemoryDriver, RocksDriver, StoreDriver, append
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     PAGE_LOGS,
     FindStream,
     GetRecord,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nats_support import NatsServer, running_nats
-from rillnode.actors.streams import retention
+from rillnode.actors.core.streams import retention
 
 
 @pytest.fixture

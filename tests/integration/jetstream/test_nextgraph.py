@@ -15,11 +15,11 @@ from nats_support import SHARDS, NatsServer, needs_nats, on_jetstream
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, STORE, TOPIC, commit, identity
 from nodes import node_config
 from rillnode import nextgraph
+from rillnode.actors.log import PutRecord, PutRecords, WriteOperation
+from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.actors.nextgraph import publication
 from rillnode.actors.nextgraph import topic as topic_module
 from rillnode.actors.nextgraph.records import name_of, topic_stream
-from rillnode.actors.storage import PutRecord, PutRecords, WriteOperation
-from rillnode.actors.storage.shared.store import SharedLogStore
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
 from rillnode.codecs.nextgraph.events import Event

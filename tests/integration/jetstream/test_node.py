@@ -13,7 +13,7 @@ import pytest
 from nats_support import SHARDS, NatsServer, needs_nats, on_jetstream
 from node_processes import NodeProcess
 from nodes import connect_to, node_config
-from rillnode.actors.storage import Capability
+from rillnode.actors.log import Capability
 from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.node.client import Client, connect
 from rillnode.node.runtime import Node

@@ -8,7 +8,7 @@ import pytest
 
 from nats_support import NatsServer, needs_nats, on_jetstream
 from nodes import CLIENT, connect_to, node_config
-from rillnode.actors.streams import following
+from rillnode.actors.core.streams import following
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client
 from rillnode.node.config import Config, QuotaTable

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from fake_sink import FakeSink
-from rillnode.actors.sink_job import PASSING_CODE
+from rillnode.actors.spark.sink_job import PASSING_CODE
 from rillnode.node.pipeline.job_config import JobConfig
 from rillnode.node.pipeline.process import SparkJob, last_words, session_members, start_job
 

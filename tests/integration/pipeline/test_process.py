@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rillnode.actors.threads import SystemThreads
+from rillnode.actors.core.threads import SystemThreads
 from rillnode.node.config import Location, SparkSink
 from rillnode.node.pipeline import process
 from rillnode.node.pipeline.job_config import JobConfig, load_job_config

@@ -13,7 +13,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from nodes import node_config
 from proxy import Proxy
-from rillnode.actors import sink_job
+from rillnode.actors.spark import sink_job
 from rillnode.node.config import Location, SinkTables, SparkSink
 from rillnode.node.runtime import Node
 from s3_support import object_store

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Append,
     FindStream,
     GetRecords,
@@ -12,9 +12,9 @@ from rillnode.actors.storage import (
     ListRecords,
     PutRecords,
 )
-from rillnode.actors.storage.memory import MemoryLogStore
-from rillnode.actors.storage.records import BESIDE_LOGS, beside_log
-from rillnode.actors.storage.shared.placement import Placement
+from rillnode.actors.log.memory import MemoryLogStore
+from rillnode.actors.log.records import BESIDE_LOGS, beside_log
+from rillnode.actors.log.shared.placement import Placement
 from rillnode.node.stores import PLACES
 
 PLACE = Placement(16, PLACES)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rillnode.actors.access import EVERYBODY, NODE_PRINCIPAL, VERBS, Access, Grant, Verb
-from rillnode.actors.patterns import Matches, matcher
+from rillnode.actors.core.access import EVERYBODY, NODE_PRINCIPAL, VERBS, Access, Grant, Verb
+from rillnode.actors.core.patterns import Matches, matcher
 
 
 def access(*rows: tuple[str, str, set[Verb]]) -> Access:
@@ -169,7 +169,7 @@ def test_a_question_looks_at_the_grants_of_who_asks_and_at_no_others(
 
         return counted
 
-    monkeypatch.setattr("rillnode.actors.access.matcher", counting)
+    monkeypatch.setattr("rillnode.actors.core.access.matcher", counting)
     pushes: set[Verb] = {"push"}
     some = access(
         ("noise:*", "public*", {"pull"}),

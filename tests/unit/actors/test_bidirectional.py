@@ -22,11 +22,11 @@ from bidirectional_support import (
 )
 from core_support import Core
 from hub_support import HubPeer, slow, with_hub
+from rillnode.actors.core.quotas import Quota
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.quotas import Quota
-from rillnode.actors.storage import LoadIndex, ReadOperation, SaveIndex, WriteOperation
-from rillnode.actors.streams.bidirectional_items import ITEM_HELD_SECONDS_MAX
-from rillnode.actors.streams.bidirectional_publisher import ANSWER_SECONDS, LOOK_SECONDS
+from rillnode.actors.log import LoadIndex, ReadOperation, SaveIndex, WriteOperation
+from rillnode.actors.ockam.bidirectional_items import ITEM_HELD_SECONDS_MAX
+from rillnode.actors.ockam.bidirectional_publisher import ANSWER_SECONDS, LOOK_SECONDS
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import (
     STREAM_PUBLISHERS_PER_SUBSCRIPTION_MAX,
@@ -212,7 +212,7 @@ def test_a_removed_stream_ends_its_subscription_and_is_not_made_again() -> None:
 
 
 def test_a_principal_has_only_so_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = "rillnode.actors.streams.bidirectional"
+    module = "rillnode.actors.ockam.bidirectional"
     monkeypatch.setattr(f"{module}.STREAM_SUBSCRIPTIONS_PER_PRINCIPAL_MAX", 2)
     monkeypatch.setattr(f"{module}.STREAM_PUBLISHERS_PER_PRINCIPAL_MAX", 2)
 
@@ -531,7 +531,7 @@ def test_a_consumer_that_fails_goes_on_from_the_saved_index(
         # The subscription of the failed instance has ended.
         assert core.system.life.population == actors + 1  # the publisher
 
-    monkeypatch.setattr("rillnode.actors.streams.bidirectional_items.decode_entry", failing)
+    monkeypatch.setattr("rillnode.actors.ockam.bidirectional_items.decode_entry", failing)
     with_hub(test)
 
 

@@ -16,13 +16,13 @@ from bidirectional_support import (
 )
 from core_support import Core
 from hub_support import ME, with_hub
-from rillnode.actors.delivery import Delivery
+from rillnode.actors.core.delivery import Delivery
+from rillnode.actors.core.streams.index_service import AskPosition, IndexService
 from rillnode.actors.engine.faults import When
-from rillnode.actors.storage import LoadIndex, SaveIndex
-from rillnode.actors.streams.bidirectional import SubscriptionService
-from rillnode.actors.streams.bidirectional_consumer import ConsumerActor
-from rillnode.actors.streams.bidirectional_publisher import LOOK_SECONDS, PublisherActor
-from rillnode.actors.streams.index_service import AskPosition, IndexService
+from rillnode.actors.log import LoadIndex, SaveIndex
+from rillnode.actors.ockam.bidirectional import SubscriptionService
+from rillnode.actors.ockam.bidirectional_consumer import ConsumerActor
+from rillnode.actors.ockam.bidirectional_publisher import LOOK_SECONDS, PublisherActor
 from rillnode.codecs.limits import STREAM_SUBSCRIBER_AWAY_SECONDS_MAX
 from rillnode.codecs.routing.routes import local
 from rillnode.testing import fail, message_types
@@ -114,7 +114,7 @@ def test_a_publisher_that_fails_is_gone_and_made_anew_when_asked_for(name: str, 
 def test_the_service_serves_the_next_and_counts_nobody_who_has_ended(
     when: When, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit = "rillnode.actors.streams.bidirectional.STREAM_SUBSCRIPTIONS_PER_PRINCIPAL_MAX"
+    limit = "rillnode.actors.ockam.bidirectional.STREAM_SUBSCRIPTIONS_PER_PRINCIPAL_MAX"
     monkeypatch.setattr(limit, 1)
 
     async def test(core: Core) -> None:

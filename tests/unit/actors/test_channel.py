@@ -17,11 +17,11 @@ from channel_support import (
     with_house,
 )
 from core_support import decode, encode
-from rillnode.actors.access import VERBS, Grant
-from rillnode.actors.delivery import Origin
-from rillnode.actors.peers.channel_listener import ADDRESSES
-from rillnode.actors.services.catalog import spawn_services
-from rillnode.actors.services.forwarder import Forwarder
+from rillnode.actors.core.access import VERBS, Grant
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.ockam.catalog import spawn_services
+from rillnode.actors.ockam.channel_listener import ADDRESSES
+from rillnode.actors.ockam.forwarder import Forwarder
 from rillnode.codecs.limits import CHANNEL_WINDOW_MESSAGES, ROUTE_HOPS_MAX, U16_MESSAGE_BYTES_MAX
 from rillnode.codecs.routing.routes import (
     WireMessage,

@@ -14,8 +14,8 @@ from channel_support import (
     frame,
     with_house,
 )
-from rillnode.actors.access import Grant
-from rillnode.actors.peers.connection import ConnectionActor
+from rillnode.actors.core.access import Grant
+from rillnode.actors.core.links.connection import ConnectionActor
 from rillnode.codecs.limits import ROUTE_HOPS_MAX, U16_MESSAGE_BYTES_MAX
 from rillnode.codecs.ockam.channel_cipher import Level
 from rillnode.codecs.routing.routes import (
@@ -182,7 +182,7 @@ def test_many_handshakes_of_one_read_are_done_one_in_a_turn() -> None:
         for end, answer in zip(ends, answers, strict=True):
             end.message_3(answer.payload)
         handled = house.core.system.stats()[
-            "rillnode.actors.peers.channel_listener.ChannelListener"
+            "rillnode.actors.ockam.channel_listener.ChannelListener"
         ]
         assert handled.handled >= len(ends)
 

@@ -5,10 +5,10 @@ from functools import partial
 import pytest
 
 from core_support import Core, with_core
-from rillnode.actors.delivery import LinkLost, Origin
+from rillnode.actors.core.delivery import LinkLost, Origin
+from rillnode.actors.core.streams.subscription import SubscriptionActor
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.streams.subscription import SubscriptionActor
 from rillnode.codecs import native
 
 NAME = f"{SubscriptionActor.__module__}.{SubscriptionActor.__qualname__}"

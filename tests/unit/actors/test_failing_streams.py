@@ -6,13 +6,13 @@ from typing import Any, cast
 import pytest
 
 from core_support import Core, Peer, with_core
+from rillnode.actors.core.streams.inside import AppendEntries, EntriesAppended
+from rillnode.actors.core.streams.resolving import stream_cell
+from rillnode.actors.core.streams.service import StreamService
+from rillnode.actors.core.streams.stream import StreamActor
+from rillnode.actors.core.streams.subscription import SubscriptionActor
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.storage import StreamRecord, log_id
-from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
-from rillnode.actors.streams.resolving import stream_cell
-from rillnode.actors.streams.service import StreamService
-from rillnode.actors.streams.stream import StreamActor
-from rillnode.actors.streams.subscription import SubscriptionActor
+from rillnode.actors.log import StreamRecord, log_id
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, items_of, pack_body
 from rillnode.codecs.routing.stream import CreateRequest, PushConfirm, PushRequest

@@ -5,12 +5,12 @@ from functools import partial
 import pytest
 
 from core_support import Core, Peer, with_core
-from rillnode.actors.delivery import Origin
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.streams.followers import Followers, Grown, Removed
+from rillnode.actors.core.streams.stream import StreamActor
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.storage import log_id
-from rillnode.actors.streams.followers import Followers, Grown, Removed
-from rillnode.actors.streams.stream import StreamActor
+from rillnode.actors.log import log_id
 from rillnode.codecs import native
 from rillnode.codecs.entries import items_of, pack_body
 from rillnode.codecs.routing.stream import CreateRequest

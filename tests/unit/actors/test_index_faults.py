@@ -6,10 +6,10 @@ from typing import Any, get_args
 import pytest
 
 from core_support import Core, Request, decode, with_core
+from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.index_service import IndexService
 from rillnode.actors.engine.faults import When
-from rillnode.actors.storage import LoadIndex, SaveIndex, StoreHealth
-from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.streams.index_service import IndexService
+from rillnode.actors.log import LoadIndex, SaveIndex, StoreHealth
 from rillnode.codecs import native
 from rillnode.codecs.routing.routes import WireMessage
 from rillnode.codecs.routing.stream import (

@@ -3,9 +3,9 @@ from typing import Any
 
 from actor_support import run
 from link_support import ManualClock
+from rillnode.actors.core.orders import Orders
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.orders import Orders
 
 
 async def soon(base: AsyncioSystemBase) -> None:

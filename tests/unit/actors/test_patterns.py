@@ -6,7 +6,7 @@ from fnmatch import translate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rillnode.actors.patterns import is_exact, matcher
+from rillnode.actors.core.patterns import is_exact, matcher
 
 NAMES = st.text(alphabet="ab*?[]-/\n", max_size=6)
 

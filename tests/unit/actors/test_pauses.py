@@ -3,8 +3,8 @@
 import pytest
 
 from link_support import ManualClock
-from rillnode.actors import pauses
-from rillnode.actors.pauses import (
+from rillnode.actors.core import pauses
+from rillnode.actors.core.pauses import (
     PAUSE_SECONDS_MAX,
     PAUSE_SECONDS_MIN,
     WELL_SECONDS,

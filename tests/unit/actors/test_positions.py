@@ -6,17 +6,17 @@ from typing import Any, get_args
 import pytest
 
 from core_support import Core, encode, with_core
+from rillnode.actors.core.streams import index
+from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.index_service import AskPosition, IndexService, Position
 from rillnode.actors.engine.faults import When
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     ReadOperation,
     SavedIndexKey,
     SaveIndex,
     StoreHealth,
     StreamRecord,
 )
-from rillnode.actors.streams import index
-from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.streams.index_service import AskPosition, IndexService, Position
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, StoreError
 from rillnode.codecs.routing.stream import (

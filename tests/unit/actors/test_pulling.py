@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core_support import Core, Peer, with_core
-from rillnode.actors.delivery import Origin
-from rillnode.actors.storage import LogExtent, Read
-from rillnode.actors.streams.pulling import (
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.streams.pulling import (
     NUMBER_MAX,
     RELAYED_BYTES,
     RUNS_KEPT,
@@ -21,7 +20,8 @@ from rillnode.actors.streams.pulling import (
     encode_pulled,
     entry_bytes_max,
 )
-from rillnode.actors.streams.reading import LOOK_READ_BYTES
+from rillnode.actors.core.streams.reading import LOOK_READ_BYTES
+from rillnode.actors.log import LogExtent, Read
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body
 from rillnode.codecs.limits import (

@@ -7,11 +7,11 @@ import pytest
 from actor_support import run
 from core_support import Core, encode
 from link_support import ManualClock
+from rillnode.actors.core.streams.context import stream_address
+from rillnode.actors.core.streams.inside import AppendEntries
+from rillnode.actors.core.streams.resolving import stream_cell
 from rillnode.actors.engine.system import AsyncioSystemBase
-from rillnode.actors.storage import Append
-from rillnode.actors.streams.context import stream_address
-from rillnode.actors.streams.inside import AppendEntries
-from rillnode.actors.streams.resolving import stream_cell
+from rillnode.actors.log import Append
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.routing.stream import PushRequest

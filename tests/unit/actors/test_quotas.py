@@ -8,9 +8,12 @@ import pytest
 
 from core_support import Core, Peer, with_core
 from link_support import ManualClock
-from rillnode.actors.access import NODE_PRINCIPAL, VERBS, Grant
-from rillnode.actors.quotas import PRINCIPALS_MAX, Quota, Quotas
-from rillnode.actors.storage import (
+from rillnode.actors.core.access import NODE_PRINCIPAL, VERBS, Grant
+from rillnode.actors.core.quotas import PRINCIPALS_MAX, Quota, Quotas
+from rillnode.actors.core.streams import retention
+from rillnode.actors.core.streams.retention import SWEEP_SECONDS, RetentionActor
+from rillnode.actors.core.streams.revising import EnsureStream
+from rillnode.actors.log import (
     NO_ENTRIES,
     LogExtent,
     Retention,
@@ -18,9 +21,6 @@ from rillnode.actors.storage import (
     Trim,
     WriteOperation,
 )
-from rillnode.actors.streams import retention
-from rillnode.actors.streams.retention import SWEEP_SECONDS, RetentionActor
-from rillnode.actors.streams.revising import EnsureStream
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.routing.stream import (

@@ -6,7 +6,7 @@ import pytest
 
 from core_support import Core, Peer, Request, encode, with_core
 from core_support import decode as decode_any
-from rillnode.actors.delivery import Delivery
+from rillnode.actors.core.delivery import Delivery
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError
 from rillnode.codecs.routing.routes import WireMessage, local

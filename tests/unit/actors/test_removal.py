@@ -5,8 +5,12 @@ from typing import Any
 import pytest
 
 from core_support import Core, Peer, decode, encode, with_core
-from rillnode.actors.access import Grant, Verb
-from rillnode.actors.storage import (
+from rillnode.actors.core.access import Grant, Verb
+from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.retention import SWEEP_SECONDS
+from rillnode.actors.core.streams.revising import EnsureStream
+from rillnode.actors.core.streams.stream import MISSING_SECONDS
+from rillnode.actors.log import (
     Append,
     FindStream,
     ReadOperation,
@@ -14,10 +18,6 @@ from rillnode.actors.storage import (
     StreamRecord,
     log_id,
 )
-from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.streams.retention import SWEEP_SECONDS
-from rillnode.actors.streams.revising import EnsureStream
-from rillnode.actors.streams.stream import MISSING_SECONDS
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.routing.stream import (

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from core_support import Core, with_core
-from rillnode.actors.quotas import Quota
-from rillnode.actors.storage import StreamRecord
-from rillnode.actors.streams.revising import Revise, Revised, ReviseStream
-from rillnode.actors.streams.rules import StreamRule
+from rillnode.actors.core.quotas import Quota
+from rillnode.actors.core.streams.revising import Revise, Revised, ReviseStream
+from rillnode.actors.core.streams.rules import StreamRule
+from rillnode.actors.log import StreamRecord
 from rillnode.codecs import native
 from rillnode.codecs.errors import RequestError
 

@@ -6,10 +6,10 @@ import pytest
 
 from core_support import Core, Peer, encode, with_core
 from hub_support import HubPeer, with_hub
-from rillnode.actors.access import EVERYBODY, Access, Grant
+from rillnode.actors.core.access import EVERYBODY, Access, Grant
+from rillnode.actors.core.rights import SLICE_CELLS, RightsChanged
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.rights import SLICE_CELLS, RightsChanged
 from rillnode.codecs import native
 from rillnode.codecs.ockam.stream_item import encode_entry
 from rillnode.codecs.routing.routes import WireMessage, local

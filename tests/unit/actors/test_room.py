@@ -11,20 +11,20 @@ from actor_support import Boom, Probe, boom, run, tell
 from channel_support import FakeLink, House, connection, frame, with_house
 from core_support import Core, Link, with_core
 from link_support import ManualClock
-from rillnode.actors.access import Grant
-from rillnode.actors.delivery import Origin
-from rillnode.actors.engine.system import AsyncioSystemBase, Cell
-from rillnode.actors.engine.worker import Worker
-from rillnode.actors.peers.connection import (
+from rillnode.actors.core.access import Grant
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.links.connection import (
     READS_WAITING_MAX,
     SLICE_FRAMES,
     STALLED_SECONDS,
     ConnectionActor,
     ConnectionEvents,
 )
-from rillnode.actors.room import LOOK_SECONDS, LOOK_SECONDS_MAX, READING_HIGH_BYTES, Room
-from rillnode.actors.storage import LogStore, Read
-from rillnode.actors.storage.waiting import read
+from rillnode.actors.core.room import LOOK_SECONDS, LOOK_SECONDS_MAX, READING_HIGH_BYTES, Room
+from rillnode.actors.engine.system import AsyncioSystemBase, Cell
+from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import LogStore, Read
+from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, pack_body
 from rillnode.codecs.errors import StoreError

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from core_support import Core, with_core
-from rillnode.actors.delivery import Delivery, Origin, Slice
+from rillnode.actors.core.delivery import Delivery, Origin, Slice
+from rillnode.actors.core.streams.answers import not_done
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.streams.answers import not_done
 from rillnode.codecs import native
 from rillnode.codecs.routing.routes import TCP, UDP, Address, Route, WireMessage, local
 from rillnode.codecs.routing.stream import (

@@ -8,10 +8,13 @@ import msgspec
 import pytest
 
 from core_support import Core, Request, decode, encode, with_core
+from rillnode.actors.core.quotas import Quota
+from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.revising import EnsureStream, Revised, ReviseStream
+from rillnode.actors.core.streams.service import StreamService
 from rillnode.actors.engine.faults import When
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.quotas import Quota
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     FindStream,
     ListStreams,
     PutStream,
@@ -20,9 +23,6 @@ from rillnode.actors.storage import (
     StreamRecord,
     Trim,
 )
-from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.streams.revising import EnsureStream, Revised, ReviseStream
-from rillnode.actors.streams.service import StreamService
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import ActorError, StoreError

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core_support import Core, with_core
-from rillnode.actors.storage import Capability, SavedIndexKey, SaveIndex
+from rillnode.actors.log import Capability, SavedIndexKey, SaveIndex
 from rillnode.codecs import native
 from rillnode.codecs.routing.stream import GetIndexRequest, IndexResponse
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 import pytest
 
 from core_support import Core, with_core
-from rillnode.actors.storage import FOR_EVER, PAGE_LOGS, PAGE_STREAMS, Retention
-from rillnode.actors.streams import index_service, retention, service
-from rillnode.actors.streams.listing import ANSWER_PARTS
-from rillnode.actors.streams.retention import SWEEP_SECONDS
-from rillnode.actors.streams.revising import EnsureStream
+from rillnode.actors.core.streams import index_service, retention, service
+from rillnode.actors.core.streams.listing import ANSWER_PARTS
+from rillnode.actors.core.streams.retention import SWEEP_SECONDS
+from rillnode.actors.core.streams.revising import EnsureStream
+from rillnode.actors.log import FOR_EVER, PAGE_LOGS, PAGE_STREAMS, Retention
 from rillnode.codecs import native
 from rillnode.codecs.limits import PARTITIONS_MAX
 from turn_support import counted_by_turn

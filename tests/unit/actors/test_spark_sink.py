@@ -8,10 +8,13 @@ import msgspec
 import pytest
 
 from core_support import Core, Peer, with_core
-from rillnode.actors.delivery import Delivery
+from rillnode.actors.core.delivery import Delivery
+from rillnode.actors.core.room import LOOK_SECONDS
+from rillnode.actors.core.streams.holds import Holds
+from rillnode.actors.core.streams.index_service import IndexService
 from rillnode.actors.engine.faults import When
-from rillnode.actors.room import LOOK_SECONDS
-from rillnode.actors.sink_job import (
+from rillnode.actors.log import ListStreams, Read, ReadOperation, SaveIndex
+from rillnode.actors.spark.sink_job import (
     BACKOFF_SECONDS,
     CONFIGURATION_CODE,
     FAILURES_MAX,
@@ -20,7 +23,7 @@ from rillnode.actors.sink_job import (
     PASSING_CODE,
     SinkStatus,
 )
-from rillnode.actors.spark_sink import (
+from rillnode.actors.spark.spark_sink import (
     MEASURE_SECONDS,
     SinkPorts,
     SinkSettings,
@@ -28,9 +31,6 @@ from rillnode.actors.spark_sink import (
     StopSink,
     literal_prefix,
 )
-from rillnode.actors.storage import ListStreams, Read, ReadOperation, SaveIndex
-from rillnode.actors.streams.holds import Holds
-from rillnode.actors.streams.index_service import IndexService
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import ConfigError, RillnodeError, TransportError
@@ -409,7 +409,7 @@ def test_progress_makes_the_next_failure_a_first_one() -> None:
 def test_a_table_that_the_job_does_not_keep_is_the_sinks_state(
     external: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "rillnode.actors.spark_sink")
+    caplog.set_level("INFO", "rillnode.actors.spark.spark_sink")
 
     async def test(core: Core) -> None:
         sink = Sink(core, "s*", external=external)

@@ -7,16 +7,16 @@ from typing import Any, get_args
 import pytest
 
 from core_support import Core, with_core
+from rillnode.actors.core.quotas import Quota
+from rillnode.actors.core.streams import following
+from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.followers import Grown, Removed
+from rillnode.actors.core.streams.following import COUNT_SECONDS, RETRY_SECONDS, StoreFollower
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.faults import When
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.quotas import Quota
-from rillnode.actors.storage import Append, PutStream, StreamRecord, log_id
-from rillnode.actors.storage.watch import AnyWatch, Watch, WatchRecords
-from rillnode.actors.streams import following
-from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.streams.followers import Grown, Removed
-from rillnode.actors.streams.following import COUNT_SECONDS, RETRY_SECONDS, StoreFollower
+from rillnode.actors.log import Append, PutStream, StreamRecord, log_id
+from rillnode.actors.log.watch import AnyWatch, Watch, WatchRecords
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import StoreError

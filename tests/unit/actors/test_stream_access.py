@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from core_support import Core, Peer, decode, encode, with_core
-from rillnode.actors.access import Grant
-from rillnode.actors.streams.context import stream_address
+from rillnode.actors.core.access import Grant
+from rillnode.actors.core.streams.context import stream_address
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.routing.stream import (

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from core_support import Core, Peer, with_core
-from rillnode.actors.access import Grant, Verb
-from rillnode.actors.streams.retention import SWEEP_SECONDS
+from rillnode.actors.core.access import Grant, Verb
+from rillnode.actors.core.streams.retention import SWEEP_SECONDS
 from rillnode.codecs import native
 from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core_support import Core, Peer, decode, encode, with_core
-from rillnode.actors.access import Grant
-from rillnode.actors.storage import FindStream, Read, ReadOperation, Retention
-from rillnode.actors.streams.context import parse_stream_address, stream_address
-from rillnode.actors.streams.retention import SWEEP_SECONDS
-from rillnode.actors.streams.revising import EnsureStream
-from rillnode.actors.streams.stream import MISSING_SECONDS
+from rillnode.actors.core.access import Grant
+from rillnode.actors.core.streams.context import parse_stream_address, stream_address
+from rillnode.actors.core.streams.retention import SWEEP_SECONDS
+from rillnode.actors.core.streams.revising import EnsureStream
+from rillnode.actors.core.streams.stream import MISSING_SECONDS
+from rillnode.actors.log import FindStream, Read, ReadOperation, Retention
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import StoreError

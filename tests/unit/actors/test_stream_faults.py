@@ -12,13 +12,23 @@ from typing import Any, get_args
 import pytest
 
 from core_support import Core, Peer, decode, encode, with_core
-from rillnode.actors.delivery import Delivery
+from rillnode.actors.core.delivery import Delivery
+from rillnode.actors.core.quotas import Quota
+from rillnode.actors.core.rights import RightsChanged
+from rillnode.actors.core.streams import reading, retention
+from rillnode.actors.core.streams.asked import NativeRead
+from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.followers import Grown
+from rillnode.actors.core.streams.inside import AppendEntries, EntriesAppended
+from rillnode.actors.core.streams.resolving import stream_cell
+from rillnode.actors.core.streams.retention import SWEEP_SECONDS, Recount, RetentionActor
+from rillnode.actors.core.streams.revising import EnsureStream
+from rillnode.actors.core.streams.stream import MISSING_SECONDS, StreamActor
+from rillnode.actors.core.streams.subscription import SubscriptionActor
 from rillnode.actors.engine.cell import GONE, Cell
 from rillnode.actors.engine.faults import When
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.quotas import Quota
-from rillnode.actors.rights import RightsChanged
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Append,
     FindStream,
     Read,
@@ -29,16 +39,6 @@ from rillnode.actors.storage import (
     WriteOperation,
     log_id,
 )
-from rillnode.actors.streams import reading, retention
-from rillnode.actors.streams.asked import NativeRead
-from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.streams.followers import Grown
-from rillnode.actors.streams.inside import AppendEntries, EntriesAppended
-from rillnode.actors.streams.resolving import stream_cell
-from rillnode.actors.streams.retention import SWEEP_SECONDS, Recount, RetentionActor
-from rillnode.actors.streams.revising import EnsureStream
-from rillnode.actors.streams.stream import MISSING_SECONDS, StreamActor
-from rillnode.actors.streams.subscription import SubscriptionActor
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, items_of, pack_body
 from rillnode.codecs.routing.routes import Route

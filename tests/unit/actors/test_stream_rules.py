@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core_support import Core, with_core
-from rillnode.actors.access import Grant
-from rillnode.actors.storage import FOR_EVER, Retention
-from rillnode.actors.streams.retention import SWEEP_SECONDS
-from rillnode.actors.streams.revising import EnsureStream
-from rillnode.actors.streams.rules import StreamRule, StreamRules
+from rillnode.actors.core.access import Grant
+from rillnode.actors.core.streams.retention import SWEEP_SECONDS
+from rillnode.actors.core.streams.revising import EnsureStream
+from rillnode.actors.core.streams.rules import StreamRule, StreamRules
+from rillnode.actors.log import FOR_EVER, Retention
 from rillnode.codecs import native
 from rillnode.codecs.limits import PARTITIONS_MAX
 from rillnode.codecs.routing.stream import (

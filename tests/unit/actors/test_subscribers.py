@@ -1,6 +1,6 @@
 """How many follow each log."""
 
-from rillnode.actors.streams.subscribers import Subscribers
+from rillnode.actors.core.streams.subscribers import Subscribers
 
 
 def test_followers_of_all_protocols_count() -> None:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from rillnode.actors.threads import SYSTEM_THREADS, SystemThreads, run_loop
+from rillnode.actors.core.threads import SYSTEM_THREADS, SystemThreads, run_loop
 from store_support import wait_until
 
 

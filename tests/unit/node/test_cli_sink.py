@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from fake_client import FakeClient, Screen
 from pipeline_samples import Query, rows
-from rillnode.actors.sink_job import DERIVED_TABLES, SinkStatus
+from rillnode.actors.spark.sink_job import DERIVED_TABLES, SinkStatus
 from rillnode.codecs.keys import Identity
 from rillnode.node.cli import main
 from rillnode.node.keyfiles import write_key

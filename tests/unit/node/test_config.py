@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rillnode.actors.access import Grant
-from rillnode.actors.quotas import Quota
-from rillnode.actors.storage import Retention
-from rillnode.actors.streams.rules import StreamRules
+from rillnode.actors.core.access import Grant
+from rillnode.actors.core.quotas import Quota
+from rillnode.actors.core.streams.rules import StreamRules
+from rillnode.actors.log import Retention
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import (
     Location,

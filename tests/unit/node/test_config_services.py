@@ -2,7 +2,7 @@
 
 import pytest
 
-from rillnode.actors.services.names import SERVICE_NAMES
+from rillnode.actors.ockam.names import SERVICE_NAMES
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import load_config
 

@@ -10,8 +10,8 @@ import pytest
 
 import rillnode
 from nodes import store_with
+from rillnode.actors.core.streams.service import StreamService
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.streams.service import StreamService
 from rillnode.codecs.errors import NodeFailed, TransportError
 from rillnode.node import runtime
 from rillnode.node.config import Config, HttpListener, NoiseListener

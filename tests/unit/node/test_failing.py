@@ -6,12 +6,12 @@ import pytest
 
 from actor_support import Boom, Echo, run
 from link_support import ManualClock
+from rillnode.actors.core.streams.stream import StreamActor
+from rillnode.actors.core.streams.subscription import SubscriptionActor
 from rillnode.actors.engine.faults import FAULTS
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.storage import Append
-from rillnode.actors.streams.stream import StreamActor
-from rillnode.actors.streams.subscription import SubscriptionActor
+from rillnode.actors.log import Append
 from rillnode.codecs.errors import ActorError, ConfigError, StoreError
 from rillnode.testing import PlantedFailure, actor_classes, fail, message_types
 

@@ -14,11 +14,11 @@ from prometheus_client.registry import Collector
 
 from actor_support import Probe
 from link_support import ManualClock
+from rillnode.actors.core.router import Router
 from rillnode.actors.engine.system import AsyncioSystemBase
-from rillnode.actors.router import Router
-from rillnode.actors.sink_job import DERIVED_TABLES, SinkStatus
-from rillnode.actors.storage import NO_ENTRIES, StreamRecord
-from rillnode.actors.storage.memory import MemoryLogStore
+from rillnode.actors.log import NO_ENTRIES, StreamRecord
+from rillnode.actors.log.memory import MemoryLogStore
+from rillnode.actors.spark.sink_job import DERIVED_TABLES, SinkStatus
 from rillnode.node import metrics
 from rillnode.node.config import Config, Location, SinkTables, SparkSink
 from rillnode.node.http.streams import Listed

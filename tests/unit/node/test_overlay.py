@@ -6,8 +6,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from core_support import Core, with_core
-from rillnode.actors.access import NODE_PRINCIPAL, Grant
-from rillnode.actors.peers.connection import PeerContext
+from rillnode.actors.core.access import NODE_PRINCIPAL, Grant
+from rillnode.actors.core.links.connection import PeerContext
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.streamr.node_address import NodeAddress
 from rillnode.node.config import Config, NoiseListener, PeerTable

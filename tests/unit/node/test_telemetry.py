@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rillnode.actors.storage import Operation
+from rillnode.actors.log import Operation
 from rillnode.node.telemetry import Tracing
 from store_support import append
 

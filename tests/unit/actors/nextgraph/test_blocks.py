@@ -13,7 +13,7 @@ from nextgraph_broker import (
     with_broker,
 )
 from nextgraph_support import CONVERGENCE_KEY
-from rillnode.actors.quotas import Quota
+from rillnode.actors.core.quotas import Quota
 from rillnode.codecs.nextgraph.blocks import Block, BlockContent, block_id
 from rillnode.codecs.nextgraph.objects import Object, split_object
 from rillnode.codecs.nextgraph.requests import (

@@ -17,12 +17,12 @@ from nextgraph_broker import (
     with_broker,
 )
 from nextgraph_support import APP_LOGIN
+from rillnode.actors.core.links.connection import Drain
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.nextgraph.connection import BrokerEvents
 from rillnode.actors.nextgraph.context import Table
 from rillnode.actors.nextgraph.session import Asked
-from rillnode.actors.peers.connection import Drain
 from rillnode.codecs.limits import HANDSHAKE_SECONDS_MAX, STORE_PENDING_HIGH_BYTES
 from rillnode.codecs.nextgraph.blocks import Block, BlockContent
 from rillnode.codecs.nextgraph.broker_dialogue import PROBE_CLOSE_SECONDS

@@ -28,8 +28,11 @@ from nextgraph_broker import (
     with_broker,
 )
 from nextgraph_nodes import OtherNode, with_nodes
+from rillnode.actors.core.links.connection import Drain
 from rillnode.actors.engine.faults import When
 from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import Append, StoreHealth
+from rillnode.actors.log.watch import WatchValues
 from rillnode.actors.nextgraph.blocks import BlocksActor
 from rillnode.actors.nextgraph.connection import BrokerEvents, ConnectionActor
 from rillnode.actors.nextgraph.context import Table
@@ -46,9 +49,6 @@ from rillnode.actors.nextgraph.topic import TopicActor
 from rillnode.actors.nextgraph.topic_requests import Sync
 from rillnode.actors.nextgraph.users import UsersActor
 from rillnode.actors.nextgraph.wallets import WalletsActor
-from rillnode.actors.peers.connection import Drain
-from rillnode.actors.storage import Append, StoreHealth
-from rillnode.actors.storage.watch import WatchValues
 from rillnode.codecs import native
 from rillnode.codecs.limits import (
     HANDSHAKE_SECONDS_MAX,

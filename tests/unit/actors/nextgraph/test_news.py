@@ -6,9 +6,9 @@ import pytest
 
 from nextgraph_broker import INNER, Broker, Client, identity
 from nextgraph_nodes import OtherNode, with_nodes
+from rillnode.actors.log import GetRecord, PutRecord
 from rillnode.actors.nextgraph.news import RETRY_SECONDS
 from rillnode.actors.nextgraph.records import Letters, Wallet, name_of, pack
-from rillnode.actors.storage import GetRecord, PutRecord
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import NEXTGRAPH_WALLET_SECONDS
 from rillnode.codecs.nextgraph.client import InboxReceive

@@ -6,9 +6,9 @@ import pytest
 
 from nextgraph_broker import INNER, REPO_HASH, TOPIC_A, Broker, Client, subscribe
 from nextgraph_nodes import STREAM, OtherNode, with_nodes
+from rillnode.actors.log import Append, PutStream, Read, StreamRecord, log_id
 from rillnode.actors.nextgraph.actor import FENCED_MAX
 from rillnode.actors.nextgraph.topic import RETRY_SECONDS
-from rillnode.actors.storage import Append, PutStream, Read, StreamRecord, log_id
 from rillnode.codecs.entries import EntryKind, pack_body
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.nextgraph.events import EVENT, Event

@@ -20,9 +20,9 @@ from nextgraph_broker import (
     subscribe,
     with_broker,
 )
+from rillnode.actors.core.quotas import Quota
+from rillnode.actors.core.streams.context import stream_address
 from rillnode.actors.nextgraph.records import topic_stream
-from rillnode.actors.quotas import Quota
-from rillnode.actors.streams.context import stream_address
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, entries_of
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES, NEXTGRAPH_BLOCKS_MAX

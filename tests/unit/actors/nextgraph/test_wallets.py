@@ -3,9 +3,9 @@
 import pytest
 
 from nextgraph_broker import INNER, OUTER, PRIVATE, TOPIC_A, Broker, with_broker
+from rillnode.actors.log import ListRecords
 from rillnode.actors.nextgraph import wallets
 from rillnode.actors.nextgraph.records import name_of
-from rillnode.actors.storage import ListRecords
 from rillnode.codecs.limits import NEXTGRAPH_WALLET_SECONDS
 from rillnode.codecs.nextgraph.external import (
     ExportedWallet,

@@ -4,16 +4,16 @@ import pytest
 
 from core_support import Core, with_core
 from neighbour_support import ADDRESS, broadcast, log_length, started, subscribe
-from rillnode.actors.delivery import Delivery
+from rillnode.actors.core.delivery import Delivery
+from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.followers import Grown
 from rillnode.actors.engine.faults import When
+from rillnode.actors.log import PutRecords, StreamRecord
 from rillnode.actors.overlay.member import RESPAWN_SECONDS, MemberActor
 from rillnode.actors.overlay.messages import Linked
 from rillnode.actors.overlay.neighbours import SAVE_SECONDS, NeighboursActor
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.actors.overlay.tracker import UNHEARD_SECONDS, TrackerActor
-from rillnode.actors.storage import PutRecords, StreamRecord
-from rillnode.actors.streams.context import StreamRemoved
-from rillnode.actors.streams.followers import Grown
 from rillnode.codecs import native
 from rillnode.codecs.routing.stream import CreateRequest, PushRequest
 from rillnode.codecs.streamr.control_messages import BroadcastMessage, UnsubscribeRequest

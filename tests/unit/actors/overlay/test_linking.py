@@ -4,7 +4,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
-from rillnode.actors.delivery import Origin
+from rillnode.actors.core.delivery import Origin
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.dialect import Dialect
 from rillnode.actors.overlay.linking import CONNECT_SECONDS, Neighbour, Neighbourhood

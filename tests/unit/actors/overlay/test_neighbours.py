@@ -15,12 +15,12 @@ from neighbour_support import (
     subscribe,
 )
 from rillnode.actors.engine.outside import Outside
+from rillnode.actors.log import ListStreams, Read, ReadOperation, RemoveStream
 from rillnode.actors.overlay import resending
 from rillnode.actors.overlay.announcing import READ_BYTES
 from rillnode.actors.overlay.member import RETRY_SECONDS
 from rillnode.actors.overlay.neighbours import PAUSE_SECONDS
 from rillnode.actors.overlay.stream_keys import overlay_address
-from rillnode.actors.storage import ListStreams, Read, ReadOperation, RemoveStream
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES, OVERLAY_RESENDS_MAX

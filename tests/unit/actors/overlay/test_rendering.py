@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.overlay.rendering import CHAIN, Renderer, is_carried, item_of
-from rillnode.actors.storage import StreamRecord
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.control import decode_control, encode_control

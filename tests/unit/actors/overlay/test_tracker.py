@@ -1,7 +1,7 @@
 """The tracker: who is told what, and whom it does not listen to."""
 
 from core_support import Core, with_core
-from rillnode.actors.access import Grant
+from rillnode.actors.core.access import Grant
 from rillnode.actors.overlay.dialect import Dialect, decode
 from rillnode.actors.overlay.tracker import (
     GATHERED_SECONDS_MAX,

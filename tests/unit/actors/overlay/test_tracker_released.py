@@ -6,7 +6,7 @@ import pytest
 
 from core_support import Core, Peer, with_core
 from link_support import Recorder
-from rillnode.actors.access import NODE_PRINCIPAL, Grant, Verb
+from rillnode.actors.core.access import NODE_PRINCIPAL, Grant, Verb
 from rillnode.actors.overlay.dialect import Dialect, decode
 from rillnode.actors.overlay.tracker import ADDRESS, DIAL_SECONDS, TrackerActor
 from rillnode.codecs.links import LinkInfo

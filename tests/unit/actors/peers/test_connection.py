@@ -4,15 +4,15 @@ import asyncio
 from functools import partial
 
 from channel_support import FakeLink, House, connection, frame, with_house
-from rillnode.actors.delivery import Delivery
-from rillnode.actors.engine.system import Cell
-from rillnode.actors.engine.worker import Worker
-from rillnode.actors.peers.connection import (
+from rillnode.actors.core.delivery import Delivery
+from rillnode.actors.core.links.connection import (
     OVERDUE_SLICES_MAX,
     SLICE_FRAMES,
     UNHANDLED_SECONDS,
     ConnectionEvents,
 )
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
 
 
 class Slow(Worker):

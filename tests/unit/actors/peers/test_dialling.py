@@ -3,7 +3,7 @@
 import pytest
 
 from dialling_support import DOWN, Bench, with_bench
-from rillnode.actors.peers.dialling import (
+from rillnode.actors.core.links.dialling import (
     BACKOFF_SECONDS,
     FORGET_SECONDS,
     PATIENCE_SECONDS,

@@ -19,18 +19,10 @@ from actor_support import run
 from channel_support import KEY
 from core_support import Core
 from link_support import ManualClock
-from rillnode.actors.access import VERBS, Grant
-from rillnode.actors.delivery import Delivery, Handled
-from rillnode.actors.engine.cell import Cell
-from rillnode.actors.engine.faults import FAULTS, Fault, When
-from rillnode.actors.engine.lifecycle import Finish
-from rillnode.actors.engine.system import AsyncioSystemBase
-from rillnode.actors.engine.worker import Worker
-from rillnode.actors.pauses import PAUSE_SECONDS_MAX
-from rillnode.actors.peers import channel, connection, dialling
-from rillnode.actors.peers.channel import ChannelActor, ChannelContext
-from rillnode.actors.peers.channel_listener import ADDRESSES, ChannelListener
-from rillnode.actors.peers.connection import (
+from rillnode.actors.core.access import VERBS, Grant
+from rillnode.actors.core.delivery import Delivery, Handled
+from rillnode.actors.core.links import connection, dialling
+from rillnode.actors.core.links.connection import (
     SLICE_FRAMES,
     UNHANDLED_SECONDS,
     ConnectionActor,
@@ -38,7 +30,7 @@ from rillnode.actors.peers.connection import (
     Drain,
     PeerContext,
 )
-from rillnode.actors.peers.dialling import (
+from rillnode.actors.core.links.dialling import (
     FORGET_SECONDS,
     DialledEvents,
     PeerActor,
@@ -46,11 +38,20 @@ from rillnode.actors.peers.dialling import (
     PeerStatus,
     StopPeer,
 )
-from rillnode.actors.peers.directory import PeerDirectory
-from rillnode.actors.peers.link_actor import Closed, Received
-from rillnode.actors.rights import RightsChanged
-from rillnode.actors.services.answering import AnsweringActor, echo
-from rillnode.actors.streams.subscription import SubscriptionActor
+from rillnode.actors.core.links.directory import PeerDirectory
+from rillnode.actors.core.links.link_actor import Closed, Received
+from rillnode.actors.core.pauses import PAUSE_SECONDS_MAX
+from rillnode.actors.core.rights import RightsChanged
+from rillnode.actors.core.streams.subscription import SubscriptionActor
+from rillnode.actors.engine.cell import Cell
+from rillnode.actors.engine.faults import FAULTS, Fault, When
+from rillnode.actors.engine.lifecycle import Finish
+from rillnode.actors.engine.system import AsyncioSystemBase
+from rillnode.actors.engine.worker import Worker
+from rillnode.actors.ockam import channel
+from rillnode.actors.ockam.answering import AnsweringActor, echo
+from rillnode.actors.ockam.channel import ChannelActor, ChannelContext
+from rillnode.actors.ockam.channel_listener import ADDRESSES, ChannelListener
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES

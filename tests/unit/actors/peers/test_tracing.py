@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rillnode.actors.peers.tracing import PROTOCOLS, TRACE, TracedLink, trace_of
+from rillnode.actors.core.links.tracing import PROTOCOLS, TRACE, TracedLink, trace_of
 from rillnode.codecs import native
 from rillnode.codecs.links import LinkInfo
 from rillnode.codecs.routing.routes import encode_message, local

@@ -8,11 +8,11 @@ from core_support import Core
 from hub_support import HubPeer, slow, with_hub
 from rillnode.actors.engine.faults import When
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.services.forwarder import Forwarder
-from rillnode.actors.services.forwarding import AliasService
-from rillnode.actors.services.pub_sub import PubSubService
-from rillnode.actors.services.static_forwarding import StaticForwardingService
-from rillnode.actors.services.tracing import Watcher
+from rillnode.actors.ockam.forwarder import Forwarder
+from rillnode.actors.ockam.forwarding import AliasService
+from rillnode.actors.ockam.pub_sub import PubSubService
+from rillnode.actors.ockam.static_forwarding import StaticForwardingService
+from rillnode.actors.ockam.watcher import Watcher
 from rillnode.codecs.limits import ALIAS_KEPT_SECONDS
 from rillnode.codecs.ockam.hub import TEXT
 from rillnode.node.simulation.remembered import remembered
@@ -56,7 +56,7 @@ def test_a_service_that_fails_at_a_request_serves_the_next(service: str, when: W
 def test_an_alias_that_fails_at_a_message_hands_on_the_next(
     service: str, when: When, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rillnode.actors.services.context.ALIASES_PER_PRINCIPAL_MAX", 1)
+    monkeypatch.setattr("rillnode.actors.ockam.context.ALIASES_PER_PRINCIPAL_MAX", 1)
     alias_class = Watcher if service == "tracing" else Forwarder
     assert message_types(alias_class)
 

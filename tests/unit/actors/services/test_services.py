@@ -6,9 +6,9 @@ import pytest
 
 from core_support import Core
 from hub_support import HubPeer, slow, with_hub
-from rillnode.actors.delivery import Slice
-from rillnode.actors.services.catalog import addresses_of
-from rillnode.actors.services.names import SERVICE_NAMES
+from rillnode.actors.core.delivery import Slice
+from rillnode.actors.ockam.catalog import addresses_of
+from rillnode.actors.ockam.names import SERVICE_NAMES
 from rillnode.codecs.limits import (
     ALIAS_KEPT_SECONDS,
     ALIASES_PER_LINK_MAX,
@@ -188,7 +188,7 @@ def test_a_connection_registers_only_so_many(service: str) -> None:
 
 @registering
 def test_a_principal_registers_only_so_many(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rillnode.actors.services.context.ALIASES_PER_PRINCIPAL_MAX", 3)
+    monkeypatch.setattr("rillnode.actors.ockam.context.ALIASES_PER_PRINCIPAL_MAX", 3)
 
     async def test(core: Core) -> None:
         peers = [HubPeer(core, DEVICE) for _ in range(4)]
@@ -320,7 +320,7 @@ def test_an_alias_is_kept_for_its_principal_for_a_while() -> None:
 def test_aliases_kept_for_a_principal_count_and_can_be_taken_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rillnode.actors.services.context.ALIASES_PER_PRINCIPAL_MAX", 2)
+    monkeypatch.setattr("rillnode.actors.ockam.context.ALIASES_PER_PRINCIPAL_MAX", 2)
 
     async def test(core: Core) -> None:
         device = HubPeer(core, DEVICE)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from rillnode.actors.log import Append, Operation, PutRecord, Read
+from rillnode.actors.log.memory import MemoryLogStore
+from rillnode.actors.log.rocks.checkpoint import Checkpoint, Checkpointing
+from rillnode.actors.log.watch import SharedStore
 from rillnode.actors.ports import Span
-from rillnode.actors.spans.store import Part, TracedSharedStore, TracedStore, traced_store
-from rillnode.actors.storage import Append, Operation, PutRecord, Read
-from rillnode.actors.storage.checkpoint import Checkpoint, Checkpointing
-from rillnode.actors.storage.memory import MemoryLogStore
-from rillnode.actors.storage.watch import SharedStore
+from rillnode.actors.telemetry.store import Part, TracedSharedStore, TracedStore, traced_store
 from rillnode.codecs.entries import pack_body
 from store_support import RocksDriver
 

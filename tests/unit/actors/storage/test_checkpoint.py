@@ -1,8 +1,8 @@
 from pathlib import Path
 
-from rillnode.actors.storage import PutStream
-from rillnode.actors.storage.checkpoint import Checkpoint, Checkpointing
-from rillnode.actors.storage.records import StreamRecord
+from rillnode.actors.log import PutStream
+from rillnode.actors.log.records import StreamRecord
+from rillnode.actors.log.rocks.checkpoint import Checkpoint, Checkpointing
 from store_support import MemoryDriver, RocksDriver, append
 
 

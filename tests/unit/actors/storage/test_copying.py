@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Append,
     ListKeys,
     PutRecord,
@@ -17,10 +17,10 @@ from rillnode.actors.storage import (
     Trim,
     log_id,
 )
-from rillnode.actors.storage.copying import CopiedLog, OnBytes, bytes_to_copy, copy_store
-from rillnode.actors.storage.rocks_copy import RocksCopy
-from rillnode.actors.storage.tables import Changes, Tables, Tuning
-from rillnode.actors.storage.verify import verify_store
+from rillnode.actors.log.copying import CopiedLog, OnBytes, bytes_to_copy, copy_store
+from rillnode.actors.log.rocks.copy import RocksCopy
+from rillnode.actors.log.rocks.tables import Changes, Tables, Tuning
+from rillnode.actors.log.rocks.verify import verify_store
 from rillnode.codecs.errors import StoreError
 from store_support import LOG, CutError, RocksDriver, append, cut_after
 

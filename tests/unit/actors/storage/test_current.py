@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rillnode.actors.storage import Read
-from rillnode.actors.storage.current import CURRENT, use_earlier_manifest
+from rillnode.actors.log import Read
+from rillnode.actors.log.rocks.current import CURRENT, use_earlier_manifest
 from rillnode.codecs.errors import StoreError
 from store_support import LOG, RocksDriver, append
 

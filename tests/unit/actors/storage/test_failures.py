@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     FindStream,
     LoadIndex,
     Operation,
@@ -16,10 +16,10 @@ from rillnode.actors.storage import (
     SaveIndex,
     StoreHealth,
 )
-from rillnode.actors.storage.checkpoint import Checkpoint
-from rillnode.actors.storage.readers import ReaderPool
-from rillnode.actors.storage.tables import Changes, Tables, Tuning
-from rillnode.actors.storage.writer import Writer
+from rillnode.actors.log.rocks.checkpoint import Checkpoint
+from rillnode.actors.log.rocks.readers import ReaderPool
+from rillnode.actors.log.rocks.tables import Changes, Tables, Tuning
+from rillnode.actors.log.rocks.writer import Writer
 from rillnode.codecs.errors import StoreError
 from store_support import ANSWER_SECONDS, LOG, SMALL, RocksDriver, append, wait_until
 

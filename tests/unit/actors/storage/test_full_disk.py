@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rillnode.actors.storage import Append, StoreHealth
+from rillnode.actors.log import Append, StoreHealth
 from store_support import ANSWER_SECONDS, SMALL, RocksDriver, append
 
 FILE_BYTES_MAX = 400_000

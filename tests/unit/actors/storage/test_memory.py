@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from link_support import ManualClock
-from rillnode.actors.storage import FindStream, Operation, Read, StoreHealth, log_id
-from rillnode.actors.storage.memory import TAIL_BLOCKS, Faults, MemoryLogStore
+from rillnode.actors.log import FindStream, Operation, Read, StoreHealth, log_id
+from rillnode.actors.log.memory import TAIL_BLOCKS, Faults, MemoryLogStore
 from store_support import LOG, append
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rillnode.actors.storage.format import check_format, settle_format
-from rillnode.actors.storage.layout import FORMAT_KEY, NUMBER, record_key
-from rillnode.actors.storage.tables import Changes, Tables
+from rillnode.actors.log.rocks.format import check_format, settle_format
+from rillnode.actors.log.rocks.layout import FORMAT_KEY, NUMBER, record_key
+from rillnode.actors.log.rocks.tables import Changes, Tables
 from rillnode.codecs.errors import StoreError
 from store_support import SMALL
 
@@ -19,9 +19,9 @@ ROWS = 40
 MIGRATED = """
     import os, signal, sys
     from pathlib import Path
-    from rillnode.actors.storage.format import settle_format
-    from rillnode.actors.storage.layout import record_key
-    from rillnode.actors.storage.tables import Changes, Tables, Tuning
+    from rillnode.actors.log.rocks.format import settle_format
+    from rillnode.actors.log.rocks.layout import record_key
+    from rillnode.actors.log.rocks.tables import Changes, Tables, Tuning
 
     path, kill_at = Path(sys.argv[1]), int(sys.argv[2])
     writes = 0

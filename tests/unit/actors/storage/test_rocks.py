@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     FORMAT_VERSION,
     FindStream,
     LoadIndex,
@@ -25,10 +25,10 @@ from rillnode.actors.storage import (
     Trim,
     log_id,
 )
-from rillnode.actors.storage.format import settle_format
-from rillnode.actors.storage.layout import FORMAT_KEY, NUMBER, record_key
-from rillnode.actors.storage.rocks import RocksLogStore
-from rillnode.actors.storage.tables import Changes, Cursors, Tables, Tuning
+from rillnode.actors.log.rocks.format import settle_format
+from rillnode.actors.log.rocks.layout import FORMAT_KEY, NUMBER, record_key
+from rillnode.actors.log.rocks.store import RocksLogStore
+from rillnode.actors.log.rocks.tables import Changes, Cursors, Tables, Tuning
 from rillnode.codecs.errors import StoreError
 from store_support import ANSWER_SECONDS, LOG, SMALL, RocksDriver, append
 

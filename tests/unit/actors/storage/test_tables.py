@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rillnode.actors.storage import tables as module
-from rillnode.actors.storage.tables import Changes, Tables
+from rillnode.actors.log.rocks import tables as module
+from rillnode.actors.log.rocks.tables import Changes, Tables
 from store_support import SMALL
 
 

@@ -1,8 +1,8 @@
 """The tail cache alone: its bounds, and which logs go first."""
 
-from rillnode.actors.storage import LogExtent, Read
-from rillnode.actors.storage.layout import LogState
-from rillnode.actors.storage.tail import TailCache
+from rillnode.actors.log import LogExtent, Read
+from rillnode.actors.log.rocks.layout import LogState
+from rillnode.actors.log.rocks.tail import TailCache
 from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body
 
 

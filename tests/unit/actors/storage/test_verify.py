@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from rillnode.actors.storage import Append, PutStream, RemoveStream, SavedIndexKey, SaveIndex, Trim
-from rillnode.actors.storage.format import check_format
-from rillnode.actors.storage.layout import BLOCK_KEY, LOG_KEY, block_keys_key, stream_key
-from rillnode.actors.storage.records import StreamRecord
-from rillnode.actors.storage.tables import Changes, Tables
-from rillnode.actors.storage.verify import PROBLEMS_MAX, Verdict, verify_store
+from rillnode.actors.log import Append, PutStream, RemoveStream, SavedIndexKey, SaveIndex, Trim
+from rillnode.actors.log.records import StreamRecord
+from rillnode.actors.log.rocks.format import check_format
+from rillnode.actors.log.rocks.layout import BLOCK_KEY, LOG_KEY, block_keys_key, stream_key
+from rillnode.actors.log.rocks.tables import Changes, Tables
+from rillnode.actors.log.rocks.verify import PROBLEMS_MAX, Verdict, verify_store
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import StoreError
 from store_support import LOG, SMALL, RocksDriver, append

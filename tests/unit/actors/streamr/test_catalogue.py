@@ -1,9 +1,9 @@
 """What is known of all streams without asking the store."""
 
-from rillnode.actors.access import EVERYBODY, Access
-from rillnode.actors.storage import StreamRecord
+from rillnode.actors.core.access import EVERYBODY, Access
+from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.streamr.catalogue import Catalogue
-from rillnode.actors.streams.context import StreamRemoved
 
 ALICE = "eth:0x" + "aa" * 20
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rillnode.actors.quotas import Quota
+from rillnode.actors.core.quotas import Quota
 from rillnode.actors.streamr import publishing, resend
 from rillnode.actors.streamr.outlet import Outlet
 from rillnode.actors.streamr.requests import Subscribe, SubscribeFailed

@@ -8,7 +8,7 @@ import msgspec
 
 from core_support import Core, with_core
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     FindStream,
     GetRecord,
     ListStreams,

@@ -2,14 +2,14 @@
 
 import pytest
 
+from rillnode.actors.core.streams.followers import Grown
+from rillnode.actors.core.streams.inside import AppendEntries
+from rillnode.actors.core.streams.stream import StreamActor
 from rillnode.actors.engine.faults import When
-from rillnode.actors.storage import FindStream
+from rillnode.actors.log import FindStream
 from rillnode.actors.streamr.relay import RelayActor
 from rillnode.actors.streamr.requests import Publish, Subscribe, Unsubscribe
 from rillnode.actors.streamr.resend import ResendActor
-from rillnode.actors.streams.followers import Grown
-from rillnode.actors.streams.inside import AppendEntries
-from rillnode.actors.streams.stream import StreamActor
 from rillnode.testing import fail
 from streamr_support import STREAM, StreamrCore, message, publish, with_streamr
 

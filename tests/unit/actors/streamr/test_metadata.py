@@ -5,11 +5,11 @@ import json
 import msgspec
 import pytest
 
-from rillnode.actors.access import Access, Grant
-from rillnode.actors.storage import Retention, StreamRecord
+from rillnode.actors.core.access import Access, Grant
+from rillnode.actors.core.streams.revising import Revise
+from rillnode.actors.log import Retention, StreamRecord
 from rillnode.actors.streamr import metadata, permissions
 from rillnode.actors.streamr.metadata import creation, describe, edition, removal, stream_id
-from rillnode.actors.streams.revising import Revise
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
 from rillnode.codecs.streamr.rest_bodies import StreamBody, read_stream

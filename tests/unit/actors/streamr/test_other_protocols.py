@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from rillnode.actors.streams.context import stream_address
+from rillnode.actors.core.streams.context import stream_address
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.routing.stream import PullRequest, PushRequest, Status

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rillnode.actors.access import ANONYMOUS, EVERYBODY, Access, Grant
-from rillnode.actors.storage import StreamRecord
+from rillnode.actors.core.access import ANONYMOUS, EVERYBODY, Access, Grant
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.streamr import permissions
 from rillnode.actors.streamr.permissions import (
     OPERATIONS,

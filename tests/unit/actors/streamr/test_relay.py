@@ -2,7 +2,7 @@
 
 import json
 
-from rillnode.actors.storage import Read, log_id
+from rillnode.actors.log import Read, log_id
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, entries_of
 from streamr_support import (

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from resend_support import Sink
-from rillnode.actors.access import Verb
+from rillnode.actors.core.access import Verb
+from rillnode.actors.core.room import Room
 from rillnode.actors.engine.outside import Outside
-from rillnode.actors.room import Room
-from rillnode.actors.storage import PutStream, RemoveStream, StreamRecord, Trim, log_id
+from rillnode.actors.log import PutStream, RemoveStream, StreamRecord, Trim, log_id
 from rillnode.actors.streamr import resend
 from rillnode.actors.streamr.connection import StreamrConnection
 from rillnode.actors.streamr.requests import ResendQuery

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
-from rillnode.actors.rights import Rights
+from rillnode.actors.core.rights import Rights
 from rillnode.actors.streamr.revocations import (
     REVOKED_PREFIX,
     WHOLE_LIST,

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from link_support import ManualClock
-from rillnode.actors.rights import Rights
+from rillnode.actors.core.rights import Rights
 from rillnode.actors.streamr.sessions import OpenChallenge, Sessions, SessionSettings, hash_of
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.limits import (

@@ -4,7 +4,7 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
-from rillnode.actors.sink_job import DERIVED_TABLES
+from rillnode.actors.spark.sink_job import DERIVED_TABLES
 from rillnode.codecs.errors import StoreError
 from rillnode.node.config import Location, SparkSink
 from rillnode.node.pipeline import derived as deriving

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 
-from rillnode.actors.sink_job import CONFIGURATION_CODE, PASSING_CODE
+from rillnode.actors.spark.sink_job import CONFIGURATION_CODE, PASSING_CODE
 from rillnode.codecs.errors import ConfigError, TransportError
 from rillnode.node.pipeline.places import check_places, explain_end
 

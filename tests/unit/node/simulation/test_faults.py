@@ -7,8 +7,8 @@ from typing import get_args
 import pytest
 from thespian.actors import Actor
 
+from rillnode.actors.core.streams.stream import StreamActor
 from rillnode.actors.engine.faults import FAULTS, fail_at
-from rillnode.actors.streams.stream import StreamActor
 from rillnode.node.failing import PlantedFailure
 from rillnode.node.simulation.failing_actors import classes_named, plant
 from rillnode.node.simulation.faults import SECONDS_MAX, draw_faults

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Append,
     FindStream,
     GetRecord,
@@ -30,15 +30,18 @@ from rillnode.actors.storage import (
     Trim,
     log_id,
 )
-from rillnode.actors.storage.reads import answer
-from rillnode.actors.storage.shared import applying
-from rillnode.actors.storage.shared.applying import (
+from rillnode.actors.log.rocks.reads import answer
+from rillnode.actors.log.rocks.tables import Changes
+from rillnode.actors.log.rocks.tail import TailCache
+from rillnode.actors.log.rocks.view import DurableView
+from rillnode.actors.log.shared import applying
+from rillnode.actors.log.shared.applying import (
     ApplyFrame,
     Progress,
     encode_identity,
     version_of,
 )
-from rillnode.actors.storage.shared.frames import (
+from rillnode.actors.log.shared.frames import (
     Contents,
     PutListing,
     Session,
@@ -47,11 +50,8 @@ from rillnode.actors.storage.shared.frames import (
     decode_frame,
     encode_frame,
 )
-from rillnode.actors.storage.shared.memory_view import ViewTables
-from rillnode.actors.storage.shared.rocks_view import UnsyncedTables, ViewCommit
-from rillnode.actors.storage.tables import Changes
-from rillnode.actors.storage.tail import TailCache
-from rillnode.actors.storage.view import DurableView
+from rillnode.actors.log.shared.memory_view import ViewTables
+from rillnode.actors.log.shared.rocks_view import UnsyncedTables, ViewCommit
 from rillnode.codecs.entries import FLAG_META, pack_body
 from rillnode.codecs.errors import StoreError
 from store_support import SMALL, CutError

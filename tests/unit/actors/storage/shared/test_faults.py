@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Append,
     GetRecord,
     LoadIndex,
@@ -22,9 +22,9 @@ from rillnode.actors.storage import (
     StreamRecord,
     log_id,
 )
-from rillnode.actors.storage.shared.memory_log import LogFaults, MemoryLog, MemoryServers
-from rillnode.actors.storage.shared.shard import SharedOptions
-from rillnode.actors.storage.shared.store import SharedLogStore
+from rillnode.actors.log.shared.memory_log import LogFaults, MemoryLog, MemoryServers
+from rillnode.actors.log.shared.shard import SharedOptions
+from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.codecs.entries import entries_of, pack_body
 from rillnode.node.simulation.loop import ProcessLoop, Scheduler
 from shared_support import memory_view, rocks_view

@@ -5,7 +5,7 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Append,
     PutRecord,
     PutRecords,
@@ -17,8 +17,8 @@ from rillnode.actors.storage import (
     StreamRecord,
     Trim,
 )
-from rillnode.actors.storage.shared import frames
-from rillnode.actors.storage.shared.frames import (
+from rillnode.actors.log.shared import frames
+from rillnode.actors.log.shared.frames import (
     FRAME_VERSION,
     HEADER_BYTES,
     Contents,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rillnode.actors.storage import log_id
-from rillnode.actors.storage.records import beside_log
-from rillnode.actors.storage.shared.placement import CATALOGUE, Placement
+from rillnode.actors.log import log_id
+from rillnode.actors.log.records import beside_log
+from rillnode.actors.log.shared.placement import CATALOGUE, Placement
 from rillnode.codecs.errors import StoreError
 
 

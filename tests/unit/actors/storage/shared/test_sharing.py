@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Append,
     FindStream,
     GetRecord,
@@ -26,9 +26,9 @@ from rillnode.actors.storage import (
     Trim,
     log_id,
 )
-from rillnode.actors.storage.shared.memory_log import MemoryServers
-from rillnode.actors.storage.shared.placement import CATALOGUE, Placement
-from rillnode.actors.storage.watch import AnyWatch, Watch, WatchRecords, WatchValues
+from rillnode.actors.log.shared.memory_log import MemoryServers
+from rillnode.actors.log.shared.placement import CATALOGUE, Placement
+from rillnode.actors.log.watch import AnyWatch, Watch, WatchRecords, WatchValues
 from shared_support import SharedDriver
 from store_support import StoreDriver, append, texts, wait_until
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from rillnode.actors.storage.shared import snapshots as module
-from rillnode.actors.storage.shared.memory_log import MemoryLog, MemoryServers
-from rillnode.actors.storage.shared.port import Blob, LogLost
-from rillnode.actors.storage.shared.snapshots import File, Snapshot, Snapshots
+from rillnode.actors.log.shared import snapshots as module
+from rillnode.actors.log.shared.memory_log import MemoryLog, MemoryServers
+from rillnode.actors.log.shared.port import Blob, LogLost
+from rillnode.actors.log.shared.snapshots import File, Snapshot, Snapshots
 from rillnode.codecs.errors import StoreError
 
 SHARD = 1

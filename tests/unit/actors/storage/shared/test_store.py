@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Append,
     FindStream,
     GetRecord,
@@ -24,10 +24,10 @@ from rillnode.actors.storage import (
     SaveIndex,
     StreamRecord,
 )
-from rillnode.actors.storage.shared import applying, shard, store
-from rillnode.actors.storage.shared.frames import FRAME_VERSION, decode_frame
-from rillnode.actors.storage.shared.memory_log import MemoryServers
-from rillnode.actors.storage.tables import Changes, Tables
+from rillnode.actors.log.rocks.tables import Changes, Tables
+from rillnode.actors.log.shared import applying, shard, store
+from rillnode.actors.log.shared.frames import FRAME_VERSION, decode_frame
+from rillnode.actors.log.shared.memory_log import MemoryServers
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import StoreError
 from shared_nodes import Node, in_virtual_time, name_in, new_servers, rocks_view, until

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rillnode.actors.storage import (
+from rillnode.actors.log import (
     Append,
     Operation,
     PutRecord,
@@ -12,10 +12,10 @@ from rillnode.actors.storage import (
     StreamRecord,
     log_id,
 )
-from rillnode.actors.storage.shared.applying import ApplyFrame
-from rillnode.actors.storage.shared.frames import PutListing, SharedOperation
-from rillnode.actors.storage.shared.watching import Watching
-from rillnode.actors.storage.watch import AnyWatch, Watch, WatchRecords, WatchValues
+from rillnode.actors.log.shared.applying import ApplyFrame
+from rillnode.actors.log.shared.frames import PutListing, SharedOperation
+from rillnode.actors.log.shared.watching import Watching
+from rillnode.actors.log.watch import AnyWatch, Watch, WatchRecords, WatchValues
 from rillnode.codecs.errors import StoreError
 
 LOG = log_id(3, 0)

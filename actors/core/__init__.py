@@ -1,0 +1,1 @@
+"""The kernel's actors: the router, streams, indexes, subscriptions, links, access."""

@@ -1,0 +1,111 @@
+"""The backup actor: has the store copy itself, for administrators.
+
+The copy stands beside the store, under a name of the node's own choosing: no path comes in with a
+request. Who asked for it takes it away, as only who shares the node's disk has a use for it.
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rillnode.actors.core.access import Access
+from rillnode.actors.core.delivery import Delivery, Origin
+from rillnode.actors.core.router import Router
+from rillnode.actors.core.streams.answers import failed, invalid_request
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import LogStore
+from rillnode.actors.log.rocks.checkpoint import Checkpoint, Checkpointing
+from rillnode.actors.ports import Entropy
+from rillnode.codecs import native
+from rillnode.codecs.errors import CodecError, StoreError
+from rillnode.codecs.requests import decode_request
+from rillnode.codecs.routing.routes import Route
+
+logger = logging.getLogger("rillnode.actors.core.backup")
+
+ADDRESS = b"backup"
+
+_NAME_BYTES: Final = 8
+
+_UNSUPPORTED: Final = StoreError(
+    "backup.unsupported", "this node's store cannot be copied while it is in use", retryable=False
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Whom to tell of a checkpoint."""
+
+    origin: Origin
+    return_route: Route
+    request_id: int
+
+
+class BackupActor(Worker):
+    """One per node, under the address `backup`.
+
+    Args:
+        router: where answers go.
+        access: who administers.
+        store: what is copied.
+        directory: where copies are made.
+        entropy: random bytes for their names.
+    """
+
+    on_failure = "restart"
+
+    def __init__(
+        self, router: Router, access: Access, store: LogStore, directory: Path, entropy: Entropy
+    ) -> None:
+        self._router = router
+        self._access = access
+        self._store = store
+        self._directory = directory
+        self._entropy = entropy
+
+    def handle(self, message: Delivery, sender: Cell | None) -> None:
+        """Take requests."""
+        origin = message.origin
+        if not self._access.administers(origin.principal):
+            self._router.undeliverable("refused", message)
+            return
+        for wire in message.messages:
+            try:
+                request = decode_request(wire.payload, speaks_native=origin.native)
+            except CodecError as error:
+                self._reply(origin, wire.return_route, invalid_request(error))
+                continue
+            match request:
+                case native.CheckpointRequest(request_id=request_id):
+                    self._make(_Asked(origin, wire.return_route, request_id))
+                case _:
+                    self._reply(origin, wire.return_route, invalid_request(request))
+
+    def _make(self, asked: _Asked) -> None:
+        store = self._store
+        if not isinstance(store, Checkpointing):
+            self._reply(asked.origin, asked.return_route, failed(asked.request_id, _UNSUPPORTED))
+            return
+        path = self._directory / self._entropy(_NAME_BYTES).hex()
+        # Who asked has to know of the copy, whichever instance there is by then.
+        store.checkpoint(self.then(Checkpoint(token=asked, path=path), self._made, self._made))
+
+    def _made(self, operation: Checkpoint) -> None:
+        asked: _Asked | None
+        asked, operation.token = operation.token, None
+        if asked is None:
+            return  # it was told, and what followed has failed
+        if operation.error is not None:
+            payload = failed(asked.request_id, operation.error)
+        else:
+            document = msgspec.json.encode({"path": str(operation.path)})
+            payload = native.encode(native.DocumentResponse(asked.request_id, document))
+            logger.info("checkpoint_made", extra={"path": str(operation.path)})
+        self._reply(asked.origin, asked.return_route, payload)
+
+    def _reply(self, origin: Origin, return_route: Route, payload: bytes) -> None:
+        self._router.reply(origin, ADDRESS, [(return_route, payload)])

@@ -1,0 +1,372 @@
+"""The connection actor: one link that carries Ockam wire messages, whatever frames them.
+
+It turns the frames of a read into routed batches and the batches routed to it into one write. It
+reads only as fast as the workers, the store and the peer itself take what comes of it.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, assert_never
+
+from rillnode.actors.core.access import Access
+from rillnode.actors.core.delivery import HANDLED, Delivery, Handled, Origin, Slice
+from rillnode.actors.core.links.link_actor import Closed, LinkActorEvents, Received
+from rillnode.actors.core.rights import RightsChanged
+from rillnode.actors.core.router import Router
+from rillnode.actors.engine.cell import Cells
+from rillnode.actors.engine.system import AsyncioSystemBase, Cell
+from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import LogStore
+from rillnode.actors.ports import Entropy, Link, TimerHandle
+from rillnode.codecs.errors import CodecError, RequestError
+from rillnode.codecs.limits import (
+    LINK_BUFFER_HIGH_BYTES,
+    STORE_PENDING_HIGH_BYTES,
+    STORE_PENDING_LOW_BYTES,
+)
+from rillnode.codecs.routing.routes import Address, Route, WireMessage, local, make_message
+from rillnode.codecs.routing.wire import wire_codec
+
+logger = logging.getLogger("rillnode.actors.core.links.connection")
+
+SLICE_FRAMES: Final = 64
+"""Frames handed on in one turn: the workers get theirs between two slices."""
+
+RESERVED_HIGH_BYTES: Final = 4_194_304
+"""Bytes of what came from the peer that workers keep, above which nothing further is handed on."""
+
+READS_WAITING_MAX: Final = 1_024
+"""Reads for the peer that wait for room on its link, above which nothing further is handed on."""
+
+HOLD_SECONDS: Final = 0.005
+"""How often a held connection looks whether it may go on."""
+
+STALLED_SECONDS: Final = 1.0
+"""How long a peer takes nothing until it is read from all the same."""
+
+UNHANDLED_SECONDS: Final = 1.0
+"""How long a connection waits for the workers of one slice before it hands on another all the same:
+they may wait for an answer that is behind it."""
+
+OVERDUE_SLICES_MAX: Final = 8
+"""Slices whose workers have taken longer, and are not done yet, with which nothing is handed on."""
+
+PING: Final = b"\x00"
+PONG: Final = b"\x01"
+"""Payloads of nodes of 2021 that test a connection with an empty onward route."""
+
+
+_NONE: Final = Slice()
+"""Stands for a slice where none is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerContext:
+    """The node's parts that connections work with.
+
+    Attributes:
+        open: the connections that there are.
+        malformed: messages that could not be decoded, by transport and error code.
+        connection_actor: makes the actor of a link out of this, the link, what its address begins
+            with, and whether it is strict; None: ConnectionActor.
+        peer_actor: makes the actor of a configured peer out of this, its settings and status;
+            None: PeerActor.
+    """
+
+    system: AsyncioSystemBase
+    router: Router
+    store: LogStore
+    access: Access
+    entropy: Entropy
+    open: Cells = field(default_factory=Cells)
+    malformed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    connection_actor: "Callable[[PeerContext, Link, bytes, bool], Worker] | None" = None
+    peer_actor: Callable[..., Worker] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Read no more from the link; what was read is still answered."""
+
+
+class _Drained:
+    """The peer took what was buffered."""
+
+
+_DRAINED: Final = _Drained()
+
+
+@dataclass(frozen=True, slots=True)
+class _Continue:
+    """Time to look again whether something can be handed on."""
+
+
+ConnectionMessage = (
+    Delivery | Received | Handled | _Continue | _Drained | Drain | RightsChanged | Closed
+)
+"""What a connection's actor takes."""
+
+
+class ConnectionEvents(LinkActorEvents[Link]):
+    """What a transport tells of one link that carries Ockam wire messages."""
+
+    __slots__ = ()
+
+    def __init__(self, context: PeerContext, *, prefix: bytes, strict: bool = False) -> None:
+        actor = context.connection_actor or ConnectionActor
+        super().__init__(context.system, lambda link: partial(actor, context, link, prefix, strict))
+
+    def link_drained(self) -> None:
+        """Let go on who waits to send more."""
+        if self._cell is not None:
+            self._system.post(self._cell, _DRAINED)
+
+
+class ConnectionActor(Worker):
+    """One open link."""
+
+    mailbox_messages_max = 8_192
+    on_failure = "stop"
+
+    _left: tuple[int, float] = (0, 0.0)
+
+    def __init__(self, context: PeerContext, link: Link, prefix: bytes, strict: bool) -> None:
+        info = link.info
+        self._context = context
+        self._link = link
+        self._wire = wire_codec(info.wire_format, strict=strict)
+        self._own_address = prefix + context.entropy(8).hex().encode()
+        self._own: Address = local(self._own_address)
+        self._origin = Origin(
+            principal=context.access.principal_of(info.principal),
+            message_bytes_max=info.message_bytes_max,
+            native=info.transport != "ockam",
+            link=link,
+            wire_format=info.wire_format,
+        )
+        self._granted = self._is_granted()
+        # Both are empty nearly always, and an empty list takes as much as a route.
+        self._frames: list[bytes] | tuple[()] = ()
+        self._slice = _NONE
+        self._overdue: list[Slice] | tuple[()] = ()
+        self._timer: TimerHandle | None = None
+        self._store_held = False
+        self._draining = False
+        self._traced: tuple[Route, Route] = ((), (self._own,))
+        self._header: tuple[Route, Route, bytes] = ((), (), b"")
+        self._outgoing: list[bytes] | tuple[()] = ()
+        self._outgoing_bytes = 0
+
+    def started(self) -> None:
+        """Take an address: answers and forwarded messages come to it."""
+        self._context.router.register(self._own_address, self.address)
+        self._context.open.add(self.address)
+        self._origin.connection = self.address
+        info = self._link.info
+        logger.info(
+            "link_opened",
+            extra={"transport": info.transport, "remote": info.remote, "peer": info.principal[:22]},
+        )
+
+    def handle(self, message: ConnectionMessage, sender: Cell | None) -> None:
+        """Take frames from the link, routed messages for it, and its end."""
+        match message:
+            case Delivery():
+                self._send(message)
+            case Received(frames=frames):
+                if self._frames:
+                    self._frames += frames
+                else:
+                    self._frames = frames
+                if not self._slice.unhandled and self._timer is None:
+                    self._dispatch()
+                elif self._timer is None:
+                    self._wait(UNHANDLED_SECONDS)
+            case Handled():
+                if not self._slice.unhandled:
+                    self._go_on()
+            case _Continue():
+                if self._slice.unhandled:
+                    self._overdue = [*self._overdue, self._slice]
+                    self._slice = _NONE
+                self._go_on()
+            case _Drained():
+                if self._origin.own_room is not None:
+                    self._origin.own_room.look()
+            case Drain():
+                self._draining = True
+                self._link.pause_reading()
+            case RightsChanged():
+                if self._granted and not self._is_granted():
+                    self._link.close("no grant names its principal any more")
+            case Closed(reason=reason):
+                logger.info("link_closed", extra={"reason": reason})
+                self.system.exit(self.address)
+            case _:
+                assert_never(message)
+
+    def stopped(self) -> None:
+        """Give the address back; end what lives no longer than the link."""
+        try:
+            self._context.router.unregister(self._own_address)
+            self._context.open.discard(self.address)
+            self._origin.end()
+            self.finish()
+        finally:
+            self._link.close("connection ended")
+
+    @property
+    def unhandled(self) -> int:
+        """Batches that it has handed on and workers have not handled."""
+        return sum(one.unhandled for one in (*self._overdue, self._slice))
+
+    @property
+    def origin(self) -> Origin:
+        """What its messages come from, for who looks how much is under way."""
+        return self._origin
+
+    def _is_granted(self) -> bool:
+        """Whether a grant names the peer, as it proves or claims to be."""
+        known, claim = self._context.access.known, self._link.info.claim
+        return known(self._origin.principal) or (claim is not None and known(claim.principal))
+
+    # Inwards ---------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._dispatch()
+        if not self._frames and not self._draining:
+            self._link.resume_reading()
+
+    def _dispatch(self) -> None:
+        """Hand on one slice; the next follows when its workers have handled it.
+
+        What they reserve for their answers is known then, and may hold the connection.
+        """
+        if not self._frames:
+            return
+        if self._held():
+            self._wait(HOLD_SECONDS)
+            return
+        if len(self._frames) <= SLICE_FRAMES:
+            frames, self._frames = self._frames, ()
+        else:
+            frames = self._frames[:SLICE_FRAMES]
+            del self._frames[:SLICE_FRAMES]
+        messages: list[WireMessage] = []
+        try:
+            for message in self._wire.decode(frames):
+                if message.onward_route:
+                    messages.append(self._trace(message))
+                elif message.payload == PING:
+                    pong = WireMessage(message.return_route, (), PONG)
+                    self._link.send([self._wire.encode(pong)])
+        except CodecError as error:
+            self._frames = ()
+            self._context.malformed[self._link.info.transport, error.code] += 1
+            logger.info("bad_message", extra={"code": error.code, "offset": error.offset})
+            self.finish()
+            self._link.close(str(error))
+        self._slice = Slice()
+        self._context.router.route(self._origin, messages, tracked=self._slice)
+        if self._frames:
+            if self._slice.unhandled:
+                self._wait(UNHANDLED_SECONDS)
+            else:
+                self.system.post(self.address, HANDLED)
+
+    def _wait(self, seconds: float) -> None:
+        """Read and hand on nothing until the workers are done, or so long."""
+        if self._slice.unhandled:
+            self._slice.waiter = self.address
+        self._link.pause_reading()
+        self._timer = self.wake_after(seconds, _Continue())
+
+    def _held(self) -> bool:
+        store = self._context.store.pending_bytes
+        # Between the two marks the decision stays, so that a busy store is not polled to and fro.
+        limit = STORE_PENDING_LOW_BYTES if self._store_held else STORE_PENDING_HIGH_BYTES
+        self._store_held = store > limit
+        if self._overdue:
+            self._overdue = [one for one in self._overdue if one.unhandled]
+        room = self._origin.own_room
+        return (
+            self._store_held
+            or self._origin.reserved_bytes > RESERVED_HIGH_BYTES
+            or (room is not None and room.waiting > READS_WAITING_MAX)
+            or len(self._overdue) >= OVERDUE_SLICES_MAX
+            or self._waits_for_peer(self._link.buffered_bytes + self._outgoing_bytes)
+        )
+
+    def _waits_for_peer(self, buffered: int) -> bool:
+        """Whether the peer is to take what it was sent before more is read from it.
+
+        One that takes nothing at all may be waiting for this side in the same way, as where two
+        nodes tell each other at once what they have missed: then one of them has to read on.
+        """
+        if buffered <= LINK_BUFFER_HIGH_BYTES:
+            return False
+        now = self.system.timing.monotonic()
+        if buffered != self._left[0]:
+            self._left = buffered, now
+        return now - self._left[1] < STALLED_SECONDS
+
+    def _trace(self, message: WireMessage) -> WireMessage:
+        """Put this connection first in the return route, so that answers come back through it."""
+        route, traced = self._traced
+        if message.return_route is not route:
+            traced = (self._own, *message.return_route)
+            self._traced = (message.return_route, traced)
+        return make_message((message.onward_route, traced, message.payload))
+
+    # Outwards --------------------------------------------------------------------------------
+
+    def _send(self, delivery: Delivery) -> None:
+        """Encode messages; they go out with what else the mailbox holds, as one sealed write."""
+        limit = self._origin.message_bytes_max
+        encode_with_header = self._wire.encode_with_header
+        frames = self._outgoing
+        if not frames:
+            frames = self._outgoing = []
+            self.finish_later()
+        for message in delivery.messages:
+            onward_route, return_route, payload = message
+            onward, back, header = self._header
+            if onward_route is not onward or return_route is not back:
+                try:
+                    header = self._wire.encode_header(onward_route[1:], return_route)
+                except CodecError as error:
+                    logger.warning("unsendable", extra={"code": error.code})
+                    self._context.router.undelivered[error.code] += 1
+                    continue
+                self._header = (onward_route, return_route, header)
+            frame = encode_with_header(header, payload)
+            if len(frame) > limit:
+                self._too_large(delivery.origin, message, len(frame))
+                continue
+            frames.append(frame)
+            self._outgoing_bytes += len(frame)
+
+    def _too_large(self, origin: Origin, message: WireMessage, size: int) -> None:
+        limit, router = self._origin.message_bytes_max, self._context.router
+        logger.warning("message_too_large", extra={"bytes": size, "limit": limit})
+        if origin is self._origin:  # an answer: its worker is not to be answered
+            router.undelivered["too_large"] += 1
+            return
+        text = f"The message has {size:,} bytes with its routes, the next link takes {limit:,}"
+        error = RequestError("message.size", text)
+        router.undeliverable("too_large", Delivery(origin, [message]), error)
+
+    def finish(self) -> None:
+        """Send all that has come for the link as one write."""
+        frames, self._outgoing = self._outgoing, ()
+        size, self._outgoing_bytes = self._outgoing_bytes, 0
+        self._link.send(frames)
+        room = self._origin.own_room
+        if room is not None:
+            room.flushed(size, all_of_it=len(self.address.mailbox) == 0)

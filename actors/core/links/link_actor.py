@@ -1,0 +1,84 @@
+"""What a transport tells of one link, told to the actor that is made for it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from msgspec import Struct
+
+from rillnode.actors.core.links.tracing import Trace, TracedLink, trace_of
+from rillnode.actors.engine.cell import GONE
+from rillnode.actors.engine.system import AsyncioSystemBase, Cell
+from rillnode.actors.engine.worker import Worker
+from rillnode.actors.ports import Link
+
+LinkT = TypeVar("LinkT", bound=Link)
+
+
+class Received(Struct, frozen=True):
+    """The whole messages of one read, in order."""
+
+    frames: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The link is gone; `reason` is for people."""
+
+    reason: str
+
+
+class LinkActorEvents(Generic[LinkT]):
+    """Makes a link's actor when it opens; satisfies `LinkEvents`.
+
+    The actor is sent Received for each read, and Closed as the last. A link whose actor has ended,
+    or could not be made, is closed with what it brings.
+
+    Args:
+        system: where the actor lives.
+        factory: what makes the actor of an open link, as `spawn` takes it.
+    """
+
+    __slots__ = ("_cell", "_factory", "_link", "_system", "_trace")
+
+    def __init__(
+        self, system: AsyncioSystemBase, factory: Callable[[LinkT], Callable[[], Worker]]
+    ) -> None:
+        self._system = system
+        self._factory = factory
+        self._cell: Cell | None = None
+        self._link: LinkT | None = None
+        self._trace: Trace | None = None
+
+    @property
+    def cell(self) -> Cell | None:
+        """The link's actor; None before the link opens."""
+        return self._cell
+
+    def link_opened(self, link: LinkT) -> None:
+        """Make the link's actor."""
+        trace = self._trace = trace_of(cast(Any, link))
+        told = self._link = link if trace is None else cast(LinkT, TracedLink(link, trace))
+        self._cell = self._system.spawn(self._factory(told))
+        del self._factory  # there is one of it for each link
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        """Hand the messages of one read to the actor."""
+        if self._trace is not None:
+            self._trace.received(messages)
+        cell = self._cell
+        if cell is None:
+            return
+        if cell.mailbox is not GONE:
+            self._system.post(cell, Received(messages))
+        elif self._link is not None:
+            self._link.close("its actor has ended")
+
+    def link_drained(self) -> None:
+        """The peer took what was buffered; a held connection looks for itself."""
+
+    def link_closed(self, reason: str) -> None:
+        """The actor ends with its link."""
+        self._link = None
+        if self._cell is not None and not self._cell.exited:
+            self._system.post(self._cell, Closed(reason))

@@ -1,0 +1,163 @@
+"""What is appended to a stream's log: checked, charged, and answered when it is durable.
+
+It makes operations and settles them when complete; the stream's actor gives them to the store. To
+settle one needs no instance of that actor: who has asked is told the truth when it is gone, too.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.streams.answers import failed
+from rillnode.actors.core.streams.asked import Answers, NativeAppend, Pushes
+from rillnode.actors.core.streams.context import StreamContext
+from rillnode.actors.core.streams.inside import AppendEntries
+from rillnode.actors.log import Append, StreamRecord
+from rillnode.codecs import native
+from rillnode.codecs.entries import (
+    FLAG_META,
+    EntryKind,
+    check_body,
+    data_bytes,
+    pack_body,
+    split_items,
+)
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
+from rillnode.codecs.routing.routes import Route
+from rillnode.codecs.routing.stream import PushRequest
+
+logger = logging.getLogger("rillnode.actors.core.streams.stream")
+
+
+class Inserted(Struct, frozen=True):
+    """The token of an AppendEntries; `owner` is the stream's."""
+
+    request: AppendEntries
+    owner: str
+
+
+Token = Pushes | NativeAppend | Inserted
+
+
+class Appends:
+    """The appends of one partition of one stream."""
+
+    __slots__ = ("_context", "_log", "_own_address", "_owner", "_received_at", "_signed_only")
+
+    def __init__(self, context: StreamContext, own_address: bytes, log: int, owner: str) -> None:
+        self._context = context
+        self._own_address = own_address
+        self._log = log
+        self._owner = owner
+        self._signed_only = False
+        self._received_at = 0
+
+    def update(self, record: StreamRecord) -> None:
+        """Take over what the stream's record says now."""
+        self._signed_only = record.require_signed
+
+    def pushes(
+        self, origin: Origin, pushes: Sequence[tuple[Route, PushRequest]]
+    ) -> Iterator[Append]:
+        """What appends that which was pushed, in blocks within the limits; refusals are told."""
+        start = 0
+        for items in split_items([request.data for _, request in pushes]):
+            waiting = pushes[start : start + len(items)]
+            token = Pushes(origin, waiting, self._owner)
+            append = self._append(len(items), pack_body(items), token, origin.principal)
+            if append is not None:
+                yield append
+            start += len(items)
+
+    def block(
+        self, origin: Origin, return_route: Route, request: native.AppendRequest, answers: Answers
+    ) -> Append | None:
+        """What appends a native client's block; None where that is refused, and told why."""
+        try:
+            check_body(request.count, request.body)
+        except CodecError as error:
+            answers.append((return_route, failed(request.request_id, error)))
+            return None
+        token = NativeAppend(origin, return_route, request.request_id, self._owner)
+        return self._append(request.count, request.body, token, origin.principal)
+
+    def inserted(self, request: AppendEntries) -> Append | None:
+        """What appends that which another actor has sent; None where that is refused, and told."""
+        body = pack_body(request.items, request.metas or None)
+        token = Inserted(request, self._owner)
+        return self._append(len(request.items), body, token, request.principal)
+
+    def settle(self, operation: Append) -> None:
+        """Answer, charge and tell of an append that is complete; harmless when repeated."""
+        asked: Token | None
+        asked, operation.token = operation.token, None
+        if asked is None:
+            return
+        context, error = self._context, operation.error
+        self._answer(asked, operation.first_index, error)
+        if error is None:
+            context.followers.grown(operation.log, operation.first_index + operation.count)
+            context.appended.entries += operation.count
+            context.appended.block_bytes += len(operation.body)
+        elif error.code == "stream.removed":
+            context.followers.removed(operation.log)
+        if context.quotas.enabled:
+            kept = operation.kept_bytes if error is None else None
+            size = data_bytes(operation.count, operation.body, operation.flags)
+            context.quotas.appended(asked.owner, operation.log, size, kept)
+
+    def _append(
+        self, count: int, body: bytes | memoryview, token: Token, principal: str
+    ) -> Append | None:
+        refusal = self._refusal(count, body, token, principal)
+        if refusal is not None:
+            self._answer(token, -1, refusal)
+            return None
+        # A clock that was set back must not make an order that the indexes do not have.
+        self._received_at = max(self._received_at, self._context.clock.now_ms())
+        if isinstance(token, Inserted):
+            kind, keys = token.request.kind, token.request.keys
+            records, seen = token.request.records, token.request.seen
+        else:
+            kind, keys, records, seen = EntryKind.BYTES, (), (), None
+        if kind is EntryKind.BYTES:
+            keys = (*keys, *self._context.pushed_keys(self._received_at, count))
+        return Append(
+            token=token,
+            log=self._log,
+            kind=kind,
+            flags=_flags(token),
+            received_at=self._received_at,
+            count=count,
+            body=body,
+            keys=keys,
+            records=records,
+            seen=seen,
+        )
+
+    def _refusal(
+        self, count: int, body: bytes | memoryview, token: Token, principal: str
+    ) -> RequestError | None:
+        if self._signed_only and not isinstance(token, Inserted):
+            return RequestError("stream.signed_only", "This stream takes signed messages only")
+        quotas = self._context.quotas
+        if not quotas.enabled:
+            return None
+        refusal = quotas.admit_push(self._owner, principal, data_bytes(count, body, _flags(token)))
+        if refusal is not None:
+            self._context.router.undelivered["over_quota"] += count
+            logger.info("over_quota", extra={"log": self._log, "code": refusal.code})
+        return refusal
+
+    def _answer(self, token: Token, first_index: int, error: RillnodeError | None) -> None:
+        if isinstance(token, Inserted):
+            token.request.answer(first_index, error)
+        else:
+            answers = token.answers(first_index, error)
+            self._context.router.reply(token.origin, self._own_address, answers)
+
+
+def _flags(token: Token) -> int:
+    return FLAG_META if isinstance(token, Inserted) and token.request.metas else 0

@@ -1,0 +1,115 @@
+"""What a stream's submitted operations were asked for by, and what they answer when completed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, repeat
+from typing import Any, Final
+
+from msgspec import Struct
+
+from rillnode.actors.core.access import Verb
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.router import Router
+from rillnode.actors.core.streams.answers import failed
+from rillnode.actors.log import Read
+from rillnode.codecs import native
+from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.routing.routes import Route, WireMessage
+from rillnode.codecs.routing.stream import (
+    PullRequest,
+    PushConfirm,
+    PushRequest,
+    Status,
+    encode_response,
+    response_tag,
+)
+
+Answers = list[tuple[Route, bytes]]
+"""Return routes of requests, and the payloads that go back."""
+
+NEEDS: Final[Mapping[type, Verb]] = {
+    PullRequest: "pull",
+    native.ReadRequest: "pull",
+    native.SubscribeRequest: "subscribe",
+    native.UnsubscribeRequest: "subscribe",
+    native.AppendRequest: "push",
+}
+"""What somebody must be granted who asks for it."""
+
+
+@dataclass(slots=True, eq=False)
+class ServiceRequest:
+    """One request of a peer to a service, which is answered from the address that it came to.
+
+    Attributes:
+        request: as it was decoded; None before.
+    """
+
+    router: Router
+    origin: Origin
+    wire: WireMessage
+    request: Any = None
+
+    def reply(self, payload: bytes) -> None:
+        """Answer it."""
+        answer = (self.wire.return_route, payload)
+        self.router.reply(self.origin, self.wire.onward_route[0].value, [answer])
+
+
+class Pushes(Struct, frozen=True):
+    """One append's pushes, in the order of its entries; `owner` is the stream's."""
+
+    origin: Origin
+    requests: Sequence[tuple[Route, PushRequest]]
+    owner: str
+
+    def answers(self, first_index: int, error: RillnodeError | None) -> Answers:
+        """A confirm for each: its index, or ERROR when nothing of the append is durable."""
+        status = Status.OK if error is None else Status.ERROR
+        indexes = count(first_index) if status is Status.OK else repeat(0)
+        return [
+            (route, confirm(request, status, index))
+            for index, (route, request) in zip(indexes, self.requests, strict=False)
+        ]
+
+
+class NativeAppend(Struct, frozen=True):
+    """A whole block from a native client; `owner` is the stream's."""
+
+    origin: Origin
+    return_route: Route
+    request_id: int
+    owner: str
+
+    def answers(self, first_index: int, error: RillnodeError | None) -> Answers:
+        """The first entry's index, or why nothing of it is durable."""
+        if error is not None:
+            payload = failed(self.request_id, error)
+        else:
+            response = native.PositionResponse(self.request_id, first_index)
+            payload = native.encode(response)
+        return [(self.return_route, payload)]
+
+
+class NativeRead(Struct, frozen=True):
+    """A native client's read of whole blocks."""
+
+    origin: Origin
+    return_route: Route
+    request_id: int
+
+    def answer(self, operation: Read) -> bytes:
+        """The blocks, copied once."""
+        if operation.error is not None:
+            return failed(self.request_id, operation.error)
+        extent = operation.extent
+        return native.encode_blocks(
+            self.request_id, extent.first_index, extent.next_index, operation.blocks
+        )
+
+
+def confirm(request: PushRequest, status: Status, index: int) -> bytes:
+    """A push's confirm, spelt as the push was."""
+    return encode_response(
+        PushConfirm(request.request_id, status, index, response_tag(request.tag))
+    )

@@ -1,0 +1,155 @@
+"""What the actors of the stream core share, and how a stream's address is made of its name."""
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field
+from functools import lru_cache
+from string import ascii_letters, digits
+from typing import Final
+from urllib.parse import quote, unquote
+
+from rillnode.actors.core.access import Access
+from rillnode.actors.core.quotas import Quotas
+from rillnode.actors.core.router import Router
+from rillnode.actors.core.streams.followers import Followers
+from rillnode.actors.core.streams.index import KnownPositions
+from rillnode.actors.core.streams.inside import AppendEntries
+from rillnode.actors.core.streams.subscribers import Subscribers
+from rillnode.actors.engine.system import AsyncioSystemBase
+from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import LogStore, StreamRecord, logs_of
+from rillnode.actors.ports import Clock, Entropy
+from rillnode.codecs.errors import RillnodeError
+
+ADDRESS_PREFIX = b"ST_S_"
+"""Released nodes have named stream workers so since 2021-11."""
+
+_SAFE: Final = "/.-_:@"
+_UNQUOTED: Final = (ascii_letters + digits + _SAFE).encode()
+
+PushedKeys = Callable[[int, int], Sequence[tuple[bytes, int]]]
+
+
+def no_keys(_received_at: int, _count: int) -> Sequence[tuple[bytes, int]]:
+    """Where no other protocol looks for entries."""
+    return ()
+
+
+@dataclass(slots=True)
+class Appended:
+    """Entries that became durable since the start, and the bytes of their blocks."""
+
+    entries: int = 0
+    block_bytes: int = 0
+
+
+class Removals:
+    """The streams that are told of as removed while somebody looks for one.
+
+    What the store finds may be older than what was told meanwhile: it must be looked for again.
+    """
+
+    def __init__(self) -> None:
+        self._looking = 0
+        self._ids: set[int] = set()
+
+    def __enter__(self) -> Set[int]:
+        """Somebody looks: the ids of what is removed from now on, until nobody does."""
+        self._looking += 1
+        return self._ids
+
+    def __exit__(self, *_: object) -> None:
+        self._looking -= 1
+        if not self._looking:
+            self._ids.clear()
+
+    def tell(self, stream_id: int) -> None:
+        """A stream is no more."""
+        if self._looking:
+            self._ids.add(stream_id)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamContext:
+    """The node's parts that stream actors work with.
+
+    Attributes:
+        pushed_keys: the secondary keys of entries of kind BYTES, by which another protocol finds
+            them, out of when they were received and their number.
+        appended: what became durable since the start.
+        removals: streams that are told of as removed while somebody looks for one.
+        followers: who is told when a log has grown.
+        positions: what is known of saved positions.
+        subscribers: how many follow each log.
+        stream_actor: makes the actor of a partition out of this, its address, name and number;
+            None: StreamActor.
+    """
+
+    system: AsyncioSystemBase
+    router: Router
+    store: LogStore
+    access: Access
+    clock: Clock
+    entropy: Entropy
+    quotas: Quotas
+    pushed_keys: PushedKeys = no_keys
+    appended: Appended = field(default_factory=Appended)
+    removals: Removals = field(default_factory=Removals)
+    followers: Followers = field(default_factory=Followers)
+    positions: KnownPositions = field(default_factory=KnownPositions)
+    subscribers: Subscribers = field(default_factory=Subscribers)
+    stream_actor: "Callable[[StreamContext, bytes, str, int], Worker] | None" = None
+
+    def __post_init__(self) -> None:
+        """Have appends that their stream fails at answered."""
+        self.system.outcomes[AppendEntries] = _not_appended
+
+
+def _not_appended(request: AppendEntries, error: RillnodeError) -> None:
+    request.answer(-1, error)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRemoved:
+    """A stream is no more: whoever knows something of it forgets that."""
+
+    record: StreamRecord
+
+
+def tell_removed(context: StreamContext, record: StreamRecord) -> StreamRemoved:
+    """Tell a stream's actors, and who follows it, that it is no more; return what others are told.
+
+    It is posted before anything that the caller posts of a later stream of the same name.
+    """
+    context.removals.tell(record.id)
+    removed = StreamRemoved(record)
+    for partition, log in enumerate(logs_of(record.id, record.partitions)):
+        cell = context.router.lookup(stream_address(record.name, partition))
+        if cell is not None:
+            context.system.post(cell, removed)
+        context.followers.removed(log)
+    return removed
+
+
+@lru_cache(1_024)
+def stream_address(name: str, partition: int) -> bytes:
+    """Make a partition's address: prefix, partition, name with unusual characters quoted.
+
+    The address holds the whole name, so that a node with 100,000 idle streams needs no table to
+    find the stream of an address again.
+    """
+    quoted = name.encode()
+    if quoted.strip(_UNQUOTED):
+        quoted = quote(name, safe=_SAFE).encode()
+    return b"%s%d_%s" % (ADDRESS_PREFIX, partition, quoted)
+
+
+def parse_stream_address(address: bytes) -> tuple[str, int] | None:
+    """The name and partition that an address was made of, or None where it was not."""
+    number, separator, quoted = address[len(ADDRESS_PREFIX) :].partition(b"_")
+    if not (separator and number.isdigit() and len(number) <= 10 and quoted.isascii()):
+        return None
+    try:
+        name, partition = unquote(quoted.decode(), errors="strict"), int(number)
+    except UnicodeDecodeError:
+        return None
+    return (name, partition) if stream_address(name, partition) == address else None

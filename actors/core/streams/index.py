@@ -1,0 +1,223 @@
+"""Saved positions: one consumer's place in one partition, durable and never moving back.
+
+Who asks for one position waits until those before have their answer. One save is under way at a
+time, of the highest that any of those wants who wait; so a consumer that saves often waits for few
+writes. Where the store fails, it fails for all who had asked by then.
+"""
+
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+from rillnode.actors.core.orders import Orders
+from rillnode.actors.log import (
+    Capability,
+    LoadIndex,
+    LogStore,
+    SavedIndexKey,
+    SaveIndex,
+    WriteOperation,
+)
+from rillnode.actors.log.waiting import read, write
+from rillnode.codecs.errors import StoreError
+
+logger = logging.getLogger("rillnode.actors.core.streams.index")
+
+KNOWN_MAX: Final = 10_000
+"""Positions that are known without a look; above it those not asked for for longest are forgotten.
+Own choice."""
+
+
+@dataclass(slots=True, eq=False)
+class _Position:
+    """What is known of one position.
+
+    Attributes:
+        known: whether `index` is what is durably saved.
+        index: None: nothing is saved.
+        changes: how often something has happened that makes a look of before outdated.
+        saves: how many are under way.
+        highest: of these.
+    """
+
+    known: bool = False
+    index: int | None = None
+    changes: int = 0
+    saves: int = 0
+    highest: int = -1
+
+    def look_again(self) -> None:
+        """What was known may hold no more."""
+        self.known, self.index = False, None
+        self.changes += 1
+
+    def saved(self, operation: SaveIndex) -> None:
+        """A save is complete."""
+        self.saves -= 1
+        self.changes += 1
+        error = operation.error
+        if error is None:
+            self.index = max(operation.index, self.index or 0)
+        else:
+            about = {"stream": operation.key.stream, "code": error.code}
+            logger.warning("index_not_saved", extra=about)
+        if not self.saves:
+            self.highest = -1
+
+
+class KnownPositions:
+    """What a node knows of saved positions: more than an instance of their owner does.
+
+    A save goes on when the instance that has asked for it is gone; the next one must save no less
+    while it is under way, and know what has come of it.
+    """
+
+    def __init__(self) -> None:
+        self._positions: OrderedDict[SavedIndexKey, _Position] = OrderedDict()
+
+    def of(self, key: SavedIndexKey) -> _Position:
+        """What is known of a position, the last to be forgotten now."""
+        positions = self._positions
+        position = positions.get(key)
+        if position is None:
+            position = positions[key] = _Position()
+            if len(positions) > KNOWN_MAX:
+                oldest, known = next(iter(positions.items()))
+                if known.saves:
+                    positions.move_to_end(oldest)
+                else:
+                    del positions[oldest]
+        else:
+            positions.move_to_end(key)
+        return position
+
+    def forget(self, stream: str) -> None:
+        """A stream was removed, and with it what was saved, and is being saved, for it."""
+        for key, position in self._positions.items():
+            if key.stream == stream:
+                position.look_again()
+                position.highest = -1
+
+    def look_again(self) -> None:
+        """Have all positions looked at before the next answer."""
+        for position in self._positions.values():
+            position.look_again()
+
+
+@dataclass(slots=True)
+class _Line:
+    """Those who ask for one position.
+
+    Attributes:
+        asking: how many there are.
+        asked: the number of the last.
+        wanted: what they want to have saved, by their numbers.
+        looked: the number of the last who had asked when the store was last asked to look.
+        tried: likewise to do anything.
+        error: why that failed, for those up to `failed`.
+    """
+
+    asking: int = 0
+    asked: int = 0
+    wanted: dict[int, int] = field(default_factory=dict[int, int])
+    looked: int = 0
+    tried: int = 0
+    failed: int = 0
+    error: StoreError | None = None
+
+
+class Positions:
+    """Answers what is saved, and saves, for the one actor that owns all positions of a node."""
+
+    def __init__(self, store: LogStore, known: KnownPositions) -> None:
+        self._store = store
+        self._known = known
+        self._lines: dict[SavedIndexKey, _Line] = {}
+        self._orders = Orders()
+
+    async def get(self, key: SavedIndexKey) -> int | None:
+        """What is durably saved, after all that was asked for before; None: nothing.
+
+        Raises:
+            StoreError: that cannot be told.
+        """
+        return await self._ask(key, None, anew=True)
+
+    async def ensure(self, key: SavedIndexKey) -> int | None:
+        """The same; where nothing is saved 0 is, and that is durable then.
+
+        Raises:
+            StoreError: that cannot be told, or not saved.
+        """
+        return await self._ask(key, 0, anew=True)
+
+    async def save(self, key: SavedIndexKey, index: int) -> int | None:
+        """Save a position unless a higher one is saved; return what is durably saved then.
+
+        Raises:
+            StoreError: it was not saved.
+        """
+        return await self._ask(key, index, anew=False)
+
+    async def _ask(self, key: SavedIndexKey, index: int | None, *, anew: bool) -> int | None:
+        line = self._lines.setdefault(key, _Line())
+        line.asking += 1
+        line.asked += 1
+        number = line.asked
+        if index is not None:
+            line.wanted[number] = index
+        try:
+            async with self._orders.of(key):
+                if line.error is not None and number <= line.failed:
+                    error = line.error
+                    raise StoreError(
+                        error.code, error.text, retryable=error.retryable, **error.context
+                    )
+                try:
+                    # Another node may have saved it since.
+                    anew = anew and Capability.SHARED in self._store.capabilities
+                    return await self._settle(key, line, index, number if anew else 0)
+                except StoreError as error:
+                    line.error, line.failed = error, line.tried
+                    raise
+        finally:
+            line.wanted.pop(number, None)
+            line.asking -= 1
+            if not line.asking:
+                del self._lines[key]
+
+    async def _settle(
+        self, key: SavedIndexKey, line: _Line, index: int | None, looked: int
+    ) -> int | None:
+        while True:
+            position = self._known.of(key)
+            if not position.known or line.looked < looked:
+                await self._look(key, line, position)
+            elif index is None or (position.index is not None and index <= position.index):
+                return position.index
+            else:
+                return await self._save(key, line, position)
+
+    async def _look(self, key: SavedIndexKey, line: _Line, position: _Position) -> None:
+        line.tried = line.looked = line.asked
+        changes = position.changes
+        load = LoadIndex(key=key)
+        await read(self._store, load)
+        if position.changes == changes:
+            position.known, position.index = True, load.index
+
+    async def _save(self, key: SavedIndexKey, line: _Line, position: _Position) -> int:
+        line.tried = line.asked
+        index = max(position.highest, *line.wanted.values())
+        position.highest = index
+        position.saves += 1
+        save = SaveIndex(token=position, key=key, index=index)
+        await write(self._store, save, done=_saved)
+        return max(index, position.index or 0)
+
+
+def _saved(operation: WriteOperation) -> None:
+    assert isinstance(operation, SaveIndex)
+    position: _Position = operation.token
+    position.saved(operation)

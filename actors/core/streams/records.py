@@ -1,0 +1,218 @@
+"""The records of streams: looked up and changed by one at a time, for each name.
+
+Who wants something of a stream waits until those before have what they want. Those who wait while
+the store is asked about a name share its answer: a thousand clients that open one stream at once
+cost one look, and where the store is away they need not wait for it one after the other.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rillnode.actors.core.orders import Orders
+from rillnode.actors.core.streams.context import StreamContext, StreamRemoved, tell_removed
+from rillnode.actors.log import (
+    FindStream,
+    LogExtent,
+    PutStream,
+    RemoveStream,
+    StreamRecord,
+    Trim,
+    WriteOperation,
+    log_id,
+)
+from rillnode.actors.log.waiting import read, write
+from rillnode.codecs.errors import RequestError, StoreError
+
+Changed = Callable[[StreamRecord | StreamRemoved], None]
+"""Told of every stream that is looked at, as it is then, and of each that is removed."""
+
+Wanted = Callable[[StreamRecord | None], StreamRecord | None]
+"""What a stream's record is to be, out of what it is; None: there is no stream, or shall be none.
+
+It raises a RequestError to refuse, and is called again where another node was first.
+"""
+
+
+class Found(NamedTuple):
+    """A stream as it is: None where there is none, and the extents of its partitions."""
+
+    record: StreamRecord | None
+    extents: Sequence[LogExtent] = ()
+
+
+@dataclass(slots=True)
+class _Name:
+    """What those share who ask for one name.
+
+    Attributes:
+        asking: how many there are.
+        asked: the number of the last.
+        known: what the store has told last; None: it is not true any more.
+        told: the number of the last for whom that is no older than the question.
+    """
+
+    asking: int = 0
+    asked: int = 0
+    known: Found | StoreError | None = None
+    told: int = 0
+
+
+class Records:
+    """The records of all streams of a node, for the one actor that changes them."""
+
+    def __init__(self, context: StreamContext, changed: Changed) -> None:
+        self.context = context
+        self.changed = changed
+        self.names: dict[str, _Name] = {}
+        self.orders = Orders()
+
+    def of(self, name: str) -> "Named":
+        """A stream's record, within an `async with`; see `Named`."""
+        return Named(self, name)
+
+
+class Named:
+    """One who asks for a name; nobody else changes its record within an `async with` of this.
+
+    Turns are had in the order of asking. What follows from a write does so although nobody waits
+    for it any more.
+    """
+
+    __slots__ = ("_name", "_number", "_records", "_shared")
+
+    def __init__(self, records: Records, name: str) -> None:
+        self._records = records
+        self._name = name
+        shared = records.names.get(name)
+        if shared is None:
+            shared = records.names[name] = _Name()
+        shared.asking += 1
+        shared.asked += 1
+        self._shared = shared
+        self._number = shared.asked
+
+    async def __aenter__(self) -> "Named":
+        """Wait for one's turn."""
+        try:
+            await self._records.orders.enter(self._name)
+        except BaseException:
+            self._gone()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End it."""
+        self._records.orders.leave(self._name)
+        self._gone()
+
+    def _gone(self) -> None:
+        shared = self._shared
+        shared.asking -= 1
+        if not shared.asking:
+            del self._records.names[self._name]
+
+    async def change(self, wanted: Wanted) -> Found:
+        """Bring the stream to what is wanted; that is durable then.
+
+        Raises:
+            RequestError: what `wanted` raises; `quota.streams`.
+            StoreError: it could not be read, or stored.
+        """
+        context, shared = self._records.context, self._shared
+        another_was_first = False
+        while True:
+            found = self._known()
+            if found is None:
+                shared.known, shared.told = None, shared.asked
+                find = FindStream(name=self._name)
+                try:
+                    await read(context.store, find)
+                except StoreError as error:
+                    shared.known = error
+                    raise
+                found = shared.known = Found(find.record, find.extents)
+            if another_was_first and found.record is not None:
+                context.quotas.found(found.record, found.extents)
+            record = wanted(found.record)
+            if record == found.record:
+                if record is not None:
+                    self._records.changed(record)
+                return found
+            is_new = found.record is None
+            operation: PutStream | RemoveStream
+            done: Callable[[WriteOperation], object]
+            if record is None:
+                operation, done = RemoveStream(name=self._name), self._removed
+            elif is_new and not context.quotas.admit_stream(record.owner, self._name):
+                text = "You own as many streams as your quota allows: remove one"
+                raise RequestError("quota.streams", text)
+            else:
+                operation, done = PutStream(token=is_new, record=record), self._stored
+            shared.known = None
+            try:
+                await write(context.store, operation, done=done)
+            except StoreError as error:
+                if error.code != "store.exists":
+                    shared.known, shared.told = error, shared.asked
+                    raise
+                # What is asked for is asked of the other's stream.
+                another_was_first = True
+                continue
+            if record is None:
+                return Found(None)
+            if is_new:
+                return Found(operation.record, [LogExtent()] * record.partitions)
+            another_was_first, wanted = False, _as_it_is
+
+    async def trim(self, record: StreamRecord, partition: int, before: int) -> int:
+        """Drop entries of a partition; return the index of the first that is left.
+
+        Raises:
+            StoreError: that could not be done.
+        """
+        self._shared.known = None
+        trim = Trim(token=record.owner, log=log_id(record.id, partition), before=before)
+        await write(self._records.context.store, trim, done=self._trimmed)
+        return trim.extent.first_index
+
+    def _known(self) -> Found | None:
+        """What others have learnt since this was asked for; None: the store is to be asked.
+
+        Raises:
+            StoreError: they have learnt that it cannot answer.
+        """
+        known = self._shared.known
+        if known is None or self._shared.told < self._number:
+            return None
+        if isinstance(known, StoreError):
+            # Another for each: one exception that several raise gathers what all of them went
+            # through.
+            raise StoreError(known.code, known.text, retryable=known.retryable, **known.context)
+        return known
+
+    # What follows from a write ---------------------------------------------------------------
+
+    def _stored(self, put: WriteOperation) -> None:
+        assert isinstance(put, PutStream)
+        if put.error is None:
+            self._records.changed(put.record)
+        elif put.token:
+            self._records.context.quotas.not_created(put.record.owner, put.record.name)
+
+    def _trimmed(self, trim: WriteOperation) -> None:
+        assert isinstance(trim, Trim)
+        if trim.error is None:
+            self._records.context.quotas.keeps(trim.token, trim.log, trim.extent)
+
+    def _removed(self, removal: WriteOperation) -> None:
+        assert isinstance(removal, RemoveStream)
+        context, record = self._records.context, removal.record
+        if removal.error is not None or record is None:
+            return
+        context.quotas.removed(record)
+        self._records.changed(tell_removed(context, record))
+
+
+def _as_it_is(record: StreamRecord | None) -> StreamRecord | None:
+    return record

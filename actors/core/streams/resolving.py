@@ -1,0 +1,73 @@
+"""The way to a stream's actor: who may take it, and the actor that its first message makes."""
+
+import logging
+from functools import lru_cache, partial
+from typing import Final
+
+from rillnode.actors.core.access import NODE_PRINCIPAL, Access
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.router import Admits, Resolve
+from rillnode.actors.core.streams.context import (
+    StreamContext,
+    parse_stream_address,
+    stream_address,
+)
+from rillnode.actors.core.streams.stream import StreamActor
+from rillnode.actors.engine.system import Cell
+from rillnode.codecs.errors import ActorError
+from rillnode.codecs.limits import FRAME_BYTES_MAX
+
+logger = logging.getLogger("rillnode.actors.core.streams.resolving")
+
+_PARSED_MAX: Final = 4_096
+"""Addresses that guards remember the names of: taking one apart costs more than the look-up."""
+
+_parse: Final = lru_cache(_PARSED_MAX)(parse_stream_address)
+
+
+_NODE: Final = Origin(NODE_PRINCIPAL, FRAME_BYTES_MAX, native=True)
+
+
+def stream_resolver(context: StreamContext) -> Resolve:
+    """Make the actors of streams when the first message for their address comes.
+
+    They have no parent: what befalls the stream service is no stream's end.
+    """
+    return partial(_resolve, context)
+
+
+def _resolve(context: StreamContext, address: bytes, _: Origin) -> Cell | None:
+    parsed = parse_stream_address(address)
+    if parsed is None:
+        return None
+    actor = context.stream_actor or StreamActor
+    return context.system.spawn(partial(actor, context, address, *parsed))
+
+
+def stream_guard(access: Access) -> Admits:
+    """Keep out who may do nothing with a stream of an address's name."""
+
+    def admits(address: bytes, origin: Origin) -> bool:
+        if access.sees_all(origin.principal):
+            return True
+        name = (_parse(address) or ("",))[0]
+        if name and access.verbs(origin.principal, name):
+            return True
+        logger.info("refused", extra={"principal": origin.principal, "stream": name[:64]})
+        return False
+
+    return admits
+
+
+def stream_cell(context: StreamContext, name: str, partition: int) -> Cell:
+    """The actor of a stream's partition, made where there is none, for who has no route to it.
+
+    Where it was given up, and the pause after that is not over, that one: who posts to it is told.
+    """
+    address = stream_address(name, partition)
+    try:
+        cell = context.router.reach(address, _NODE)
+    except ActorError:
+        cell = context.router.table[address]
+    assert cell is not None, "every stream's address has an actor"
+    return cell

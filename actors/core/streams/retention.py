@@ -1,0 +1,189 @@
+"""The retention actor: trims what streams need no longer keep, never what a sink holds."""
+
+import logging
+from collections.abc import Coroutine, Iterator, Sequence, Set
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, assert_never
+
+from rillnode.actors.core.orders import Orders
+from rillnode.actors.core.streams.context import StreamContext, StreamRemoved
+from rillnode.actors.core.streams.holds import Holds
+from rillnode.actors.engine.cell import Cell
+from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import Capability, ListStreams, StreamRecord, Trim, log_id
+from rillnode.actors.log.waiting import read, write
+from rillnode.codecs.errors import StoreError
+
+logger = logging.getLogger("rillnode.actors.core.streams.retention")
+
+SWEEP_SECONDS: Final = 5.0
+"""Pause between two sweeps, and after the streams could not be listed."""
+
+RELIST_SECONDS: Final = 60.0
+"""How often streams are listed of which the store has not all at hand."""
+
+SLICE_TRIMS: Final = 100
+"""Trims submitted in one turn: all would keep everybody waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sweep:
+    """Time to trim."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Relist:
+    """Time to look at the streams that are at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """Look at every stream again: other quotas hold."""
+
+
+Message = StreamRecord | StreamRemoved | Recount | _Relist | _Sweep
+
+Task = tuple[StreamRecord, int]
+"""A stream and the number of one of its partitions."""
+
+
+class RetentionActor(Worker):
+    """One per node. Streams without limits cost it nothing.
+
+    At its start it looks at every stream once, and counts for the quotas what it finds; where the
+    store is shared, again and again at those that are at hand by then. While there are streams
+    that have limits it sweeps: it trims them, slice after slice.
+    """
+
+    on_failure = "restart"
+    essential = True
+    interleaves = True
+
+    def __init__(self, context: StreamContext, holds: Holds) -> None:
+        self._context = context
+        self._holds = holds
+        self._limited: dict[int, StreamRecord] = {}
+        self._orders = Orders()
+        # While streams are listed: those that something newer was heard of.
+        self._heard: set[int] | None = None
+        self._sweeping = False
+
+    def started(self) -> None:
+        """Find the streams that have limits."""
+        self.system.post(self.address, Recount())
+        if Capability.SHARED in self._context.store.capabilities:
+            self.wake_after(RELIST_SECONDS, _Relist())
+
+    def handle(self, message: Message, sender: Cell | None) -> Coroutine[Any, Any, None] | None:
+        """Take what becomes of streams, and the times to look and to trim."""
+        match message:
+            case StreamRecord():
+                self._hear(message.id)
+                self._note(message)
+            case StreamRemoved(record=record):
+                self._hear(record.id)
+                self._limited.pop(record.id, None)
+            case Recount():
+                return self._list()
+            case _Relist():
+                # A stream comes to hand when it is used, and nobody tells of that.
+                self.wake_after(RELIST_SECONDS, message)
+                return self._list()
+            case _Sweep():
+                return self._sweep()
+            case _:
+                assert_never(message)
+        return None
+
+    # What there is ---------------------------------------------------------------------------
+
+    async def _list(self) -> None:
+        after: str | None = ""
+        async with self._orders.of(Recount):
+            while after is not None:
+                # What a quota counts is known of all, or of none.
+                page = ListStreams(after=after, at_hand=not self._context.quotas.enabled)
+                self._heard = set()
+                try:
+                    await read(self._context.store, page)
+                except StoreError as error:
+                    logger.warning("streams_not_listed", extra={"code": error.code})
+                    await self.sleep(SWEEP_SECONDS)
+                else:
+                    self._listed(page, self._heard)
+                    after = page.records[-1].name if page.more else None
+            self._heard = None
+
+    def _listed(self, page: ListStreams, heard: Set[int]) -> None:
+        quotas = self._context.quotas
+        for record, extents in zip(page.records, page.extents, strict=True):
+            if record.id not in heard:
+                self._note(record)
+                if quotas.enabled:
+                    quotas.found(record, extents)
+
+    def _hear(self, stream: int) -> None:
+        """What is heard of while the store reads is newer than what it finds."""
+        if self._heard is not None:
+            self._heard.add(stream)
+
+    def _note(self, record: StreamRecord) -> None:
+        limits = record.retention
+        if limits.seconds is None and limits.entries_max is None and limits.bytes_max is None:
+            self._limited.pop(record.id, None)
+            return
+        self._limited[record.id] = record
+        if not self._sweeping:
+            self._sweeping = True
+            self.wake_after(SWEEP_SECONDS, _Sweep())
+
+    # Trimming --------------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        tasks = self._tasks()
+        while part := list(islice(tasks, SLICE_TRIMS)):
+            await self._trim(part)
+        self._sweeping = bool(self._limited)
+        if self._sweeping:
+            self.wake_after(SWEEP_SECONDS, _Sweep())
+
+    def _tasks(self) -> Iterator[Task]:
+        """All partitions with limits, each as it is when its turn comes."""
+        for stream in tuple(self._limited):
+            record = self._limited.get(stream)
+            if record is not None:
+                for partition in range(record.partitions):
+                    yield record, partition
+
+    async def _trim(self, tasks: Sequence[Task]) -> None:
+        now_ms, holds = self._context.clock.now_ms(), self._holds
+        trims: list[Trim] = []
+        for record, partition in tasks:
+            log = log_id(record.id, partition)
+            hold = holds.lowest(log)
+            limits = record.retention
+            trims.append(Trim(log=log, retention=limits, now_ms=now_ms, hold=hold, at_hand=True))
+        try:
+            await write(self._context.store, *trims)
+        except StoreError as error:
+            logger.debug("not_trimmed", extra={"code": error.code})  # until the next sweep
+        for (record, partition), trim in zip(tasks, trims, strict=True):
+            if trim.error is not None:
+                if trim.error.code == "stream.removed":
+                    self._limited.pop(record.id, None)
+            elif trim.trimmed:
+                self._trimmed(record, partition, trim)
+
+    def _trimmed(self, record: StreamRecord, partition: int, trim: Trim) -> None:
+        if self._context.quotas.enabled:
+            self._context.quotas.keeps(record.owner, trim.log, trim.extent)
+        logger.info(
+            "trimmed",
+            extra={
+                "stream": record.name,
+                "partition": partition,
+                "entries": trim.trimmed,
+                "first_index": trim.extent.first_index,
+            },
+        )

@@ -1,0 +1,202 @@
+"""A subscription: one link follows one partition, first out of the log, then as it grows.
+
+It always reads from the log and is merely woken when the log has grown, so that there is no seam
+between old and new entries at which one could be lost or sent twice. The subscriber's credit
+bounds what is on its way, and the room of its link what all its subscriptions have on theirs.
+"""
+
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from rillnode.actors.core.delivery import Delivery, Origin
+from rillnode.actors.core.rights import RightsChanged
+from rillnode.actors.core.streams.context import StreamContext
+from rillnode.actors.core.streams.followers import Grown, Removed
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import Read
+from rillnode.codecs import native
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.limits import SUBSCRIPTION_CREDIT_BYTES_MAX
+from rillnode.codecs.requests import decode_request
+from rillnode.codecs.routing.routes import Route
+
+RETRY_SECONDS: Final = 1.0
+"""Pause after the store could not read."""
+
+CHUNK_BYTES: Final = 1_048_576
+"""Bytes of blocks in one message: enough to be cheap, small enough for others to get between."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Retry:
+    """Time to read again after a failure."""
+
+
+Message = Grown | Delivery | Removed | RightsChanged | _Retry
+
+
+class SubscriptionActor(Worker):
+    """One subscription; it ends with its link, with its stream, or on request.
+
+    It ends at its first failure, too, as where it stood is not known then; its subscriber is told
+    of any end that it has not asked for, and follows anew from where it is.
+    """
+
+    mailbox_messages_max = 1_024
+    on_failure = "stop"
+
+    def __init__(
+        self,
+        context: StreamContext,
+        name: str,
+        log: int,
+        origin: Origin,
+        return_route: Route,
+        request: native.SubscribeRequest,
+    ) -> None:
+        self._context = context
+        self._name = name
+        self._log = log
+        self._origin = origin
+        self._return_route = return_route
+        self._id = request.request_id
+        self._next = request.index
+        self._credit = 0
+        self._grant(request.credit_bytes)
+        self._grown_to = request.index + 1
+        self._news = False
+        self._reading = False
+        self._ended = False
+        self._own_address = b"SUB_" + context.entropy(8).hex().encode()
+
+    def started(self) -> None:
+        """Take an address and read what is there, if the right has not ended since it was asked."""
+        self._context.router.register(self._own_address, self.address)
+        self._context.subscribers.add(self._log, "rillnode", 1)
+        self._context.access.rights.watch(self._name, self.address)
+        try:
+            if self._may_go_on():
+                self._advance()
+            else:
+                self._revoke()
+        except BaseException:
+            self.stopped()  # which is not called for what has not started
+            raise
+
+    def handle(self, message: Message, sender: Cell | None) -> None:
+        """Take credit and news of growth, and what ends it."""
+        if self._ended:
+            return
+        match message:
+            case Grown(next_index=index):
+                self._grown_to = max(self._grown_to, index)
+                self._news = True
+                self._advance()
+            case Delivery():
+                self._requests(message)
+            case _Retry():
+                self._reading = False
+                self._advance()
+            case Removed():
+                self._end("stream.removed", "The stream was removed")
+            case RightsChanged():
+                if not self._may_go_on():
+                    self._revoke()
+            case _:
+                assert_never(message)
+
+    def stopped(self) -> None:
+        """Give the address back, and follow no more; tell the subscriber if nobody has."""
+        if not (self._ended or self._origin.ended):
+            self._tell("actor.stopped", "The node has ended this subscription: follow anew")
+        self._context.router.unregister(self._own_address)
+        self._context.access.rights.unwatch(self._name, self.address)
+        self._context.subscribers.add(self._log, "rillnode", -1)
+        self._context.followers.remove(self._log, self.address, (self._origin, self._id))
+        self._origin.detach(self.address)
+
+    def _may_go_on(self) -> bool:
+        return self._context.access.allows(self._origin.principal, "subscribe", self._name)
+
+    def _revoke(self) -> None:
+        text = "The right to follow this stream has ended: ask for a grant, and follow anew"
+        self._end("subscription.revoked", text)
+
+    def _end(self, code: str, text: str) -> None:
+        """Tell the subscriber why nothing follows, and exit; what still comes is passed over."""
+        self._tell(code, text)
+        self._leave()
+
+    def _tell(self, code: str, text: str) -> None:
+        answer = (self._return_route, native.encode(native.Failure(self._id, code, text)))
+        self._context.router.reply(self._origin, self._own_address, [answer])
+
+    def _leave(self) -> None:
+        self._ended = True
+        self.system.exit(self.address)
+
+    def _requests(self, delivery: Delivery) -> None:
+        if delivery.origin is not self._origin:
+            self._context.router.undeliverable("refused", delivery)
+            return
+        for wire in delivery.messages:
+            try:
+                request = decode_request(wire.payload, speaks_native=True)
+            except CodecError:
+                continue
+            match request:
+                case native.CreditRequest(credit_bytes=credit):
+                    self._grant(credit)
+                case native.UnsubscribeRequest():
+                    self._leave()
+                    return
+                case _:
+                    pass
+        self._advance()
+
+    def _grant(self, credit: int) -> None:
+        self._credit = min(self._credit + credit, SUBSCRIPTION_CREDIT_BYTES_MAX)
+
+    def _advance(self) -> None:
+        """Read and send as long as there are entries, and credit."""
+        store = self._context.store
+        reader = self._origin.room(store) or store
+        while self._credit > 0 and not self._reading and self._next < self._grown_to:
+            self._news = False
+            operation = Read(
+                log=self._log,
+                index=self._next,
+                bytes_max=native.block_budget(
+                    self._origin.message_bytes_max, min(self._credit, CHUNK_BYTES)
+                ),
+            )
+            if not reader.read(self.then(operation, self._read)):
+                self._reading = True
+                return
+            self._send(operation)
+
+    def _read(self, operation: Read) -> None:
+        self._reading = False
+        if not self._ended:
+            self._send(operation)
+            self._advance()
+
+    def _send(self, operation: Read) -> None:
+        if operation.error is not None:
+            self._reading = True
+            self.wake_after(RETRY_SECONDS, _Retry())
+            return
+        extent, blocks = operation.extent, operation.blocks
+        if not blocks:
+            # Caught up, or the rest was trimmed: go on where the log does. What the log has grown
+            # by while this was read is still to be read.
+            if not self._news:
+                self._grown_to = extent.next_index
+            self._next = max(self._next, extent.first_index)
+            return
+        self._grown_to = max(self._grown_to, extent.next_index)
+        self._next = blocks[-1].next_index
+        self._credit -= sum(len(block.value) for block in blocks)
+        payload = native.encode_blocks(self._id, extent.first_index, extent.next_index, blocks)
+        self._context.router.reply(self._origin, self._own_address, [(self._return_route, payload)])

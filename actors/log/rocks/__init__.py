@@ -1,0 +1,1 @@
+"""The embedded store: logs, records and positions in RocksDB."""

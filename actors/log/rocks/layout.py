@@ -1,0 +1,203 @@
+"""Keys and values of the store in RocksDB; pure.
+
+Column families and their keys (all numbers big-endian, so that byte order is number order):
+
+    blocks    log u64                        -> extent, once the log was trimmed (4 x u64)
+              log u64 | first_index u64      -> a block as `codecs.entries` lays it out
+    keys      log u64 | secondary key | index u64 -> nothing
+              log u64 | 00 | first_index u64 -> all rows of that block's keys (MessagePack)
+    default   "m" name                       -> format version, next stream id (u32)
+              "mcopy"                        -> nothing; the store is being copied into
+              "mcopy" log u64                -> entries of that log that were compared (u64)
+              "s" name                       -> StreamRecord (MessagePack)
+              "i" stream id u32              -> name
+              "x" stream 00 00 | partition u32 | client id -> index u64
+              "r" key                        -> a named value
+
+A log's extent row stands just before its blocks, so one cursor finds both. What lists a block's
+secondary keys is there to find them again when the block is trimmed. In "x" a zero byte of
+the stream's name is written 00 01: the order of keys is then the order of SavedIndexKey.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+from rillnode.actors.log import ListKeys, LogExtent, SavedIndexKey, StreamRecord
+from rillnode.actors.log.records import beside_log
+from rillnode.codecs.errors import StoreError
+
+Change = tuple[bytes, bytes | None]
+"""A row's key and its new value; None removes it."""
+
+INDEX_MAX: Final = 2**64 - 1
+
+LOG_KEY: Final = Struct(">Q")
+BLOCK_KEY: Final = Struct(">QQ")
+NUMBER: Final = Struct(">I")
+INDEX: Final = Struct(">Q")
+_EXTENT: Final = Struct(">QQQQ")
+
+FORMAT_KEY: Final = b"mformat"
+NEXT_STREAM_KEY: Final = b"mnext_stream"
+COPY_KEY: Final = b"mcopy"
+STREAM_PREFIX: Final = b"s"
+STREAM_ID_PREFIX: Final = b"i"
+SAVED_INDEX_PREFIX: Final = b"x"
+RECORD_PREFIX: Final = b"r"
+
+BLOCK_KEYS_PREFIX: Final = b"\0"
+"""Of the rows that list secondary keys; no such key begins so."""
+
+_record_encoder = msgspec.msgpack.Encoder()
+_record_decoder = msgspec.msgpack.Decoder(StreamRecord)
+_keys_encoder = msgspec.msgpack.Encoder()
+_keys_decoder = msgspec.msgpack.Decoder(list[bytes])
+
+
+@dataclass(slots=True, eq=False)
+class LogState:
+    """Where a log begins and ends, in entries and in data bytes since its creation."""
+
+    first_index: int = 0
+    next_index: int = 0
+    first_position: int = 0
+    next_position: int = 0
+
+    def extent(self) -> LogExtent:
+        """The state as users of the store see it."""
+        return LogExtent(
+            self.first_index, self.next_index, self.next_position - self.first_position
+        )
+
+    def encode(self) -> bytes:
+        """The value of the log's extent row."""
+        return _EXTENT.pack(
+            self.first_index, self.next_index, self.first_position, self.next_position
+        )
+
+    @classmethod
+    def decode(cls, value: bytes) -> "LogState":
+        """Read an extent row."""
+        return cls(*_EXTENT.unpack(value))
+
+
+def indexed_keys(keys: Sequence[tuple[bytes, int]], first_index: int) -> list[bytes]:
+    """Secondary keys as they are stored: behind each the index that it leads to."""
+    return [key + INDEX.pack(first_index + offset) for key, offset in keys]
+
+
+def split_key(indexed: bytes) -> tuple[bytes, int]:
+    """The secondary key and the index that one of them holds."""
+    return indexed[: -INDEX.size], INDEX.unpack_from(indexed, len(indexed) - INDEX.size)[0]
+
+
+def pairs_of(operation: ListKeys, keys: Sequence[bytes]) -> list[tuple[bytes, int]]:
+    """What a listing wants of a log's keys, which stand in order, each with its index."""
+    start = bisect_left(keys, operation.start)
+    end = len(keys) if operation.end is None else bisect_left(keys, operation.end)
+    wanted = range(start, end)[::-1] if operation.reverse else range(start, end)
+    return [split_key(keys[at]) for at in wanted[: operation.limit]]
+
+
+def block_keys_key(log: int, first_index: int) -> bytes:
+    """Key of the row that lists the secondary keys of a block."""
+    return LOG_KEY.pack(log) + BLOCK_KEYS_PREFIX + INDEX.pack(first_index)
+
+
+def encode_keys(indexed: Sequence[bytes]) -> bytes:
+    """The row that lists a block's secondary keys."""
+    return _keys_encoder.encode(indexed)
+
+
+def decode_keys(value: bytes) -> list[bytes]:
+    """The inverse of `encode_keys`."""
+    return _keys_decoder.decode(value)
+
+
+def stream_key(name: str) -> bytes:
+    """Key of a stream's record."""
+    return STREAM_PREFIX + utf8(name)
+
+
+def stream_id_key(stream_id: int) -> bytes:
+    """Key under which a stream's name stands."""
+    return STREAM_ID_PREFIX + NUMBER.pack(stream_id)
+
+
+def record_key(key: str) -> bytes:
+    """Key of a named value."""
+    return RECORD_PREFIX + utf8(key)
+
+
+def encode_record(record: StreamRecord) -> bytes:
+    """A stream's record as it is stored.
+
+    Raises:
+        StoreError: a lone surrogate, which no text from outside holds.
+    """
+    try:
+        return _record_encoder.encode(record)
+    except UnicodeEncodeError as error:
+        raise _no_text(error.object) from None
+
+
+def decode_record(value: bytes) -> StreamRecord:
+    """Read a stream's record; fields of a later version are passed over."""
+    return _record_decoder.decode(value)
+
+
+def saved_index_prefix(stream: str) -> bytes:
+    """What the keys of all saved indexes of a stream begin with."""
+    return SAVED_INDEX_PREFIX + utf8(stream).replace(b"\0", b"\0\1") + b"\0\0"
+
+
+def saved_index_range(stream: str) -> tuple[bytes, bytes]:
+    """The first key that a saved index of a stream can have, and the first past all of them."""
+    prefix = saved_index_prefix(stream)
+    # No other stream's keys begin with the end: a zero byte of a name is followed by 01.
+    return prefix, prefix[:-1] + b"\1"
+
+
+def logs_range(stream_id: int) -> tuple[bytes, bytes]:
+    """The same of what belongs to the logs of a stream; ids end one below what four bytes hold."""
+    return NUMBER.pack(stream_id), NUMBER.pack(stream_id + 1)
+
+
+def beside_log_range(log: int) -> tuple[bytes, bytes]:
+    """The same of the values that are kept beside a log."""
+    prefix = record_key(beside_log(log))
+    return prefix, prefix[:-1] + bytes([prefix[-1] + 1])
+
+
+def saved_index_key(key: SavedIndexKey) -> bytes:
+    """Key of a saved index; sorts as SavedIndexKey does."""
+    return saved_index_prefix(key.stream) + NUMBER.pack(key.partition) + utf8(key.client_id)
+
+
+def decode_saved_index_key(key: bytes) -> SavedIndexKey:
+    """The inverse of `saved_index_key`."""
+    end = key.index(b"\0\0")
+    stream = key[len(SAVED_INDEX_PREFIX) : end].replace(b"\0\1", b"\0").decode()
+    (partition,) = NUMBER.unpack_from(key, end + 2)
+    return SavedIndexKey(stream, partition, key[end + 2 + NUMBER.size :].decode())
+
+
+def utf8(text: str) -> bytes:
+    """Encode a name.
+
+    Raises:
+        StoreError: a lone surrogate, which no text from outside holds.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise _no_text(text) from None
+
+
+def _no_text(text: str) -> StoreError:
+    return StoreError("store.name", f"{text!a} is not valid Unicode text", retryable=False)

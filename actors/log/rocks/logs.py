@@ -1,0 +1,153 @@
+"""The writer's knowledge of where each log ends, and how to find a log's blocks."""
+
+from typing import Final
+
+from rocksdict import RdictIter
+
+from rillnode.actors.log.rocks.layout import BLOCK_KEY, INDEX_MAX, LOG_KEY, LogState
+from rillnode.actors.log.rocks.tables import Tables
+from rillnode.codecs.entries import HEADER_BYTES, Block, data_bytes, decode_header, lengths_of
+from rillnode.codecs.errors import StoreError
+
+_BLOCK_KEY_BYTES: Final = BLOCK_KEY.size
+
+
+class LogTable:
+    """States of the logs in use, as they are once everything planned is written.
+
+    A log that is not known is read from the database. There are two generations: when the young
+    one is full it becomes the old one, and what has not been used since then is forgotten. So
+    idle logs cost nothing beyond a bounded number of them, and no use is recorded one by one.
+    """
+
+    def __init__(self, tables: Tables, logs_max: int) -> None:
+        self._tables = tables
+        self._logs_max = logs_max
+        self._young: dict[int, LogState] = {}
+        self._old: dict[int, LogState] = {}
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def find(self, log: int) -> LogState | None:
+        """The state of a log in use; the caller changes it in place as it plans."""
+        state = self._young.get(log)
+        if state is None:
+            state = self._old.pop(log, None)
+            if state is not None:
+                self._young[log] = state
+        return state
+
+    def load(self, log: int) -> LogState:
+        """The same of a log that is not in use yet."""
+        # Not with a cursor kept: it would step over all that was written since it was made.
+        state = self._young[log] = load_state(self._tables.blocks_cursor(), log)
+        return state
+
+    def forget(self, log: int) -> None:
+        """The log is no more."""
+        self._young.pop(log, None)
+        self._old.pop(log, None)
+
+    def age(self) -> None:
+        """Forget idle logs where there are too many; only between groups, when all is written."""
+        if len(self._young) > self._logs_max:
+            self._old = self._young
+            self._young = {}
+
+
+def load_state(cursor: RdictIter, log: int) -> LogState:
+    """Read where a log begins and ends.
+
+    Raises:
+        StoreError: the log's last value is no block.
+    """
+    prefix = LOG_KEY.pack(log)
+    last = seek_back(cursor, BLOCK_KEY.pack(log, INDEX_MAX))
+    if last is None or not last.startswith(prefix):
+        return LogState()
+    if len(last) != _BLOCK_KEY_BYTES:
+        return LogState.decode(cursor.value())
+    block = block_here(cursor, last)
+    end = block_position(block, block.next_index)
+    if seek(cursor, prefix) == prefix:
+        state = LogState.decode(cursor.value())
+        state.next_index, state.next_position = block.next_index, end
+        return state
+    return LogState(0, block.next_index, 0, end)
+
+
+def block_at(cursor: RdictIter, log: int, index: int) -> Block:
+    """Move to the block that holds an entry known to be kept, and read it.
+
+    Raises:
+        StoreError: there is none: the log has a hole.
+    """
+    key = seek_back(cursor, BLOCK_KEY.pack(log, index))
+    if key is not None and len(key) == _BLOCK_KEY_BYTES and key.startswith(LOG_KEY.pack(log)):
+        block = block_here(cursor, key)
+        if index < block.next_index:
+            return block
+    raise hole_error(log, index)
+
+
+def block_here(cursor: RdictIter, key: bytes) -> Block:
+    """The block under a cursor."""
+    log, first_index = BLOCK_KEY.unpack(key)
+    value: bytes = cursor.value()
+    if len(value) < HEADER_BYTES:
+        raise hole_error(log, first_index)
+    return Block(first_index, value)
+
+
+def block_position(block: Block, index: int) -> int:
+    """Data bytes of the log before `index`, an entry of the block or the one after it."""
+    header = decode_header(block.value)
+    if index == block.next_index:
+        body = memoryview(block.value)[HEADER_BYTES:]
+        return header.position + data_bytes(header.count, body, header.flags)
+    return header.position + sum(lengths_of(block.value)[: index - block.first_index])
+
+
+def hole_error(log: int, index: int) -> StoreError:
+    """An entry is missing that must be there."""
+    return StoreError(
+        "store.corrupt",
+        f"entry {index} of log {log:#x} is missing or damaged: restore the store from a backup, "
+        "or trim the stream beyond this entry",
+        retryable=False,
+        log=log,
+        index=index,
+    )
+
+
+def seek(cursor: RdictIter, key: bytes) -> bytes | None:
+    """Move to the first key at or after `key`, and return it."""
+    cursor.seek(key)
+    return key_here(cursor)
+
+
+def seek_back(cursor: RdictIter, key: bytes) -> bytes | None:
+    """Move to the last key at or before `key`, and return it."""
+    cursor.seek_for_prev(key)
+    return key_here(cursor)
+
+
+def step(cursor: RdictIter) -> bytes | None:
+    """Move to the next key, and return it."""
+    cursor.next()
+    return key_here(cursor)
+
+
+def step_back(cursor: RdictIter) -> bytes | None:
+    """Move to the key before, and return it."""
+    cursor.prev()
+    return key_here(cursor)
+
+
+def key_here(cursor: RdictIter) -> bytes | None:
+    """The key under a cursor, or None past the end; an iterator that failed ends too, so ask."""
+    key: bytes | None = cursor.key()
+    if key is None:
+        cursor.status()
+    return key

@@ -1,0 +1,194 @@
+"""The answers to reads, out of cursors over what is durable."""
+
+from collections.abc import Iterator
+
+from rocksdict import RdictIter
+
+from rillnode.actors.log import (
+    FIRST_KEY,
+    FindStream,
+    GetRecord,
+    GetRecords,
+    HasRecords,
+    ListIndexes,
+    ListKeys,
+    ListRecords,
+    ListStreams,
+    LoadIndex,
+    LogExtent,
+    Read,
+    ReadExtents,
+    ReadOperation,
+    StreamRecord,
+    logs_of,
+)
+from rillnode.actors.log.rocks.layout import (
+    BLOCK_KEY,
+    INDEX,
+    LOG_KEY,
+    RECORD_PREFIX,
+    SAVED_INDEX_PREFIX,
+    STREAM_PREFIX,
+    decode_record,
+    decode_saved_index_key,
+    record_key,
+    saved_index_key,
+    saved_index_prefix,
+    split_key,
+    stream_id_key,
+    stream_key,
+)
+from rillnode.actors.log.rocks.logs import (
+    block_at,
+    block_here,
+    hole_error,
+    load_state,
+    seek,
+    seek_back,
+    step,
+    step_back,
+)
+from rillnode.actors.log.rocks.tables import Cursors
+from rillnode.codecs.entries import Block
+
+
+def answer(operation: ReadOperation, cursors: Cursors) -> None:
+    """Set the results of a read.
+
+    Raises:
+        StoreError: a log is damaged.
+        Exception: RocksDB could not read.
+    """
+    match operation:
+        case Read():
+            _read(cursors.blocks, operation)
+        case FindStream():
+            _find_stream(cursors, operation)
+        case ListStreams():
+            _list_streams(cursors, operation)
+        case ReadExtents(logs=logs):
+            operation.extents = [load_state(cursors.blocks, log).extent() for log in logs]
+        case LoadIndex():
+            stored = _value(cursors.records, saved_index_key(operation.key))
+            operation.index = None if stored is None else INDEX.unpack(stored)[0]
+        case ListIndexes():
+            _list_indexes(cursors.records, operation)
+        case GetRecord():
+            operation.value = _value(cursors.records, record_key(operation.key))
+        case GetRecords():
+            operation.values = [_value(cursors.records, record_key(key)) for key in operation.keys]
+        case HasRecords():
+            keys = map(record_key, operation.keys)
+            operation.found = [seek(cursors.records, key) == key for key in keys]
+        case ListRecords():
+            _list_records(cursors.records, operation)
+        case ListKeys():
+            _list_keys(cursors.keys, operation)
+
+
+def _read(cursor: RdictIter, operation: Read) -> None:
+    log = operation.log
+    state = load_state(cursor, log)
+    operation.extent = state.extent()
+    index = max(operation.index, state.first_index)
+    end = min(operation.until, state.next_index)
+    if index >= end:
+        return
+    end = min(end, index + operation.entries_max)
+    block = block_at(cursor, log, index)
+    size = len(block.value)
+    operation.blocks.append(block)
+    while block.next_index < end and size < operation.bytes_max:
+        block = _block_after(cursor, log, block)
+        size += len(block.value)
+        if size > operation.bytes_max:
+            return
+        operation.blocks.append(block)
+
+
+def _block_after(cursor: RdictIter, log: int, block: Block) -> Block:
+    key = BLOCK_KEY.pack(log, block.next_index)
+    if step(cursor) != key:
+        raise hole_error(log, block.next_index)
+    return block_here(cursor, key)
+
+
+def _list_keys(cursor: RdictIter, operation: ListKeys) -> None:
+    prefix = LOG_KEY.pack(operation.log)
+    start = prefix + max(operation.start, FIRST_KEY)
+    end = LOG_KEY.pack(operation.log + 1) if operation.end is None else prefix + operation.end
+    if operation.reverse:
+        key, move = seek_back(cursor, end), step_back
+        key = step_back(cursor) if key == end else key
+    else:
+        key, move = seek(cursor, start), step
+    for _ in range(operation.limit):
+        if key is None or not start <= key < end:
+            return
+        operation.pairs.append(split_key(key[len(prefix) :]))
+        key = move(cursor)
+
+
+def _find_stream(cursors: Cursors, operation: FindStream) -> None:
+    name = operation.name
+    key = None if name is None else stream_key(name)
+    if key is None:
+        stored_name = _value(cursors.records, stream_id_key(operation.id))
+        if stored_name is None:
+            return
+        key = STREAM_PREFIX + stored_name
+    stored = _value(cursors.records, key)
+    if stored is not None:
+        operation.record = decode_record(stored)
+        operation.extents = _extents(cursors.blocks, operation.record)
+
+
+def _list_streams(cursors: Cursors, operation: ListStreams) -> None:
+    prefix = stream_key(operation.prefix)
+    # No name continues `after` with less than a zero byte: that is the first key past it.
+    after = stream_key(operation.after) + b"\0" if operation.after else prefix
+    for _, value in _rows(cursors.records, max(prefix, after), prefix, operation.limit + 1):
+        if operation.full:
+            operation.more = True
+            return
+        record = decode_record(value)
+        operation.take(record, _extents(cursors.blocks, record))
+
+
+def _list_indexes(cursor: RdictIter, operation: ListIndexes) -> None:
+    one = operation.stream
+    prefix = saved_index_prefix(one) if one else SAVED_INDEX_PREFIX
+    after = saved_index_key(operation.after) + b"\0" if operation.after else prefix
+    for key, value in _rows(cursor, max(prefix, after), prefix, operation.limit):
+        (index,) = INDEX.unpack(value)
+        operation.indexes.append((decode_saved_index_key(key), index))
+
+
+def _list_records(cursor: RdictIter, operation: ListRecords) -> None:
+    prefix = record_key(operation.prefix)
+    after = record_key(operation.after) + b"\0" if operation.after else prefix
+    for key, value in _rows(cursor, max(prefix, after), prefix, operation.limit):
+        operation.records.append((key[len(RECORD_PREFIX) :].decode(), value))
+
+
+def _extents(cursor: RdictIter, record: StreamRecord) -> list[LogExtent]:
+    logs = logs_of(record.id, record.partitions)
+    return [load_state(cursor, log).extent() for log in logs]
+
+
+def _value(cursor: RdictIter, key: bytes) -> bytes | None:
+    if seek(cursor, key) != key:
+        return None
+    value: bytes = cursor.value()
+    return value
+
+
+def _rows(
+    cursor: RdictIter, start: bytes, prefix: bytes, limit: int
+) -> Iterator[tuple[bytes, bytes]]:
+    key = seek(cursor, start)
+    for _ in range(limit):
+        if key is None or not key.startswith(prefix):
+            return
+        yield key, cursor.value()
+        key = step(cursor)

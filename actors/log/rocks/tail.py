@@ -1,0 +1,131 @@
+"""The ends of the logs appended to last, in memory: what live readers read.
+
+One thread commits and any thread reads, without a lock: a reader takes a tail's extent and then
+its list of blocks, which only ever grows at its end or is replaced whole.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Final
+
+from rillnode.actors.log import LogExtent, Read
+from rillnode.actors.log.rocks.layout import LogState
+from rillnode.codecs.entries import Block
+
+first_index_of = attrgetter("first_index")
+
+BLOCK_OVERHEAD_BYTES: Final = 160
+TAIL_OVERHEAD_BYTES: Final = 400
+"""Rough sizes of the objects round a block and a tail, so that small entries are bounded too."""
+
+
+class _Tail:
+    """The last blocks of one log, dense up to the extent's end."""
+
+    __slots__ = ("blocks", "extent", "size")
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self.extent = LogExtent()
+        self.size = TAIL_OVERHEAD_BYTES
+
+
+class TailCache:
+    """Recently appended blocks of many logs within a number of bytes; idle logs go first."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._log_bytes_max = bytes_max // 2
+        self._bytes = 0
+        # In the order of their last commit.
+        self._tails: dict[int, _Tail] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes held."""
+        return self._bytes
+
+    def clear(self) -> None:
+        """Forget everything: what is durable must be read again."""
+        self._tails = {}
+        self._bytes = 0
+
+    def commit(self, blocks: Sequence[tuple[int, Block]], states: Mapping[int, LogState]) -> None:
+        """Take the blocks that became durable, and the states of the logs that changed."""
+        tails = self._tails
+        touched: dict[int, _Tail] = {}
+        for log, block in blocks:
+            tail = touched.get(log)
+            if tail is None:
+                # Taken out and put in again: the order of the table is that of use.
+                tail = tails.pop(log, None)
+                if tail is None:
+                    tail = _Tail()
+                    self._bytes += TAIL_OVERHEAD_BYTES
+                tails[log] = touched[log] = tail
+            tail.blocks.append(block)
+            size = len(block.value) + BLOCK_OVERHEAD_BYTES
+            tail.size += size
+            self._bytes += size
+        for log, state in states.items():
+            tail = touched.get(log) or tails.get(log)
+            if tail is not None:
+                self._fit(tail, state)
+        self._evict()
+
+    def forget(self, log: int) -> None:
+        """Forget a log that is no more."""
+        tail = self._tails.pop(log, None)
+        if tail is not None:
+            self._bytes -= tail.size
+
+    def read(self, operation: Read) -> bool:
+        """Answer a read that lies within a tail; False where the disk must be asked."""
+        tail = self._tails.get(operation.log)
+        if tail is None:
+            return False
+        extent = tail.extent
+        blocks = tail.blocks
+        index = max(operation.index, extent.first_index)
+        if index > extent.next_index:
+            return False
+        if index < extent.next_index and (not blocks or index < blocks[0].first_index):
+            return False
+        operation.extent = extent
+        end = min(operation.until, extent.next_index)
+        if index < end:
+            at = bisect_right(blocks, index, key=first_index_of) - 1
+            take_blocks(operation, blocks, at, min(end, index + operation.entries_max))
+        return True
+
+    def _fit(self, tail: _Tail, state: LogState) -> None:
+        """Drop blocks that were trimmed, or are too many for one log; then show the extent."""
+        blocks, size, drop = tail.blocks, tail.size, 0
+        # Down to three quarters, so that a busy log's list is not copied for each commit.
+        room = self._log_bytes_max if size <= self._log_bytes_max else self._log_bytes_max * 3 // 4
+        while drop < len(blocks) and (size > room or blocks[drop].next_index <= state.first_index):
+            size -= len(blocks[drop].value) + BLOCK_OVERHEAD_BYTES
+            drop += 1
+        if drop:
+            tail.blocks = blocks[drop:]
+            self._bytes -= tail.size - size
+            tail.size = size
+        tail.extent = state.extent()
+
+    def _evict(self) -> None:
+        tails = self._tails
+        while self._bytes > self._bytes_max and tails:
+            idle = next(iter(tails))
+            self._bytes -= tails.pop(idle).size
+
+
+def take_blocks(operation: Read, blocks: Sequence[Block], at: int, end: int) -> None:
+    """Give a read the blocks from `blocks[at]` on, as far as `end` and the read allow."""
+    size = 0
+    for number in range(at, len(blocks)):
+        block = blocks[number]
+        size += len(block.value)
+        if operation.blocks and (block.first_index >= end or size > operation.bytes_max):
+            return
+        operation.blocks.append(block)

@@ -1,0 +1,872 @@
+"""SharedLogStore: the durable log of many nodes, on an engine that orders and keeps frames.
+
+    submit -> queue of the shard -> frame -> engine, which says at which sequence it is kept
+    every node: the frames of a shard in order -> its view of the shard -> completions, news, reads
+
+A view is a store of one node; it is made when the first needs it and closed when nobody does. Which
+node serves which client decides nothing. What must not be older than what anybody was confirmed
+(positions, named values, that there is no such stream) is read behind an empty frame.
+"""
+
+import asyncio
+import heapq
+import logging
+import shutil
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from rillnode.actors.log import (
+    Append,
+    Capability,
+    Complete,
+    FindStream,
+    GetRecord,
+    GetRecords,
+    HasRecords,
+    ListIndexes,
+    ListKeys,
+    ListRecords,
+    ListStreams,
+    LoadIndex,
+    LogExtent,
+    OnHealth,
+    Operation,
+    PutRecord,
+    PutRecords,
+    PutStream,
+    Read,
+    ReadExtents,
+    ReadOperation,
+    RemoveStream,
+    SaveIndex,
+    StoreHealth,
+    StreamRecord,
+    Trim,
+    WriteOperation,
+    logs_of,
+)
+from rillnode.actors.log.completion import closed_error, deliver, tell
+from rillnode.actors.log.rocks.checkpoint import Checkpoint
+from rillnode.actors.log.rocks.format import check_copied
+from rillnode.actors.log.rocks.tables import open_error
+from rillnode.actors.log.shared.applying import ApplyFrame, encode_identity, version_of
+from rillnode.actors.log.shared.frames import BeginLog, PutListing, SharedOperation
+from rillnode.actors.log.shared.placement import CATALOGUE, Placement, PlaceOf
+from rillnode.actors.log.shared.port import Blobs, LogLost, SharedLog, unreachable
+from rillnode.actors.log.shared.shard import Shard, SharedOptions, View
+from rillnode.actors.log.shared.snapshots import Snapshots
+from rillnode.actors.log.shared.watching import Watching
+from rillnode.actors.log.watch import AnyWatch, Watch
+from rillnode.codecs.entries import decode_header
+from rillnode.codecs.errors import StoreError
+
+logger = logging.getLogger("rillnode.actors.log")
+
+CLAIM: Final = "shared/snapshot"
+"""Named value, in each shard, that changes when a node sets out to make a snapshot of it."""
+
+COPYING: Final = "shared/copying"
+"""Named value: the store is being copied into; what stands beside it has names that begin so."""
+
+CLOSE_SECONDS: Final = 5.0
+"""What is under way has so long to end when the store is closed."""
+
+CONNECTION_SECONDS: Final = 1.0
+"""How often it is looked whether the engine is there."""
+
+LISTING_SECONDS: Final = 5.0
+"""A stream that another node has made or removed must be in the catalogue by then."""
+
+_DEFAULT_OPTIONS: Final = SharedOptions()
+
+
+class MakeView(Protocol):
+    """Makes the view of a shard in a directory, not open yet."""
+
+    def __call__(
+        self,
+        path: Path,
+        identity: bytes,
+        shard: int,
+        shards: int,
+        *,
+        complete: Complete,
+        on_health: OnHealth,
+    ) -> View:
+        """The view; `identity` is what its directory must be of."""
+        ...
+
+
+class SharedLogStore:
+    """A LogStore whose logs are those of all nodes on the same engine.
+
+    Args:
+        log: the engine.
+        blobs: where snapshots are kept.
+        directory: of the views; what is in it can be had again.
+        make_view: makes a view.
+        entropy: gives random bytes.
+        complete: takes what is complete; called from any thread.
+        on_health: is told of changes; called on the loop.
+        options: sizes and times.
+        places: what protocols say of where their names lie.
+        copying: whether it may be one that is copied into, as for who copies.
+        loop: on which everything is done but the work of the views.
+    """
+
+    def __init__(
+        self,
+        log: SharedLog,
+        blobs: Blobs,
+        directory: Path,
+        make_view: MakeView,
+        *,
+        entropy: Callable[[int], bytes],
+        complete: Complete,
+        on_health: OnHealth,
+        loop: asyncio.AbstractEventLoop,
+        options: SharedOptions = _DEFAULT_OPTIONS,
+        places: Sequence[PlaceOf] = (),
+        copying: bool = False,
+    ) -> None:
+        self.log = log
+        self._copying = copying
+        self.options = options
+        self.entropy = entropy
+        self._blobs = blobs
+        self._directory = directory
+        self._make_view = make_view
+        self._complete = complete
+        self._on_health = on_health
+        self._loop = loop
+        self._places = places
+        self._placement: Placement | None = None
+        self._identity = b""
+        self._shards: dict[int, Shard] = {}
+        self._watching = Watching(self._done)
+        self._refusal: StoreError | None = closed_error()
+        self._health = StoreHealth(writable=False, reason="the store is not open")
+        # What comes before the engine has said how many shards there are.
+        self._early: list[WriteOperation | BeginLog] = []
+        self._opening: asyncio.Future[None] | None = None
+        # The engine has been away for too long.
+        self._away: StoreError | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._snapshots: Snapshots
+        # Shards of which a snapshot is being made.
+        self._saving: set[int] = set()
+        # Reads of the store's own, and streams that are looked for a second time.
+        self._asked: dict[Operation, asyncio.Future[None]] = {}
+        self._again: set[Operation] = set()
+
+    # The port --------------------------------------------------------------------------------
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What it promises beyond what all do."""
+        shared = {Capability.SHARED}
+        return frozenset(shared | {Capability.POWER_CUT} if self._syncs else shared)
+
+    @property
+    def _syncs(self) -> bool:
+        return not self.log.describe().get("unsynced")
+
+    @property
+    def health(self) -> StoreHealth:
+        """Whether writes are taken."""
+        return self._health
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes submitted and not yet completed."""
+        return sum(shard.pending_bytes for shard in self._shards.values())
+
+    def open(self) -> None:
+        """Connect, and open the view of shard 0; on the loop's own thread it does not wait.
+
+        Raises:
+            StoreError: no server answers, or what there is cannot be used.
+        """
+        self._refusal = None
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is self._loop:
+            self._begin(self._open_here())
+        else:
+            asyncio.run_coroutine_threadsafe(self._open(), self._loop).result()
+
+    def close(self) -> None:
+        """End what is under way, or refuse it after a while; harmless when repeated."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is self._loop:
+            self._refusal = closed_error()
+            self._loop.create_task(self._close())
+        else:
+            asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+
+    async def _open_here(self) -> None:
+        """Open it, once it can be: nobody waits who could be told that it cannot."""
+        while True:
+            try:
+                await self._open()
+                return
+            except StoreError as error:
+                self._refuse_all(error)
+                if not error.retryable:
+                    return
+            await asyncio.sleep(self.options.retry_seconds)
+            self._refusal = None
+
+    async def _open(self) -> None:
+        self._opening = self._loop.create_future()
+        options = self.options
+        deadline = self._loop.time() + options.patience_seconds
+        try:
+            while True:
+                try:
+                    opened = await self.log.open(options.shards, self._heard)
+                    break
+                except LogLost as error:
+                    if self._loop.time() > deadline:
+                        raise unreachable(str(error)) from None
+                await asyncio.sleep(options.retry_seconds)
+            self._identity = opened.identity
+            self._placement = Placement(opened.shards, self._places)
+            self._snapshots = Snapshots(self._blobs, opened.identity, self._directory, self.entropy)
+            early, self._early = self._early, []
+            for operation in early:
+                self.submit(operation)
+            await self._shard(CATALOGUE).ready()
+            if not self._copying:
+                mark = GetRecord(key=COPYING)
+                await self._ask(CATALOGUE, mark)
+                check_copied(mark.value is not None)
+        except StoreError as error:
+            self._opening.set_exception(error)
+            self._opening.exception()  # whoever waits is told; nobody has to
+            await self._let_go()
+            raise
+        self._opening.set_result(None)
+        self._begin(self._close_idle())
+        self._begin(self._watch_connection())
+        self.health_changed()
+
+    async def _close(self) -> None:
+        self._refuse_all(closed_error())
+        await asyncio.gather(*(one.close(CLOSE_SECONDS) for one in self._shards.values()))
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # What has come while one of them tried to open it once more.
+        self._refuse_all(closed_error())
+        self._watching.close()
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        await asyncio.gather(*(one.close() for one in self._shards.values()))
+        self._shards.clear()
+        self._placement = self._away = None
+        await self.log.close()
+
+    def _refuse_all(self, error: StoreError) -> None:
+        self._refusal = error
+        early, self._early = self._early, []
+        self.refused(early, error)
+        self._health = StoreHealth(writable=False, reason=error.text)
+        if error.code != "store.closed":
+            tell(self._on_health, self._health)
+
+    # Shards ----------------------------------------------------------------------------------
+
+    @property
+    def _place(self) -> Placement:
+        assert self._placement is not None
+        return self._placement
+
+    @property
+    def placement(self) -> Placement:
+        """Where names lie; known once it is open."""
+        return self._place
+
+    async def current_view(self, number: int) -> View:
+        """A shard's view, with all that was confirmed anywhere before this was called.
+
+        Raises:
+            StoreError: the engine does not answer, or the view cannot be opened.
+        """
+        shard = self._shard(number)
+        await shard.fresh()
+        if shard.view is None:
+            raise shard.refusal or closed_error()
+        return shard.view
+
+    def _shard(self, number: int) -> Shard:
+        shard = self._shards.get(number)
+        if shard is None:
+            shard = self._shards[number] = Shard(number, self)
+        return shard
+
+    def _heard(self, number: int, sequence: int) -> None:
+        shard = self._shards.get(number)
+        if shard is not None:
+            shard.heard(sequence)
+
+    async def _close_idle(self) -> None:
+        """Close views that nobody uses."""
+        seconds = self.options.idle_seconds
+        while True:
+            await asyncio.sleep(seconds / 4)
+            watched = {self._place.of_log(log) for log in self._watching.logs} | {CATALOGUE}
+            before = self._loop.time() - seconds
+            for number, shard in list(self._shards.items()):
+                idle = shard.is_ready and shard.is_idle and shard.last_used < before
+                if idle and number not in watched:
+                    logger.info("view_closed", extra={"shard": number})
+                    await shard.rest()
+
+    async def _watch_connection(self) -> None:
+        """Tell when the engine has been away for as long as a write waits for it, and is back."""
+        since = self._loop.time()
+        while True:
+            await asyncio.sleep(CONNECTION_SECONDS)
+            if self.log.describe().get("connected"):
+                since = self._loop.time()
+            is_away = self._loop.time() - since > self.options.patience_seconds
+            if is_away is not (self._away is not None):
+                self._away = unreachable("there is no connection") if is_away else None
+                self.health_changed()
+
+    def make_view(self, number: int, complete: Complete, on_health: OnHealth) -> View:
+        """The view of a shard, not open yet."""
+        shards = self._place.shards
+        identity = encode_identity(self._identity, number, shards)
+        return self._make_view(
+            self._path(number), identity, number, shards, complete=complete, on_health=on_health
+        )
+
+    def _path(self, number: int) -> Path:
+        return self._directory / f"{number:04x}"
+
+    def discard(self, number: int) -> None:
+        """Put a view aside, for who wants to know what was wrong with it."""
+        path = self._path(number)
+        aside = path.with_suffix(".differs")
+        shutil.rmtree(aside, ignore_errors=True)
+        if path.exists():
+            path.rename(aside)
+
+    # Snapshots -------------------------------------------------------------------------------
+
+    async def restore(self, number: int, after: int) -> bool:
+        """Put the newest snapshot of a shard in the place of its view, if it reaches `after`.
+
+        Raises:
+            LogLost: it did not come whole.
+            StoreError: it cannot be used.
+        """
+        failure: StoreError | None = None
+        for sequence in await self._snapshots.sequences(number):
+            if sequence < after:
+                break
+            try:
+                await self._snapshots.restore(number, sequence, self._path(number))
+                return True
+            except OSError as error:
+                raise open_error(self._path(number), error) from error
+            except StoreError as error:
+                failure = failure or error
+                extra = {"shard": number, "sequence": sequence, "code": error.code}
+                logger.error("snapshot_not_taken", extra=extra)
+        if failure is not None:
+            raise failure
+        return False
+
+    async def _make_snapshot(self, shard: Shard) -> None:
+        """Store a snapshot, unless another node does, and drop the log that is behind it."""
+        options = self.options
+        await asyncio.sleep(self.entropy(1)[0] / 256 * options.snapshot_seconds)
+        copy = self._directory / f"{shard.number:04x}.copy"
+        try:
+            if shard.unsaved_bytes < options.snapshot_bytes or not await self._claims(shard):
+                return
+            shard.unsaved_bytes = 0
+            await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
+            sequence = shard.handed
+            await self._waiting_for(Checkpoint(path=copy), shard.checkpoint)
+            await self._snapshots.put(shard.number, sequence, self._path(shard.number), copy)
+            oldest = await self._snapshots.prune(shard.number)
+            if oldest is not None:
+                await self.log.trim(shard.number, oldest + 1)
+        except (LogLost, StoreError, OSError) as error:
+            # The log grows until the next one.
+            extra = {"shard": shard.number, "reason": str(error)}
+            logger.warning("snapshot_not_made", extra=extra)
+        finally:
+            self._saving.discard(shard.number)
+            await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
+
+    async def _claims(self, shard: Shard) -> bool:
+        """Whether this node is the one that makes a snapshot now; the others see it in the log."""
+        claim = GetRecord(key=CLAIM)
+        await self._ask(shard.number, claim)
+        put = PutRecords(records=[(CLAIM, self.entropy(8))], seen=[(CLAIM, claim.version)])
+        try:
+            await self._waiting_for(put, shard.submit)
+        except StoreError as error:
+            if error.code != "store.fenced":
+                raise
+            return False
+        return True
+
+    def health_changed(self) -> None:
+        """Tell whether writes are taken by all shards that are in use."""
+        found = (self._away, *(one.refusal for one in self._shards.values()))
+        refusals = [one for one in found if one is not None]
+        reason = refusals[0].text if refusals else ""
+        health = StoreHealth(writable=not refusals, reason=reason)
+        if health != self._health and self._refusal is None and self._placement is not None:
+            self._health = health
+            tell(self._on_health, health)
+
+    def describe(self) -> Mapping[str, Any]:
+        """The state of the log and of the views, for people."""
+        shards = [
+            {
+                "shard": shard.number,
+                "sequence": shard.applied,
+                "behind": max(0, shard.known - shard.applied),
+                "error": None if shard.refusal is None else shard.refusal.code,
+            }
+            for shard in self._shards.values()
+        ]
+        count = 0 if self._placement is None else self._placement.shards
+        return {**self.log.describe(), "shards": count, "views": shards}
+
+    # Writes ----------------------------------------------------------------------------------
+
+    def submit(self, operation: WriteOperation | BeginLog) -> None:
+        """Queue a write; it is completed with an error at once where it cannot be taken."""
+        if self._refusal is not None:
+            self.refused((operation,), self._refusal)
+        elif self._placement is None:
+            self._early.append(operation)
+        elif self.pending_bytes > self.options.pending_bytes_max:
+            text = "too much waits for the log's servers: try again"
+            self.refused((operation,), StoreError("store.busy", text))
+        else:
+            try:
+                number = self._shard_of(operation)
+            except StoreError as error:
+                self.refused((operation,), error)
+                return
+            if isinstance(operation, Trim) and operation.at_hand and not self._is_ready(number):
+                self._done((operation,))
+                return
+            shard = self._shard(number)
+            if isinstance(operation, Trim) and not operation.before and shard.is_idle:
+                self._begin(self._ending(operation, self._trim(operation, shard)))
+            else:
+                shard.submit(operation)
+
+    def _shard_of(self, operation: WriteOperation | BeginLog) -> int:
+        """The shard that a write belongs into. Raises StoreError: `store.scattered`."""
+        place = self._place
+        match operation:
+            case Append(log=log, records=records):
+                number = place.of_log(log)
+                if records and place.of_values([name for name, _ in records]) != number:
+                    raise StoreError(
+                        "store.scattered",
+                        f"values beside {log:#x} lie in another shard than it",
+                        retryable=False,
+                    )
+                return number
+            case Trim(log=log) | BeginLog(log=log):
+                return place.of_log(log)
+            case PutStream(record=StreamRecord(name=name)) | RemoveStream(name=name):
+                return place.of_stream(name)
+            case SaveIndex(key=key):
+                return place.of_stream(key.stream)
+            case PutRecord(key=name):
+                return place.of_value(name)
+            case PutRecords(records=records, seen=seen):
+                return place.of_values([name for name, _ in (*records, *seen)])
+
+    async def _trim(self, operation: Trim, shard: Shard) -> None:
+        """Write a sweep's trim only where there may be something to drop."""
+        look = Read(log=operation.log, index=0, entries_max=1, bytes_max=1)
+        used = shard.last_used
+        await self._ask(shard.number, look)
+        if operation.at_hand and shard.is_idle:
+            shard.last_used = used  # a view is not in use because somebody looks after it
+        if _may_cut(operation, look):
+            shard.submit(operation)
+        else:
+            operation.extent = look.extent
+            self._done((operation,))
+
+    def completed(self, shard: int, operations: Sequence[SharedOperation], sequence: int) -> None:
+        """Operations of this node were carried out."""
+        done: list[Operation] = []
+        for operation in operations:
+            match operation:
+                case PutListing(token=original):
+                    if original is not None:
+                        done.append(original)
+                case PutStream(record=record) | RemoveStream(record=StreamRecord() as record) if (
+                    shard != CATALOGUE and operation.error is None
+                ):
+                    gone = isinstance(operation, RemoveStream)
+                    listing = _listing(record, sequence, gone=gone)
+                    listing.token = operation
+                    self._shard(CATALOGUE).submit(listing)
+                case _:
+                    done.append(operation)
+        self._done(done)
+
+    def refused(self, operations: Sequence[Operation], error: StoreError) -> None:
+        """Operations end with an error."""
+        done: list[Operation] = []
+        for operation in operations:
+            if isinstance(operation, PutListing):
+                # What it tells of is done; the catalogue is brought up to it later.
+                if operation.token is not None:
+                    done.append(operation.token)
+                    operation.token = None
+                if self._refusal is None:
+                    self._begin(self._list_later(replace(operation)))
+            else:
+                operation.error = error
+                done.append(operation)
+        self._done(done)
+
+    def _done(self, operations: Sequence[Operation]) -> None:
+        """Hand over what is complete; what the store waits for itself goes on here."""
+        own = [one for one in operations if one in self._asked] if self._asked else []
+        for operation in own:
+            self._take_answer(operation)
+        if own:
+            operations = [one for one in operations if one not in own]
+        if operations:
+            deliver(self._complete, operations)
+
+    # The catalogue ---------------------------------------------------------------------------
+
+    def landed(self, shard: int, frame: ApplyFrame, *, is_own: bool) -> None:
+        """A frame was carried out on a view."""
+        # What was there when the view was first opened is no news.
+        is_news = not is_own and frame.sequence > self._shards[shard].history
+        self._watching.landed(frame, is_own=not is_news)
+        self._look_at_size(shard, frame, is_own=is_own)
+        if is_own:
+            return
+        if shard == CATALOGUE:
+            for listing in frame.operations:
+                if is_news and isinstance(listing, PutListing) and listing.error is None:
+                    self._listed(listing)
+            return
+        for operation in frame.operations:
+            if isinstance(operation, PutStream | RemoveStream) and operation.error is None:
+                record = operation.record
+                if record is not None:
+                    gone = isinstance(operation, RemoveStream)
+                    listing = _listing(record, frame.sequence, gone=gone)
+                    self._begin(self._list_later(listing))
+
+    def _listed(self, listing: PutListing) -> None:
+        """Another node has done something to a stream, of which a view of its own shard tells."""
+        record = listing.record or listing.was
+        if record is None or self._is_ready(self._place.of_stream_id(record.id)):
+            return
+        if listing.record is None:
+            self._watching.removed(record)
+        else:
+            self._watching.changed(record)
+
+    def _look_at_size(self, number: int, frame: ApplyFrame, *, is_own: bool) -> None:
+        """Make a snapshot where the log has grown, unless another node has said that it does."""
+        shard = self._shards[number]
+        if not is_own and any(
+            isinstance(one, PutRecords) and one.records[:1] and one.records[0][0] == CLAIM
+            for one in frame.operations
+            if one.error is None
+        ):
+            shard.unsaved_bytes = 0
+        if shard.unsaved_bytes >= self.options.snapshot_bytes and number not in self._saving:
+            self._saving.add(number)
+            self._begin(self._make_snapshot(shard))
+
+    def opened(self, number: int) -> None:
+        """A view was opened: what is in it must be in the catalogue."""
+        if number != CATALOGUE:
+            self._begin(self._compare_listings(number))
+
+    async def _compare_listings(self, number: int) -> None:
+        """Put into the catalogue the streams that nobody has lived to put there."""
+        await asyncio.sleep(LISTING_SECONDS)
+        shard, page = self._shard(number), ListStreams(more=True)
+        try:
+            while page.more and shard.is_ready:
+                after = page.records[-1].name if page.records else ""
+                generation, page = shard.applied, ListStreams(after=after)
+                await self._ask(number, page)
+                for record in page.records:
+                    listed = FindStream(name=record.name)
+                    await self._ask(CATALOGUE, listed)
+                    if listed.record != record:
+                        listing = PutListing(name=record.name, record=record, generation=generation)
+                        self._shard(CATALOGUE).submit(listing)
+        except StoreError as error:
+            extra = {"shard": number, "code": error.code}
+            logger.warning("listings_not_compared", extra=extra)
+
+    async def _list_later(self, listing: PutListing) -> None:
+        """Put into the catalogue what who has done it may not have come to put there."""
+        await asyncio.sleep(LISTING_SECONDS)
+        listed = FindStream(name=listing.name)
+        try:
+            await self._ask(CATALOGUE, listed)
+        except StoreError:
+            return  # whoever else has seen it looks, too
+        if listed.record != listing.record:
+            # Where it is older than what is listed, it is passed over there.
+            self._shard(CATALOGUE).submit(listing)
+
+    # Reads -----------------------------------------------------------------------------------
+
+    def read(self, operation: ReadOperation) -> bool:
+        """Answer at once (True), or later through `complete` (False)."""
+        if self._placement is not None and self._refusal is None:
+            number = self._direct(operation)
+            shard = self._shards.get(number) if number is not None else None
+            if shard is not None and shard.is_ready and shard.view is not None:
+                shard.last_used = self._loop.time()
+                return shard.view.read(operation)
+        elif self._refusal is not None:
+            operation.error = self._refusal
+            self._done((operation,))
+            return False
+        self._begin(self._ending(operation, self._read_later(operation)))
+        return False
+
+    def _direct(self, operation: ReadOperation) -> int | None:
+        """The shard whose view answers as it is; None: it takes more than that."""
+        place = self._place
+        match operation:
+            case Read(log=log) | ListKeys(log=log):
+                return place.of_log(log)
+            case FindStream(name=None, id=stream_id):
+                return place.of_stream_id(stream_id)
+            case FindStream(name=str() as name):
+                return place.of_stream(name)
+            case ListIndexes(stream=stream) if stream:
+                return place.of_stream(stream)
+            case _:
+                return None
+
+    async def _read_later(self, operation: ReadOperation) -> None:
+        if self._placement is None:
+            assert self._opening is not None
+            await asyncio.shield(self._opening)
+        if isinstance(operation, ListStreams):
+            await self._list_streams(operation)
+        elif isinstance(operation, ListIndexes) and not operation.stream:
+            await self._list_indexes(operation)
+        else:
+            number = self._direct(operation)
+            if number is None:
+                number = self._shard_to_read(operation)
+                await self._shard(number).fresh()
+            await self._ask(number, operation)
+        self._done((operation,))
+
+    async def _ending(self, operation: Operation, work: Coroutine[Any, Any, None]) -> None:
+        """Do what completes an operation; where it fails, or is cut off, the operation ends so."""
+        try:
+            await work
+        except StoreError as error:
+            self.refused((operation,), error)
+        except asyncio.CancelledError:
+            self.refused((operation,), closed_error())
+            raise
+        except Exception as error:
+            logger.exception("operation_failed")
+            text = f"the node failed at an operation of its store ({error!r})"
+            self.refused((operation,), StoreError("store.failed", text))
+
+    def _shard_to_read(self, operation: ReadOperation) -> int:
+        place = self._place
+        match operation:
+            case LoadIndex(key=key):
+                return place.of_stream(key.stream)
+            case GetRecord(key=name):
+                return place.of_value(name)
+            case GetRecords(keys=names) | HasRecords(keys=names):
+                return place.of_values(names)
+            case ListRecords(prefix=prefix):
+                return place.of_value(prefix)
+            case _:
+                raise TypeError(f"{operation!r} is read otherwise")
+
+    async def _ask(self, number: int, operation: ReadOperation) -> None:
+        """Have a view answer. Raises StoreError: it cannot."""
+        shard = self._shard(number)
+        await shard.ready()
+        view = shard.view
+        if view is None:
+            raise shard.refusal or closed_error()
+        await self._waiting_for(operation, view.read)
+
+    async def _waiting_for(self, operation: Any, begin: Callable[[Any], bool | None]) -> None:
+        """Begin an operation of the store's own, and wait for its end.
+
+        Args:
+            operation: whatever a view or a shard takes.
+            begin: gives it to that; returns whether it is complete already.
+
+        Raises:
+            StoreError: it has failed.
+        """
+        answered = self._asked[operation] = self._loop.create_future()
+        try:
+            if not begin(operation):
+                await answered
+        finally:
+            del self._asked[operation]
+        if operation.error is not None:
+            raise operation.error
+
+    def answered(self, shard: int, operations: Sequence[Operation]) -> None:
+        """Reads of a view are complete; called by its threads."""
+        done: list[Operation] = []
+        for operation in operations:
+            if isinstance(operation, GetRecord):
+                operation.version = version_of(operation.value)
+            elif isinstance(operation, ListRecords):
+                operation.versions = [version_of(value) for _, value in operation.records]
+            if operation in self._asked:
+                self._loop.call_soon_threadsafe(self._take_answer, operation)
+            elif (
+                isinstance(operation, FindStream)
+                and operation.record is None
+                and operation.error is None
+            ):
+                self._loop.call_soon_threadsafe(self._look_again, shard, operation)
+            else:
+                done.append(operation)
+        self._done(done)
+
+    def _take_answer(self, operation: Operation) -> None:
+        answered = self._asked.get(operation)
+        if answered is not None and not answered.done():
+            answered.set_result(None)
+
+    def _look_again(self, number: int, operation: FindStream) -> None:
+        """Another node may have made the stream a moment ago."""
+        self._begin(self._ending(operation, self._find_fresh(number, operation)))
+
+    async def _find_fresh(self, number: int, operation: FindStream) -> None:
+        await self._shard(number).fresh()
+        await self._ask(number, operation)
+        self._done((operation,))
+
+    async def _list_streams(self, operation: ListStreams) -> None:
+        """A page of the catalogue, with the extents that the streams' own views know."""
+        place = self._place
+        after, more = operation.after, True
+        while more and not operation.full:
+            room = operation.limit - len(operation.records)
+            page = ListStreams(after=after, prefix=operation.prefix, limit=room)
+            await self._ask(CATALOGUE, page)
+            more = page.more
+            asked: dict[int, ReadExtents] = {}
+            for record in page.records:
+                after = record.name
+                number = place.of_stream_id(record.id)
+                if not operation.at_hand or self._is_ready(number):
+                    logs = asked.setdefault(number, ReadExtents(logs=[])).logs
+                    logs += logs_of(record.id, record.partitions)
+            await asyncio.gather(*(self._ask(number, one) for number, one in asked.items()))
+            known = dict[int, LogExtent]()
+            for one in asked.values():
+                known.update(zip(one.logs, one.extents, strict=True))
+            for record in page.records:
+                logs = logs_of(record.id, record.partitions)
+                if logs[0] in known:
+                    operation.take(record, [known[log] for log in logs])
+        operation.more = more
+
+    def _is_ready(self, number: int) -> bool:
+        shard = self._shards.get(number)
+        return shard is not None and shard.is_ready
+
+    async def _list_indexes(self, operation: ListIndexes) -> None:
+        """The positions of all streams, in order."""
+        pages = [
+            ListIndexes(after=operation.after, limit=operation.limit)
+            for _ in range(self._place.shards)
+        ]
+        await asyncio.gather(*(self._ask(number, page) for number, page in enumerate(pages)))
+        merged = heapq.merge(*(page.indexes for page in pages), key=lambda one: one[0])
+        operation.indexes = [one for _, one in zip(range(operation.limit), merged, strict=False)]
+
+    # News ------------------------------------------------------------------------------------
+
+    def watch(self, operation: AnyWatch) -> None:
+        """Complete the operation as soon as there is what it waits for."""
+        if self._refusal is not None:
+            operation.error = self._refusal
+            self._done((operation,))
+            return
+        self._watching.add(operation)
+        if isinstance(operation, Watch):
+            self._begin(self._look_at(operation))
+
+    async def _look_at(self, watch: Watch) -> None:
+        """What is watched may be there already."""
+        try:
+            if self._placement is None:
+                assert self._opening is not None
+                await asyncio.shield(self._opening)
+            look = Read(log=watch.log, index=watch.index, entries_max=1, bytes_max=1)
+            await self._ask(self._place.of_log(watch.log), look)
+        except StoreError as error:
+            self._watching.fail(watch, error)
+        else:
+            self._watching.grown(watch.log, look.extent.next_index)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _listing(record: StreamRecord, generation: int, *, gone: bool) -> PutListing:
+    kept = None if gone else record
+    return PutListing(name=record.name, record=kept, generation=generation)
+
+
+def _may_cut(trim: Trim, look: Read) -> bool:
+    """Whether a trim may do anything to a log whose extent and first block were read."""
+    extent, limits = look.extent, trim.retention
+    if not extent.next_index:
+        return True  # it may have been removed, which is to be told
+    if trim.hold is not None and trim.hold <= extent.first_index:
+        return False
+    entries = extent.next_index - extent.first_index
+    if limits.entries_max is not None and entries > limits.entries_max:
+        return True
+    if limits.bytes_max is not None and extent.data_bytes > limits.bytes_max:
+        return True
+    if limits.seconds is None or not look.blocks:
+        return False
+    received_at = decode_header(look.blocks[0].value).received_at
+    return received_at < trim.now_ms - int(limits.seconds * 1000)

@@ -1,0 +1,159 @@
+"""Tells of what was carried out on the views: the news of what other nodes have done."""
+
+from collections.abc import Callable, Sequence
+
+from rillnode.actors.log import (
+    Append,
+    Operation,
+    PutRecord,
+    PutRecords,
+    PutStream,
+    RemoveStream,
+    StreamRecord,
+    logs_of,
+    removed_error,
+)
+from rillnode.actors.log.completion import closed_error
+from rillnode.actors.log.shared.applying import ApplyFrame
+from rillnode.actors.log.watch import AnyWatch, Watch, WatchRecords, WatchValues
+from rillnode.codecs.errors import StoreError
+
+Values = Sequence[tuple[str, bytes | None]]
+
+
+class Watching:
+    """Those who watch. All calls on the loop.
+
+    Args:
+        complete: takes watches that are over.
+    """
+
+    def __init__(self, complete: Callable[[Sequence[Operation]], None]) -> None:
+        self._complete = complete
+        self._logs: dict[int, list[Watch]] = {}
+        self._records: WatchRecords | None = None
+        self._changed: dict[str, StreamRecord] = {}
+        self._removed: dict[str, StreamRecord] = {}
+        # By prefix: who waits, and what he is to be told.
+        self._values: dict[str, WatchValues | None] = {}
+        self._news: dict[str, dict[str, bytes | None]] = {}
+
+    @property
+    def logs(self) -> Sequence[int]:
+        """The logs that somebody watches."""
+        return list(self._logs)
+
+    def add(self, watch: AnyWatch) -> None:
+        """Tell of what comes from now on, and of records also what came since the last time."""
+        match watch:
+            case Watch(log=log):
+                self._logs.setdefault(log, []).append(watch)
+            case WatchRecords():
+                self._records = watch
+                self._tell_records()
+            case WatchValues(prefix=prefix):
+                self._values[prefix] = watch
+                self._news.setdefault(prefix, {})
+                self._tell_values(prefix)
+
+    def close(self) -> None:
+        """Nobody is told of anything any more."""
+        waiting: list[AnyWatch] = [one for watches in self._logs.values() for one in watches]
+        waiting += filter(None, (self._records, *self._values.values()))
+        self._logs, self._records, self._values = {}, None, {}
+        for watch in waiting:
+            watch.error = closed_error()
+        self._complete(waiting)
+
+    def landed(self, frame: ApplyFrame, *, is_own: bool) -> None:
+        """A frame was carried out; what this node itself has done is no news but for logs."""
+        for operation in frame.operations:
+            if operation.error is not None:
+                continue
+            match operation:
+                case Append(log=log):
+                    if log in self._logs:
+                        self.grown(log, operation.first_index + operation.count)
+                    if operation.records and not is_own:
+                        self._change_values(operation.records)
+                case PutRecords(records=records) if not is_own:
+                    self._change_values(records)
+                case PutRecord(key=name, value=value) if not is_own:
+                    self._change_values([(name, value)])
+                case PutStream(record=record) if not is_own:
+                    self.changed(record)
+                case RemoveStream(record=record) if record is not None:
+                    self._remove_logs(record)
+                    if not is_own:
+                        self.removed(record)
+                case _:
+                    pass
+
+    # Logs ------------------------------------------------------------------------------------
+
+    def grown(self, log: int, next_index: int) -> None:
+        """A log has entries up to there."""
+        watches = self._logs.pop(log, [])
+        over = [watch for watch in watches if watch.index < next_index]
+        left = [watch for watch in watches if watch.index >= next_index]
+        if left:
+            self._logs[log] = left
+        for watch in over:
+            watch.next_index = next_index
+        if over:
+            self._complete(over)
+
+    def fail(self, watch: Watch, error: StoreError) -> None:
+        """A watch ends with an error, if it has not ended."""
+        watches = self._logs.get(watch.log, [])
+        if watch in watches:
+            watches.remove(watch)
+            if not watches:
+                del self._logs[watch.log]
+            watch.error = error
+            self._complete((watch,))
+
+    def _remove_logs(self, record: StreamRecord) -> None:
+        for log in logs_of(record.id, record.partitions):
+            watches = self._logs.pop(log, [])
+            for watch in watches:
+                watch.error = removed_error(record.id)
+            if watches:
+                self._complete(watches)
+
+    # Records of streams ----------------------------------------------------------------------
+
+    def changed(self, record: StreamRecord) -> None:
+        """Another node has changed a stream's record, or made the stream."""
+        self._changed[record.name] = record
+        self._tell_records()
+
+    def removed(self, record: StreamRecord) -> None:
+        """Another node has removed a stream."""
+        self._changed.pop(record.name, None)
+        self._removed[record.name] = record
+        self._tell_records()
+
+    def _tell_records(self) -> None:
+        watch = self._records
+        if watch is None or not (self._changed or self._removed):
+            return
+        watch.changed, watch.removed = list(self._changed.values()), list(self._removed.values())
+        self._records, self._changed, self._removed = None, {}, {}
+        self._complete((watch,))
+
+    # Named values ----------------------------------------------------------------------------
+
+    def _change_values(self, values: Values) -> None:
+        for prefix, news in self._news.items():
+            for name, value in values:
+                if name.startswith(prefix):
+                    news[name] = value
+            self._tell_values(prefix)
+
+    def _tell_values(self, prefix: str) -> None:
+        watch, news = self._values.get(prefix), self._news[prefix]
+        if watch is not None and news:
+            watch.changed, self._news[prefix] = list(news.items()), {}
+            self._values[prefix] = None
+            self._complete((watch,))
