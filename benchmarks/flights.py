@@ -39,7 +39,7 @@ from benchmarks.flights_kills import VICTIMS, strike
 from benchmarks.servers import Server, start_rillnode
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client
-from rillnode.node.pipeline.delta_log import open_table
+from rillnode.node.spark.delta_log import open_table
 
 SINK: Final = "flights"
 BATCH_ROWS: Final = 20_000

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from rillnode.node.pipeline.process import session_members
+from rillnode.node.spark.process import session_members
 
 VICTIMS: Final = ("driver", "Java", "Python worker", "node")
 _WAIT_SECONDS_MAX: Final = 600.0

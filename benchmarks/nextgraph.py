@@ -33,7 +33,7 @@ from rillnode.codecs.nextgraph.client_dialogue import ClientDialogue, ClientLogi
 from rillnode.codecs.nextgraph.requests import ClientRequest, PinRepo
 from rillnode.codecs.nextgraph.responses import ClientResponse
 from rillnode.codecs.nextgraph.start import ClientInfo, ClientType, Registration
-from rillnode.node.nextgraph_client.wire import Wire, open_wire
+from rillnode.node.nextgraph.client.wire import Wire, open_wire
 
 _BODY_BYTES: Final = 1_024
 _WINDOW: Final = 64

@@ -36,10 +36,10 @@ from rich.table import Table
 
 from benchmarks import machine
 from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body
-from rillnode.node.pipeline.arrow import BatchBuilder
-from rillnode.node.pipeline.ranges import ClientOptions
-from rillnode.node.pipeline.session import open_session
-from rillnode.node.pipeline.tables import BRONZE_STRUCT
+from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.ranges import ClientOptions
+from rillnode.node.spark.session import open_session
+from rillnode.node.spark.tables import BRONZE_STRUCT
 
 TESTS: Final = Path(__file__).parent.parent / "tests"
 ENTRY_BYTES: Final = 1_024

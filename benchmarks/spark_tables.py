@@ -55,16 +55,16 @@ from rillnode.node.config import (
     SinkTables,
     SparkSink,
 )
-from rillnode.node.keyfiles import read_or_make_key
-from rillnode.node.pipeline.arrow import BatchBuilder
-from rillnode.node.pipeline.delta import add_actions
-from rillnode.node.pipeline.delta_log import live_files, open_table
-from rillnode.node.pipeline.parquet import TableFile, write_files
-from rillnode.node.pipeline.process import session_members
-from rillnode.node.pipeline.session import open_session
-from rillnode.node.pipeline.silver import start_silver
-from rillnode.node.pipeline.tables import BRONZE_SCHEMA, BRONZE_STRUCT
+from rillnode.node.keys.files import read_or_make_key
 from rillnode.node.runtime import Node
+from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.delta import add_actions
+from rillnode.node.spark.delta_log import live_files, open_table
+from rillnode.node.spark.parquet import TableFile, write_files
+from rillnode.node.spark.process import session_members
+from rillnode.node.spark.session import open_session
+from rillnode.node.spark.silver import start_silver
+from rillnode.node.spark.tables import BRONZE_SCHEMA, BRONZE_STRUCT
 
 DUPLICATE_SECONDS: Final = 600.0
 STREAM: Final = "sensors"

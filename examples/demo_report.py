@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rillnode.node.pipeline.charts import bar_table, save_bars
-from rillnode.node.pipeline.reports import (
+from rillnode.node.spark.charts import bar_table, save_bars
+from rillnode.node.spark.reports import (
     events_per_hour,
     events_per_key,
     json_number,
@@ -26,7 +26,7 @@ from rillnode.node.pipeline.reports import (
     read_delta,
     top_by,
 )
-from rillnode.node.pipeline.session import open_session
+from rillnode.node.spark.session import open_session
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 DAYS_SHOWN = 31

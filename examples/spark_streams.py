@@ -14,7 +14,7 @@ import sys
 
 from pyspark.sql import DataFrame, SparkSession
 
-from rillnode.node.pipeline.source import RillnodeSource
+from rillnode.node.spark.source import RillnodeSource
 
 
 def main() -> None:

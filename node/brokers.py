@@ -14,7 +14,7 @@ from rillnode.actors.log import StoreHealth, StreamRecord
 from rillnode.actors.ports import Entropy
 from rillnode.codecs.keys import Identity
 from rillnode.node.config import ApiKeyTable, Config
-from rillnode.node.telemetry import Telemetry
+from rillnode.node.telemetry.telemetry import Telemetry
 from rillnode.transports.clock import Clock
 from rillnode.transports.tcp import TcpListener
 from rillnode.transports.web_server import WebServer
@@ -23,8 +23,8 @@ Listening = TcpListener | WebServer
 """A bound listener."""
 
 if TYPE_CHECKING:
-    from rillnode.node.nextgraph import Nextgraph
-    from rillnode.node.streamr import Streamr
+    from rillnode.node.nextgraph.broker import Nextgraph
+    from rillnode.node.streamr.broker import Streamr
 
 
 class Brokers:
@@ -39,11 +39,11 @@ class Brokers:
 
     def __init__(self, config: Config, identity: Identity, entropy: Entropy) -> None:
         if config.streamr is not None and config.streamr.enabled:
-            from rillnode.node.streamr import Streamr
+            from rillnode.node.streamr.broker import Streamr
 
             self._streamr = Streamr(config, config.streamr, identity, entropy)
         if config.nextgraph is not None and config.nextgraph.enabled:
-            from rillnode.node.nextgraph import Nextgraph
+            from rillnode.node.nextgraph.broker import Nextgraph
 
             self._nextgraph = Nextgraph(config, config.nextgraph, entropy)
 

@@ -17,12 +17,12 @@ from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.log import LogStore, StoreHealth
 from rillnode.actors.log.watch import SharedStore
 from rillnode.node.brokers import Brokers, Listening
-from rillnode.node.channels import Channels
 from rillnode.node.config import Config
 from rillnode.node.http.history import Totals
-from rillnode.node.overlay import Overlay
+from rillnode.node.ockam.channels import Channels
+from rillnode.node.overlay.overlay import Overlay
 from rillnode.node.peers import Peers
-from rillnode.node.sinks import Sinks
+from rillnode.node.spark.sinks import Sinks
 from rillnode.transports.groups import LinkGroup
 
 State = Literal["new", "starting", "ready", "draining", "stopped"]

@@ -40,20 +40,20 @@ from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.node.backup import remove_abandoned_copies
 from rillnode.node.brokers import Brokers, Listening
-from rillnode.node.channels import Channels
 from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
 from rillnode.node.config import Config, check_config
 from rillnode.node.entered import Entered
 from rillnode.node.http.listener import listen_status
-from rillnode.node.keyfiles import read_key, read_or_make_key
+from rillnode.node.keys.files import read_key, read_or_make_key
 from rillnode.node.listening import listen_noise, listen_ockam
 from rillnode.node.observation import Check, Observation, Parts
-from rillnode.node.overlay import Overlay
+from rillnode.node.ockam.channels import Channels
+from rillnode.node.overlay.overlay import Overlay
 from rillnode.node.peers import Peers
 from rillnode.node.reloading import Reloading, ensure_streams
-from rillnode.node.sinks import Sinks
+from rillnode.node.spark.sinks import Sinks
 from rillnode.node.stores import MakeStore, store_maker
 from rillnode.node.telemetry import telemetry
 from rillnode.transports.clock import SystemClock
@@ -366,7 +366,7 @@ class Node:
         if not self.config.sink.all:
             return
         # Only a node with sinks needs what the `spark` extra installs.
-        from rillnode.node.pipeline.process import launcher
+        from rillnode.node.spark.process import launcher
 
         address = self._links["noise"].address
         self._sinks.start(

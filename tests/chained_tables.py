@@ -9,11 +9,11 @@ from pyspark.sql import SparkSession
 
 from pipeline_samples import TIME, Query, make_block
 from rillnode.codecs.entries import EntryKind
-from rillnode.node.pipeline.arrow import BatchBuilder
-from rillnode.node.pipeline.gold_query import GoldQuery
-from rillnode.node.pipeline.gold_tables import DERIVED, GoldTable
-from rillnode.node.pipeline.silver import start_silver
-from rillnode.node.pipeline.upsert import read_rows
+from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.gold_query import GoldQuery
+from rillnode.node.spark.gold_tables import DERIVED, GoldTable
+from rillnode.node.spark.silver import start_silver
+from rillnode.node.spark.upsert import read_rows
 
 
 class Pipeline:

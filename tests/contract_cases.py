@@ -53,9 +53,9 @@ from rillnode.actors.ports import Tracer
 from rillnode.actors.spark import sink_job
 from rillnode.node import runtime
 from rillnode.node.config import Config, SinkTables
-from rillnode.node.pipeline import process
 from rillnode.node.simulation.leftovers import leftovers
-from rillnode.node.telemetry import Telemetry, Tracing
+from rillnode.node.spark import process
+from rillnode.node.telemetry.telemetry import Telemetry, Tracing
 from rillnode.testing import MemoryNetwork, PlantedFailure, actor_classes, fail, message_types
 from span_support import Kept
 

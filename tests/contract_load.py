@@ -57,13 +57,13 @@ from rillnode.node.config import (
     StreamrListener,
     StreamTable,
 )
-from rillnode.node.config.overlay_tables import OverlayTable, StreamrNetworkListener
 from rillnode.node.iteration import Iteration
+from rillnode.node.overlay.config import OverlayTable, StreamrNetworkListener
 from rillnode.node.runtime import Node
 from rillnode.node.simulation.disk import Disk
-from rillnode.node.streamr_client.endpoints import endpoints_of
-from rillnode.node.streamr_client.login import Login
-from rillnode.node.streamr_client.rest import Rest
+from rillnode.node.streamr.client.endpoints import endpoints_of
+from rillnode.node.streamr.client.login import Login
+from rillnode.node.streamr.client.rest import Rest
 from rillnode.testing import MemoryNetwork
 from streamr_keys_support import PUBLISHER, SUBSCRIBER, rsa_key
 

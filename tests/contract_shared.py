@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from contract_load import CONFIG, NODE, Round, streamr_url
 from rillnode.actors.log.shared.port import unreachable
 from rillnode.node.simulation.shared_disk import SharedDisk
-from rillnode.node.streamr_client.endpoints import endpoints_of
-from rillnode.node.streamr_client.login import Login
-from rillnode.node.streamr_client.rest import Rest
+from rillnode.node.streamr.client.endpoints import endpoints_of
+from rillnode.node.streamr.client.login import Login
+from rillnode.node.streamr.client.rest import Rest
 from rillnode.testing import MemoryNetwork
 from streamr_keys_support import PUBLISHER
 

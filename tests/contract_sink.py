@@ -11,9 +11,9 @@ from rillnode.codecs import native
 from rillnode.codecs.entries import entries_of
 from rillnode.node.client.session import Session
 from rillnode.node.config import Config, FilesSink, SinkTables
-from rillnode.node.keyfiles import read_key
-from rillnode.node.sinks import Sinks
-from rillnode.node.testing import PROGRAM
+from rillnode.node.keys.files import read_key
+from rillnode.node.simulation.memory_network import PROGRAM
+from rillnode.node.spark.sinks import Sinks
 
 SINK: Final = "bronze"
 STREAM: Final = "landed"
@@ -56,7 +56,7 @@ _JOB: Final = "contract_job"
 def launcher(
     config: Config, identity: str, address: str, sinks: Sinks, threads: Threads
 ) -> Callable[[str, dict[str, str], Callable[[int], None]], Job]:
-    """What starts such jobs, in the place of `rillnode.node.pipeline.process.launcher`."""
+    """What starts such jobs, in the place of `rillnode.node.spark.process.launcher`."""
 
     def launch(sink: str, environment: dict[str, str], on_exit: Callable[[int], None], /) -> Job:
         job = vars(sinks)[_JOB] = Job(on_exit)

@@ -15,8 +15,8 @@ from typing import Any, cast
 
 from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body
 from rillnode.codecs.errors import HandshakeError, TransportError
-from rillnode.node.pipeline.offsets import Range
-from rillnode.node.pipeline.ranges import ClientOptions
+from rillnode.node.spark.offsets import Range
+from rillnode.node.spark.ranges import ClientOptions
 
 _LENGTH = struct.Struct(">I")
 _local: dict[str, "FakeSink"] = {}

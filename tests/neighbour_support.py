@@ -18,8 +18,8 @@ from rillnode.codecs.streamr.control_messages import (
 from rillnode.codecs.streamr.network import Wrapper
 from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, StreamMessage
 from rillnode.node.config import Config
-from rillnode.node.config.overlay_tables import OverlayTable
-from rillnode.node.overlay import Overlay
+from rillnode.node.overlay.config import OverlayTable
+from rillnode.node.overlay.overlay import Overlay
 
 FRIEND = "2" * 64
 ADDRESS = overlay_address("s", 0)

@@ -14,7 +14,7 @@ from nats_support import SHARDS, NatsServer
 from nodes import CLIENT
 from pausing import pause
 from rillnode.codecs.keys import Identity
-from rillnode.node.keyfiles import write_key
+from rillnode.node.keys.files import write_key
 
 START_SECONDS = 300.0
 

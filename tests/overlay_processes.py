@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rillnode import Client, connect
 from rillnode.codecs.keys import Identity
-from rillnode.node.keyfiles import write_key
+from rillnode.node.keys.files import write_key
 
 CLIENT = Identity.from_seed(bytes(range(32)))
 PATIENCE_SECONDS = 120.0

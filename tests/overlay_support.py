@@ -8,7 +8,7 @@ import msgspec
 
 from rillnode.node.client.client import Client
 from rillnode.node.config import Config
-from rillnode.node.config.overlay_tables import OverlayTable, TrackerTable
+from rillnode.node.overlay.config import OverlayTable, TrackerTable
 from rillnode.node.simulation.node_configs import node_config
 from rillnode.testing import MemoryNetwork
 

@@ -10,9 +10,9 @@ from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 from rillnode.codecs.entries import FLAG_META, Block, EntryKind, encode_block, pack_body
-from rillnode.node.pipeline.arrow import BatchBuilder
-from rillnode.node.pipeline.delta import DeltaSink, DeltaStreamWriter
-from rillnode.node.pipeline.tables import BRONZE_STRUCT
+from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.delta import DeltaSink, DeltaStreamWriter
+from rillnode.node.spark.tables import BRONZE_STRUCT
 
 TIME = 1_700_000_000_123
 

@@ -29,8 +29,8 @@ from rillnode.codecs.ockam.channel import ChannelResponder
 from rillnode.codecs.ockam.channel_cipher import ReplayWindow
 from rillnode.codecs.ockam.framing import U16Framing
 from rillnode.codecs.routing.routes import Address, Route, WireMessage
-from rillnode.node.client import channel as client_channel
-from rillnode.node.client.channel import SecureChannel
+from rillnode.node.ockam.client import channel as client_channel
+from rillnode.node.ockam.client.channel import SecureChannel
 from rillnode.node.simulation.scenario import ClientsTable, FaultKind
 
 TAG = bytes(16)

@@ -16,7 +16,7 @@ from rillnode.actors.core.links.dialling import PeerActor
 from rillnode.actors.overlay.linking import Neighbourhood
 from rillnode.actors.overlay.missing import Missing
 from rillnode.actors.overlay.tracker import TrackerActor
-from rillnode.node.overlay import OverlayLinks
+from rillnode.node.overlay.overlay import OverlayLinks
 
 
 def pauses_only_grow(patch: pytest.MonkeyPatch) -> None:

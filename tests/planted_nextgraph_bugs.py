@@ -24,7 +24,7 @@ from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.nextgraph import blocks as codec
 from rillnode.codecs.nextgraph.noise_xk import Channel, Handshake
 from rillnode.codecs.varint import encode_uint, read_data
-from rillnode.node import nextgraph
+from rillnode.node.nextgraph import broker as nextgraph
 from rillnode.node.simulation.scenario import ClientsTable, FaultKind
 
 NEXTGRAPH: Final = ClientsTable(

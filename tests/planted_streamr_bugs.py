@@ -20,8 +20,8 @@ from rillnode.actors.streamr.resend_answer import ResendAnswer
 from rillnode.codecs.streamr.signing import Verdict
 from rillnode.codecs.streamr.stream_message import StreamMessage
 from rillnode.node.simulation.scenario import ClientsTable
-from rillnode.node.streamr_client.live import Live
-from rillnode.node.streamr_client.publisher import Publisher
+from rillnode.node.streamr.client.live import Live
+from rillnode.node.streamr.client.publisher import Publisher
 
 STREAMR = ClientsTable(
     producers=1,

@@ -6,7 +6,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from rillnode.node.otel import OpenTelemetryTracer
+from rillnode.node.telemetry.otel import OpenTelemetryTracer
 
 
 class Kept:

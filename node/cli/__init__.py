@@ -16,7 +16,6 @@ from typing import Any, cast
 from rillnode import __version__
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.cli import (
-    apikey,
     backup,
     bench,
     completion,
@@ -26,15 +25,11 @@ from rillnode.node.cli import (
     init,
     key,
     message,
-    nextgraph,
     peer,
-    pipeline,
     restore,
     route,
     run,
     short,
-    sim,
-    sink,
     status,
     store,
     stream,
@@ -47,6 +42,10 @@ from rillnode.node.cli.terminal import Terminal, printable
 from rillnode.node.config.kinds import Level
 from rillnode.node.config.tables import LogTable
 from rillnode.node.logs import configure_logs
+from rillnode.node.nextgraph import cli as nextgraph
+from rillnode.node.simulation import cli as sim
+from rillnode.node.spark.cli import pipeline, sink
+from rillnode.node.streamr import cli as apikey
 
 _ABOUT = """rillnode: an actor-model node for event streams.
 

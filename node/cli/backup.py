@@ -13,7 +13,7 @@ from rillnode.node.cli.progress import progress
 from rillnode.node.cli.resting import add_resting_options, configured, resting_store
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.config import Config
-from rillnode.node.keyfiles import read_key
+from rillnode.node.keys.files import read_key
 
 
 def add(commands: Commands) -> None:

@@ -14,8 +14,8 @@ from rillnode.node.cli.parsing import Parser
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.client import Client, connect
 from rillnode.node.config import Config, ListenAddress, load_config, parse_address
-from rillnode.node.key_rotation import rotation_identities
-from rillnode.node.keyfiles import read_key
+from rillnode.node.keys.files import read_key
+from rillnode.node.keys.rotation import rotation_identities
 
 CONFIG_FILE: Final = Path("node.toml")
 _SCHEME: Final = "noise://"

@@ -11,7 +11,7 @@ from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.config.describe import template
-from rillnode.node.keyfiles import write_key
+from rillnode.node.keys.files import write_key
 
 _DEFAULT_NAME: Final = "node"
 

@@ -9,8 +9,8 @@ from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.key_rotation import begin_rotation, finish_rotation, next_path
-from rillnode.node.keyfiles import read_channel_key, read_key, write_key
+from rillnode.node.keys.files import read_channel_key, read_key, write_key
+from rillnode.node.keys.rotation import begin_rotation, finish_rotation, next_path
 
 
 def add(commands: Commands) -> None:

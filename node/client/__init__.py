@@ -6,13 +6,13 @@ from rillnode.node.client.blocking import (
     BlockingStream,
     connect_blocking,
 )
-from rillnode.node.client.channel import SecureChannel
 from rillnode.node.client.client import Client, SavedIndex, connect
-from rillnode.node.client.hub import Hub
-from rillnode.node.client.hub_stream import HubEntry, HubStream
 from rillnode.node.client.messages import Answer
-from rillnode.node.client.sink import sink_client
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
+from rillnode.node.ockam.client.channel import SecureChannel
+from rillnode.node.ockam.client.hub import Hub
+from rillnode.node.ockam.client.hub_stream import HubEntry, HubStream
+from rillnode.node.spark.client.sink import sink_client
 
 __all__ = [
     "Answer",

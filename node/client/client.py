@@ -16,16 +16,16 @@ from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.codecs.routing.routes import Route, local
-from rillnode.node.client.channel import ChannelLevel, SecureChannel, open_channel
 from rillnode.node.client.documents import make_checkpoint, node_status
-from rillnode.node.client.hub import PATIENCE_SECONDS, Hub
-from rillnode.node.client.hub_calls import HubServices
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer, as_route
 from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.session import Connect, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.iteration import Iteration, iterate
-from rillnode.node.keyfiles import read_key
+from rillnode.node.keys.files import read_key
+from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel, open_channel
+from rillnode.node.ockam.client.hub import PATIENCE_SECONDS, Hub
+from rillnode.node.ockam.client.hub_calls import HubServices
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial

@@ -11,11 +11,8 @@ from rillnode.node.config.load import (
 )
 from rillnode.node.config.location import Location
 from rillnode.node.config.peer_tables import DiallingTable, PeerTable
-from rillnode.node.config.service_tables import ServicesTable
-from rillnode.node.config.sink_tables import FilesSink, SinkTables, SparkSink
 from rillnode.node.config.store_tables import StoreTable
 from rillnode.node.config.stream_tables import QuotaTable, StreamTable
-from rillnode.node.config.streamr_tables import ApiKeyTable
 from rillnode.node.config.tables import (
     ChannelTable,
     Config,
@@ -30,7 +27,10 @@ from rillnode.node.config.tables import (
     StreamrListener,
     for_process,
 )
-from rillnode.node.config.telemetry_tables import TelemetryTable
+from rillnode.node.ockam.config import ServicesTable
+from rillnode.node.spark.config import FilesSink, SinkTables, SparkSink
+from rillnode.node.streamr.config import ApiKeyTable
+from rillnode.node.telemetry.config import TelemetryTable
 
 __all__ = [
     "ApiKeyTable",

@@ -11,12 +11,12 @@ from rillnode.codecs.limits import NAME_BYTES_MAX
 from rillnode.node.config.address import WILDCARDS, ListenAddress, parse_address
 from rillnode.node.config.listener_tables import WebListener
 from rillnode.node.config.location import Location
-from rillnode.node.config.overlay_rules import overlay_problems
 from rillnode.node.config.paths import KeyPath
 from rillnode.node.config.peer_tables import PeerTable
 from rillnode.node.config.problem import Problem
-from rillnode.node.config.sink_tables import SparkSink
 from rillnode.node.config.tables import Config, OckamListener
+from rillnode.node.overlay.rules import overlay_problems
+from rillnode.node.spark.config import SparkSink
 
 _HEX_64 = "[0-9a-f]{64}"
 _PRINCIPAL: Final = re.compile(

@@ -38,14 +38,14 @@ from rillnode.node.config.kinds import (
     Traced,
 )
 from rillnode.node.config.listener_tables import LinkListener, Listener, WebListener
-from rillnode.node.config.overlay_tables import OverlayTable, StreamrNetworkListener, TrackerTable
 from rillnode.node.config.peer_tables import DiallingTable, PeerTable
-from rillnode.node.config.service_tables import ServicesTable
-from rillnode.node.config.sink_tables import SinkTables
 from rillnode.node.config.store_tables import StoreTable
 from rillnode.node.config.stream_tables import QuotaTable, StreamTable
-from rillnode.node.config.streamr_tables import ApiKeyTable
-from rillnode.node.config.telemetry_tables import TelemetryTable
+from rillnode.node.ockam.config import ServicesTable
+from rillnode.node.overlay.config import OverlayTable, StreamrNetworkListener, TrackerTable
+from rillnode.node.spark.config import SinkTables
+from rillnode.node.streamr.config import ApiKeyTable
+from rillnode.node.telemetry.config import TelemetryTable
 
 
 def default_data_dir() -> Path:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from rillnode.node.config import Config
-from rillnode.node.doctor import files, machine, servers, software
+from rillnode.node.doctor import files, machine, software
 from rillnode.node.doctor.finding import Finding as Finding
 from rillnode.node.doctor.finding import State as State
+from rillnode.node.jetstream import doctor as servers
 
 Look = Callable[[], Iterator[Finding]]
 

@@ -12,7 +12,7 @@ from typing import Final
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config
 from rillnode.node.doctor.finding import Finding, State
-from rillnode.node.keyfiles import read_channel_key, read_key
+from rillnode.node.keys.files import read_channel_key, read_key
 
 _ROOM_BYTES_MIN: Final = 268_435_456
 """The store's log, which is replayed and rewritten at a start."""

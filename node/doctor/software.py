@@ -42,7 +42,7 @@ def java(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     """A Java that Spark can start, where there is a sink for it."""
     if not config.sink.spark:
         return
-    from rillnode.node.pipeline.java import java_home
+    from rillnode.node.spark.java import java_home
 
     try:
         yield Finding("java", "ok", str(java_home(environ)))

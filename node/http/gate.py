@@ -17,7 +17,7 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import HttpListener
 from rillnode.node.http.answers import Refusal
 from rillnode.node.http.proxies import proxied_hosts
-from rillnode.node.keyfiles import read_secret
+from rillnode.node.keys.files import read_secret
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{32,128}")
 

@@ -4,6 +4,13 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Final
 
+from rillnode.node.nextgraph.simulation.audit import NextgraphAudit
+from rillnode.node.nextgraph.simulation.document import Document
+from rillnode.node.nextgraph.simulation.users import NextgraphUser
+from rillnode.node.ockam.simulation.channel_audit import ChannelAudit
+from rillnode.node.ockam.simulation.channel_users import ChannelUser
+from rillnode.node.ockam.simulation.tcp_users import OckamTcpUser
+from rillnode.node.ockam.simulation.users import OckamUser
 from rillnode.node.simulation.clients.callers import RouteCaller
 from rillnode.node.simulation.clients.examiner import Examiner
 from rillnode.node.simulation.clients.producers import Producer
@@ -15,17 +22,10 @@ from rillnode.node.simulation.clients.programs import (
     Share,
     SlowReader,
 )
-from rillnode.node.simulation.nextgraph.audit import NextgraphAudit
-from rillnode.node.simulation.nextgraph.document import Document
-from rillnode.node.simulation.nextgraph.users import NextgraphUser
-from rillnode.node.simulation.ockam.channel_audit import ChannelAudit
-from rillnode.node.simulation.ockam.channel_users import ChannelUser
-from rillnode.node.simulation.ockam.tcp_users import OckamTcpUser
-from rillnode.node.simulation.ockam.users import OckamUser
 from rillnode.node.simulation.scenario import Scenario
-from rillnode.node.simulation.streamr.messages import StreamrMessages
-from rillnode.node.simulation.streamr.users import StreamrUser
 from rillnode.node.simulation.world import Machine
+from rillnode.node.streamr.simulation.messages import StreamrMessages
+from rillnode.node.streamr.simulation.users import StreamrUser
 
 Cast = Callable[[Machine, str, int], Program]
 """Makes a program: its machine, the node that it talks to, its number among those of its kind."""

@@ -9,7 +9,7 @@ from thespian.actors import Actor
 
 from rillnode.actors.engine.faults import FAULTS, Fault, When
 from rillnode.actors.engine.worker import Worker
-from rillnode.node.failing import PlantedFailure, actor_classes
+from rillnode.node.testing.failing import PlantedFailure, actor_classes
 
 TIMES_MAX: Final = 3
 """How often a drawn class fails: no more than it is started anew for."""

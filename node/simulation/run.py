@@ -10,7 +10,8 @@ from random import Random
 from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
-from rillnode.node.failing import PlantedFailure
+from rillnode.node.nextgraph.simulation.reading import read_documents
+from rillnode.node.nextgraph.simulation.users import documents_of
 from rillnode.node.simulation.casting import PREFIXES, cast, clients_count
 from rillnode.node.simulation.clients.examiner import Examiner
 from rillnode.node.simulation.clients.programs import Program, Share
@@ -21,8 +22,6 @@ from rillnode.node.simulation.invariants import check_logs
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.simulation.loop import SimulationStuck
-from rillnode.node.simulation.nextgraph.reading import read_documents
-from rillnode.node.simulation.nextgraph.users import documents_of
 from rillnode.node.simulation.node_configs import (
     examined_config,
     with_nextgraph,
@@ -36,9 +35,10 @@ from rillnode.node.simulation.shared_checks import check_views, keep_open
 from rillnode.node.simulation.shared_stream import STREAM, SharedStream
 from rillnode.node.simulation.starting_again import start_one_again
 from rillnode.node.simulation.strangers import see_strangers_off
-from rillnode.node.simulation.streamr.users import messages_of
 from rillnode.node.simulation.wire import WireAudit
 from rillnode.node.simulation.world import Machine, NodeMachine, World, channel_key_of
+from rillnode.node.streamr.simulation.users import messages_of
+from rillnode.node.testing.failing import PlantedFailure
 
 LOOK_SECONDS: Final = 0.25
 """How often it is looked whether all clients have got what they must, in virtual time."""

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from rillnode.actors.overlay.stream_keys import stream_key
 from rillnode.node.config import Config, StreamTable
-from rillnode.node.config.overlay_tables import OverlayTable, TrackerTable
+from rillnode.node.overlay.config import OverlayTable, TrackerTable
 from rillnode.node.simulation.clients.programs import payload_of
 from rillnode.node.simulation.history import History, Log, Push, log_of
 from rillnode.node.simulation.node_configs import examined_config
 from rillnode.node.simulation.scenario import TRACKER, Scenario
-from rillnode.node.simulation.streamr.messages import PUBLISHER
 from rillnode.node.simulation.world import NodeMachine, World
+from rillnode.node.streamr.simulation.messages import PUBLISHER
 
 STREAM: Final = "events"
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from rillnode.actors.log import Append, WriteOperation
 from rillnode.node.config import Config, StreamTable
-from rillnode.node.config.overlay_tables import OverlayTable, TrackerTable
+from rillnode.node.overlay.config import OverlayTable, TrackerTable
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.loop import SimulationStuck

@@ -28,7 +28,7 @@ from rillnode.codecs.nextgraph.types import (
     ReadWriteAccess,
     WriteOnlyAccess,
 )
-from rillnode.node.nextgraph_client import (
+from rillnode.node.nextgraph.client import (
     Branch,
     Client,
     Inbox,

@@ -8,7 +8,7 @@ async with await streamr.connect("ws://127.0.0.1:8890", private_key=KEY) as clie
 
 from rillnode.codecs.streamr.encryption import GroupKey
 from rillnode.codecs.streamr.ethereum import EthereumKey
-from rillnode.node.streamr_client import (
+from rillnode.node.streamr.client import (
     Client,
     From,
     Last,

@@ -102,7 +102,14 @@ def test_the_example_passes_with_several_seeds() -> None:
     for seed in (0, 3):
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "pytest", "-q", "-p", "rillnode.node.pytest_plugin"),
+                *(
+                    sys.executable,
+                    "-m",
+                    "pytest",
+                    "-q",
+                    "-p",
+                    "rillnode.node.testing.pytest_plugin",
+                ),
                 *("examples/simulated_nodes.py", "--rillnode-seed", str(seed)),
             ],
             cwd=ROOT,

@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 from doc_support import ROOT
-from rillnode.node.pipeline.gold_tables import GOLD
-from rillnode.node.pipeline.job_config import JobConfig
-from rillnode.node.pipeline.silver_table import SILVER_STRUCT
-from rillnode.node.pipeline.tables import BRONZE_STRUCT
+from rillnode.node.spark.gold_tables import GOLD
+from rillnode.node.spark.job_config import JobConfig
+from rillnode.node.spark.silver_table import SILVER_STRUCT
+from rillnode.node.spark.tables import BRONZE_STRUCT
 
 TABLES = {
     "Bronze": BRONZE_STRUCT,

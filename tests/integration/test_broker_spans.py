@@ -12,8 +12,8 @@ from rillnode import nextgraph
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.node.config import GrantTable, NextgraphListener, StreamrListener
 from rillnode.node.runtime import Node
-from rillnode.node.streamr_client.client import Client
-from rillnode.node.streamr_client.endpoints import endpoints_of
+from rillnode.node.streamr.client.client import Client
+from rillnode.node.streamr.client.endpoints import endpoints_of
 from span_support import Kept, told
 from streamr_keys_support import rsa_key
 

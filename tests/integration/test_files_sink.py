@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 
 from nodes import connect_to, node_config
-from rillnode.node.client.sink import sink_client
 from rillnode.node.config import FilesSink, SinkTables
-from rillnode.node.pipeline.offsets import Range
-from rillnode.node.pipeline.ranges import ClientOptions, ask
-from rillnode.node.pipeline.reading import read_ranges
 from rillnode.node.runtime import Node
+from rillnode.node.spark.client.sink import sink_client
+from rillnode.node.spark.offsets import Range
+from rillnode.node.spark.ranges import ClientOptions, ask
+from rillnode.node.spark.reading import read_ranges
 
 SECONDS_MAX = 120.0
 

@@ -30,8 +30,8 @@ from rillnode.codecs.routing.stream import (
     SavePartitionIndexRequest,
 )
 from rillnode.node.client import Hub, HubEntry, HubStream
-from rillnode.node.client.channel import ChannelLevel
 from rillnode.node.config import PeerTable
+from rillnode.node.ockam.client.channel import ChannelLevel
 from rillnode.node.runtime import Node
 
 PATIENT: Any = {"answer_seconds": 60.0}

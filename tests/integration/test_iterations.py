@@ -25,8 +25,8 @@ from rillnode.codecs.nextgraph.events import Event
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.node.config import GrantTable, NextgraphListener, StreamrListener
 from rillnode.node.runtime import Node
-from rillnode.node.streamr_client.client import Client as StreamrClient
-from rillnode.node.streamr_client.endpoints import endpoints_of
+from rillnode.node.streamr.client.client import Client as StreamrClient
+from rillnode.node.streamr.client.endpoints import endpoints_of
 from streamr_keys_support import rsa_key
 
 COUNT: Final = 120

@@ -41,7 +41,6 @@ from rillnode.codecs.nextgraph.requests import (
 from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.codecs.nextgraph.start import AuthResult, Registration
 from rillnode.codecs.nextgraph.types import ForwardedPeer
-from rillnode.node import nextgraph as nextgraph_module
 from rillnode.node.cli import main
 from rillnode.node.config.tables import (
     Config,
@@ -50,7 +49,8 @@ from rillnode.node.config.tables import (
     NextgraphListener,
     NoiseListener,
 )
-from rillnode.node.keyfiles import write_key
+from rillnode.node.keys.files import write_key
+from rillnode.node.nextgraph import broker as nextgraph_module
 from rillnode.node.runtime import Node
 from rillnode.transports.web import accept_websocket
 

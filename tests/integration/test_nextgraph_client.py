@@ -39,9 +39,9 @@ from rillnode.codecs.nextgraph.responses import (
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import ForwardedPeer
 from rillnode.node.config.tables import NextgraphListener
-from rillnode.node.nextgraph_client import client as client_module
-from rillnode.node.nextgraph_client import feed as feed_module
-from rillnode.node.nextgraph_client.wire import Wire
+from rillnode.node.nextgraph.client import client as client_module
+from rillnode.node.nextgraph.client import feed as feed_module
+from rillnode.node.nextgraph.client.wire import Wire
 from rillnode.node.runtime import Node
 
 SECONDS: Final = 60.0

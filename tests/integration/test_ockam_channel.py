@@ -41,8 +41,8 @@ from rillnode.codecs.routing.stream import (
     decode_response,
     encode_request,
 )
-from rillnode.node.client.channel import ChannelLevel
 from rillnode.node.config import ChannelTable, Config, GrantTable
+from rillnode.node.ockam.client.channel import ChannelLevel
 from rillnode.node.runtime import Node
 
 ANSWER_SECONDS = 30.0

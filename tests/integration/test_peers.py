@@ -34,7 +34,7 @@ from rillnode.codecs.routing.stream import (
 from rillnode.node.cli import main
 from rillnode.node.client import connect_blocking
 from rillnode.node.config import DiallingTable, NoiseListener, PeerTable
-from rillnode.node.keyfiles import write_key
+from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
 
 

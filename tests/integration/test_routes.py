@@ -16,7 +16,7 @@ from rillnode.codecs.errors import RequestError
 from rillnode.codecs.keys import Identity
 from rillnode.node.cli import main
 from rillnode.node.config import Config, GrantTable, HttpListener, NoiseListener, PeerTable
-from rillnode.node.keyfiles import write_key
+from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
 
 EVERYBODY = GrantTable(who="noise:*", streams="*", may=VERBS)

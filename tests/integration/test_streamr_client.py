@@ -20,9 +20,9 @@ from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.key_exchange import key_stream_of
 from rillnode.codecs.streamr.signing import Verdict, sign_message, verify_message
 from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, StreamMessage
-from rillnode.node.streamr_client import reader
-from rillnode.node.streamr_client.client import Client
-from rillnode.node.streamr_client.endpoints import endpoints_of
+from rillnode.node.streamr.client import reader
+from rillnode.node.streamr.client.client import Client
+from rillnode.node.streamr.client.endpoints import endpoints_of
 from streamr_keys_support import rsa_key
 from streamr_server import StreamrServer, streamr_server
 

@@ -25,8 +25,8 @@ from rillnode.codecs.streamr.message import decode_message
 from rillnode.codecs.streamr.stream_message import StreamMessage
 from rillnode.node.config import ApiKeyTable, Config, GrantTable, StreamrListener
 from rillnode.node.runtime import Node
-from rillnode.node.streamr_client.client import Client
-from rillnode.node.streamr_client.endpoints import endpoints_of
+from rillnode.node.streamr.client.client import Client
+from rillnode.node.streamr.client.endpoints import endpoints_of
 from streamr_keys_support import rsa_key
 
 ALICE = EthereumKey(bytes([1]) * 32)

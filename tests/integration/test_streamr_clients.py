@@ -24,7 +24,7 @@ from rillnode.codecs.streamr.signing import sign_message
 from rillnode.codecs.streamr.stream_message import StreamMessage
 from rillnode.node.config import GrantTable, StreamrListener
 from rillnode.node.runtime import Node
-from rillnode.node.streamr_client.client import Client
+from rillnode.node.streamr.client.client import Client
 
 SCRIPTS = Path(__file__).with_name("streamr_clients")
 SCRIPT_SECONDS = 900.0

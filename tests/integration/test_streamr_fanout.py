@@ -109,7 +109,9 @@ def resident_bytes() -> int:
 def test_who_never_reads_costs_its_buffer_and_nobody_else_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rillnode.node.streamr.STREAMR_LINK_BUFFER_BYTES_MAX", BUFFER_BYTES_MAX)
+    monkeypatch.setattr(
+        "rillnode.node.streamr.broker.STREAMR_LINK_BUFFER_BYTES_MAX", BUFFER_BYTES_MAX
+    )
 
     async def test() -> None:
         listener = StreamrListener(listen="127.0.0.1:0")

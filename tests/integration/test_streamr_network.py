@@ -24,7 +24,7 @@ from nodes import node_config
 from npm_support import npm_packages
 from ports import free_port
 from rillnode.node.config import GrantTable, StreamTable
-from rillnode.node.config.overlay_tables import OverlayTable, StreamrNetworkListener, TrackerTable
+from rillnode.node.overlay.config import OverlayTable, StreamrNetworkListener, TrackerTable
 from rillnode.node.runtime import Node
 
 PATIENCE_SECONDS: Final = 60.0

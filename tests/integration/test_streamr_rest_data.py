@@ -240,7 +240,7 @@ def test_what_cannot_be_published_is_refused(tmp_path: Path) -> None:
 
 
 def test_readers_at_one_time_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rillnode.node.streamr_rest.rest.STREAMR_REST_RESENDS_MAX", 1)
+    monkeypatch.setattr("rillnode.node.streamr.rest.rest.STREAMR_REST_RESENDS_MAX", 1)
 
     async def test(server: Server) -> None:
         user = await server.user()

@@ -12,13 +12,13 @@ from rillnode.codecs.entries import items_of
 from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError, TransportError
 from rillnode.codecs.keys import Identity
 from rillnode.node.client import connect_blocking
-from rillnode.node.client.ranges import StreamsClient, streams_client
 from rillnode.node.config import GrantTable
-from rillnode.node.keyfiles import write_key
-from rillnode.node.pipeline.offsets import Range
-from rillnode.node.pipeline.probing import block_prober, positions_at
-from rillnode.node.pipeline.ranges import ClientOptions
+from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
+from rillnode.node.spark.client.ranges import StreamsClient, streams_client
+from rillnode.node.spark.offsets import Range
+from rillnode.node.spark.probing import block_prober, positions_at
+from rillnode.node.spark.ranges import ClientOptions
 
 
 def run_beside(
@@ -40,7 +40,7 @@ def run_beside(
                 key_file=str(key_file),
                 streams=streams,
                 consumer=consumer,
-                client="rillnode.node.client.ranges:streams_client",
+                client="rillnode.node.spark.client.ranges:streams_client",
             )
             await asyncio.to_thread(work, options)
 

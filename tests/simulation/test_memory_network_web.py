@@ -21,7 +21,7 @@ from rillnode.node.config import (
     StreamrListener,
     StreamTable,
 )
-from rillnode.node.config.overlay_tables import (
+from rillnode.node.overlay.config import (
     OverlayTable,
     StreamrNetworkListener,
     TrackerTable,

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from rillnode.node.simulation.nextgraph.things import Held
-from rillnode.node.simulation.nextgraph.users import NextgraphUser, documents_of
+from rillnode.node.nextgraph.simulation.things import Held
+from rillnode.node.nextgraph.simulation.users import NextgraphUser, documents_of
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import (
     ClientsTable,

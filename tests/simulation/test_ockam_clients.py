@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from rillnode.node.simulation.ockam.channel_users import ChannelUser
-from rillnode.node.simulation.ockam.tcp_users import OckamTcpUser
+from rillnode.node.ockam.simulation.channel_users import ChannelUser
+from rillnode.node.ockam.simulation.tcp_users import OckamTcpUser
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import (
     ClientsTable,

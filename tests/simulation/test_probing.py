@@ -8,7 +8,7 @@ from rillnode import nextgraph
 from rillnode.codecs.errors import TransportError
 from rillnode.node.config import Config
 from rillnode.node.config.tables import NextgraphListener
-from rillnode.node.nextgraph import IDLE_SECONDS
+from rillnode.node.nextgraph.broker import IDLE_SECONDS
 from rillnode.testing import MemoryNetwork
 
 USER = nextgraph.Identity.from_seed(b"user".ljust(32, b"."))

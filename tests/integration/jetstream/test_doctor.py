@@ -15,8 +15,8 @@ from rillnode.actors.jetstream.connection import Connection
 from rillnode.codecs.keys import Identity
 from rillnode.node.config import Config, StoreTable
 from rillnode.node.doctor import Finding
-from rillnode.node.doctor.servers import servers
-from rillnode.node.keyfiles import write_key
+from rillnode.node.jetstream.doctor import servers
+from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
 from rillnode.node.stores import jetstream_options
 

@@ -10,7 +10,7 @@ import aiohttp
 from nats_support import NatsServer, needs_nats, on_jetstream
 from nodes import CLIENT
 from rillnode.node.config import Config
-from rillnode.node.keyfiles import write_key
+from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
 from store_support import eventually
 from streamr_rest_support import BOB, Server, User, streamr_config

@@ -25,9 +25,9 @@ from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
 from rillnode.codecs.nextgraph.events import Event
 from rillnode.codecs.nextgraph.responses import TopicSubRes
 from rillnode.node.config import NextgraphListener
-from rillnode.node.keyfiles import write_key
-from rillnode.node.nextgraph_client.client import Client
-from rillnode.node.nextgraph_client.subscription import Subscription
+from rillnode.node.keys.files import write_key
+from rillnode.node.nextgraph.client.client import Client
+from rillnode.node.nextgraph.client.subscription import Subscription
 from rillnode.node.runtime import Node
 from shared_support import JetStreamDriver
 from store_support import eventually

@@ -16,7 +16,7 @@ from npm_support import npm_packages
 from proxy import Proxy
 from rillnode.codecs.keys import Identity
 from rillnode.node.config import Config, NextgraphListener
-from rillnode.node.keyfiles import write_key
+from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
 
 TEST_SECONDS: Final = 600.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from rillnode.node.pipeline.session import open_session
+from rillnode.node.spark.session import open_session
 
 TESTS = Path(__file__).parents[2]
 SETTINGS = {

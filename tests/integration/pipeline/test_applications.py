@@ -12,7 +12,7 @@ import pytest
 from doc_support import ROOT, running
 from rillnode.codecs.spark.row_envelope import decode_row
 from rillnode.node.client import BlockingClient, connect_blocking
-from rillnode.node.pipeline.java import java_home
+from rillnode.node.spark.java import java_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -100,7 +100,7 @@ def run(
 
 
 def test_the_wheel_has_the_source(wheel: Path, tmp_path: Path) -> None:
-    program = "import rillnode.node.pipeline.source as source; print(source.__file__)"
+    program = "import rillnode.node.spark.source as source; print(source.__file__)"
     found = run([sys.executable, "-c", program], tmp_path, {"PYTHONPATH": str(wheel)})
     assert Path(found.strip()).is_relative_to(wheel)
 

@@ -24,11 +24,11 @@ from chained_tables import Pipeline
 from every_kind_of_row import OLD_TABLES, TABLES
 from nodes import node_config
 from rillnode.node.config import Location, SinkTables, SparkSink
-from rillnode.node.pipeline import derived as deriving
-from rillnode.node.pipeline.derived import Derived
-from rillnode.node.pipeline.gold_tables import CHAINS
-from rillnode.node.pipeline.job_config import DerivedConfig
 from rillnode.node.runtime import Node
+from rillnode.node.spark import derived as deriving
+from rillnode.node.spark.derived import Derived
+from rillnode.node.spark.gold_tables import CHAINS
+from rillnode.node.spark.job_config import DerivedConfig
 from streamr_samples import make_message
 from table_readers import plain_rows, wrong_answers
 

@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 
 from chained_tables import Pipeline
 from rillnode.codecs.errors import StoreError
-from rillnode.node.pipeline import derived as deriving
-from rillnode.node.pipeline.derived import Derived
-from rillnode.node.pipeline.gold_tables import CHAINS, DERIVED, LAG, MINUTES, PUBLISHERS
-from rillnode.node.pipeline.job_config import DerivedConfig
-from rillnode.node.pipeline.replay import replay
-from rillnode.node.pipeline.silver_table import SILVER_SCHEMA
+from rillnode.node.spark import derived as deriving
+from rillnode.node.spark.derived import Derived
+from rillnode.node.spark.gold_tables import CHAINS, DERIVED, LAG, MINUTES, PUBLISHERS
+from rillnode.node.spark.job_config import DerivedConfig
+from rillnode.node.spark.replay import replay
+from rillnode.node.spark.silver_table import SILVER_SCHEMA
 from streamr_samples import make_message
 
 pytestmark = pytest.mark.spark

@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 
 from fake_sink import FakeSink
 from rillnode.actors.spark.sink_job import PASSING_CODE
-from rillnode.node.pipeline.job_config import JobConfig
-from rillnode.node.pipeline.process import SparkJob, last_words, session_members, start_job
+from rillnode.node.spark.job_config import JobConfig
+from rillnode.node.spark.process import SparkJob, last_words, session_members, start_job
 
 pytestmark = pytest.mark.spark
 

@@ -15,11 +15,11 @@ from deltalake import DeltaTable
 
 from fake_sink import FakeSink
 from rillnode.codecs.entries import EntryKind
-from rillnode.node.pipeline.delta_log import open_table
-from rillnode.node.pipeline.gold_tables import CHAINS, LAG, MINUTES, GoldTable
-from rillnode.node.pipeline.job_config import DerivedConfig, JobConfig
-from rillnode.node.pipeline.process import SparkJob, last_words, session_members, start_job
-from rillnode.node.pipeline.upsert import read_rows
+from rillnode.node.spark.delta_log import open_table
+from rillnode.node.spark.gold_tables import CHAINS, LAG, MINUTES, GoldTable
+from rillnode.node.spark.job_config import DerivedConfig, JobConfig
+from rillnode.node.spark.process import SparkJob, last_words, session_members, start_job
+from rillnode.node.spark.upsert import read_rows
 from streamr_samples import make_message
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

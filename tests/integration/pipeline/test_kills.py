@@ -27,8 +27,8 @@ from nodes import CLIENT
 from pausing import pause
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client, connect
-from rillnode.node.pipeline.checkpoint import query_id
-from rillnode.node.pipeline.process import session_members
+from rillnode.node.spark.checkpoint import query_id
+from rillnode.node.spark.process import session_members
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

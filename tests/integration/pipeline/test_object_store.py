@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from fake_sink import FakeSink
-from rillnode.node.pipeline.job_config import DerivedConfig, JobConfig, save_job_config
+from rillnode.node.spark.job_config import DerivedConfig, JobConfig, save_job_config
 from s3_support import SECRET, object_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -65,7 +65,7 @@ class Job:
 
     def run(self) -> None:
         done = subprocess.run(
-            [sys.executable, "-m", "rillnode.node.pipeline.job", self._file, "--available-now"],
+            [sys.executable, "-m", "rillnode.node.spark.job", self._file, "--available-now"],
             env={**os.environ, **self._environment},
             capture_output=True,
             text=True,

@@ -7,9 +7,9 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from pipeline_samples import Query, make_block
-from rillnode.node.pipeline.arrow import BatchBuilder
-from rillnode.node.pipeline.charts import bar_table, save_bars
-from rillnode.node.pipeline.reports import (
+from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.charts import bar_table, save_bars
+from rillnode.node.spark.reports import (
     events_per_hour,
     events_per_key,
     json_number,

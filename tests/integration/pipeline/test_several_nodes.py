@@ -26,12 +26,12 @@ from ports import free_port
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.keys import Identity
 from rillnode.node.client import connect, connect_blocking
-from rillnode.node.keyfiles import write_key
-from rillnode.node.pipeline import source
-from rillnode.node.pipeline.job_config import JobConfig, save_job_config
-from rillnode.node.pipeline.process import session_members
-from rillnode.node.pipeline.ranges import ClientOptions
-from rillnode.node.pipeline.source import RangeReader, SourceOptions
+from rillnode.node.keys.files import write_key
+from rillnode.node.spark import source
+from rillnode.node.spark.job_config import JobConfig, save_job_config
+from rillnode.node.spark.process import session_members
+from rillnode.node.spark.ranges import ClientOptions
+from rillnode.node.spark.source import RangeReader, SourceOptions
 
 pytestmark = needs_nats
 
@@ -208,7 +208,7 @@ class Job:
     def start(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "rillnode.node.pipeline.job", str(self._config)],
+                [sys.executable, "-m", "rillnode.node.spark.job", str(self._config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

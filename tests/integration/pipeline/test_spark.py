@@ -14,10 +14,10 @@ from pyspark.sql.functions import col
 
 from fake_sink import FakeSink
 from rillnode.codecs.entries import EntryKind
-from rillnode.node.pipeline.explaining import explain
-from rillnode.node.pipeline.export import Export, ExportConfig
-from rillnode.node.pipeline.ranges import ClientOptions
-from rillnode.node.pipeline.reports import read_delta
+from rillnode.node.spark.explaining import explain
+from rillnode.node.spark.export import Export, ExportConfig
+from rillnode.node.spark.ranges import ClientOptions
+from rillnode.node.spark.reports import read_delta
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from nodes import CLIENT, node_config
 from rillnode.codecs.spark.row_envelope import RepeatFilter, decode_row
 from rillnode.node.client import BlockingClient, connect_blocking
-from rillnode.node.keyfiles import write_key
+from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
 
 pytestmark = pytest.mark.spark

@@ -12,16 +12,16 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.routing.routes import Route, local
-from rillnode.node.channels import Channels
 from rillnode.node.cli import main
 from rillnode.node.client import Answer
 from rillnode.node.config import ChannelTable, Config, load_config, parse_config
 from rillnode.node.config.tables import OckamListener
-from rillnode.node.keyfiles import (
+from rillnode.node.keys.files import (
     read_channel_key,
     read_or_make_channel_key,
     write_key,
 )
+from rillnode.node.ockam.channels import Channels
 
 KEY = ChannelKey(bytes(range(32)))
 FILE = Path("node.toml")

@@ -19,7 +19,7 @@ from rillnode.codecs.errors import (
 from rillnode.codecs.keys import Identity
 from rillnode.node.cli import build_parser, main
 from rillnode.node.cli.failures import next_step
-from rillnode.node.keyfiles import write_key
+from rillnode.node.keys.files import write_key
 
 NODE, ADMIN, OTHER = (Identity.from_seed(bytes([number]) * 32) for number in (1, 2, 3))
 

@@ -12,7 +12,7 @@ from fake_client import Screen
 from rillnode.node.cli import main
 from rillnode.node.cli.run import on_signal
 from rillnode.node.config import load_config
-from rillnode.node.keyfiles import read_key
+from rillnode.node.keys.files import read_key
 
 
 def run(

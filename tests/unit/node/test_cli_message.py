@@ -13,7 +13,7 @@ from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.routing.routes import Route, parse_route
 from rillnode.node.cli import main
 from rillnode.node.client import Answer
-from rillnode.node.keyfiles import write_key
+from rillnode.node.keys.files import write_key
 
 BACK: Route = parse_route("TCP_C_00;echo")
 

@@ -15,10 +15,10 @@ from pipeline_samples import Query, rows
 from rillnode.actors.spark.sink_job import DERIVED_TABLES, SinkStatus
 from rillnode.codecs.keys import Identity
 from rillnode.node.cli import main
-from rillnode.node.keyfiles import write_key
-from rillnode.node.pipeline.gold_tables import MINUTES
-from rillnode.node.pipeline.maintenance import live_files
-from rillnode.node.pipeline.upsert import upsert
+from rillnode.node.keys.files import write_key
+from rillnode.node.spark.gold_tables import MINUTES
+from rillnode.node.spark.maintenance import live_files
+from rillnode.node.spark.upsert import upsert
 
 SINK = '[[sink.spark]]\nname = "{name}"\nstreams = ["*"]\ntable_dir = "{name}/table"\n'
 

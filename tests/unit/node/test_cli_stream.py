@@ -9,7 +9,7 @@ import pytest
 from fake_client import RECEIVED_TEXT, FakeClient, FakeStream, Screen
 from rillnode.codecs.keys import Identity
 from rillnode.node.cli import main, push
-from rillnode.node.keyfiles import write_key
+from rillnode.node.keys.files import write_key
 
 
 @pytest.fixture

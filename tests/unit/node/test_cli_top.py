@@ -10,7 +10,7 @@ import pytest
 from fake_client import Screen
 from nodes import CLIENT, node_config
 from rillnode.node.cli import main, top
-from rillnode.node.keyfiles import write_key
+from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
 
 

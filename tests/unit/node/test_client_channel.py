@@ -17,8 +17,8 @@ from rillnode.codecs.routing.routes import (
     encode_message,
     local,
 )
-from rillnode.node.client.channel import ChannelLevel, SecureChannel, open_channel
 from rillnode.node.client.messages import Messages
+from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel, open_channel
 
 NODE = ChannelKey(b"the node's key".ljust(32, b"."))
 CLIENT = ChannelKey(b"the client's key".ljust(32, b"."))

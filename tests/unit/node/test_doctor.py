@@ -12,7 +12,7 @@ from nodes import CLIENT
 from rillnode.node.cli import main
 from rillnode.node.config import Config, HttpListener, NoiseListener
 from rillnode.node.doctor import Finding, files, machine, software
-from rillnode.node.keyfiles import write_key
+from rillnode.node.keys.files import write_key
 
 
 @pytest.fixture

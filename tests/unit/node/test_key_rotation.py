@@ -8,14 +8,14 @@ from nodes import CLIENT, node_config
 from rillnode.codecs.errors import ConfigError, HandshakeError
 from rillnode.codecs.keys import Identity, parse_identities
 from rillnode.node.client import connect
-from rillnode.node.key_rotation import (
+from rillnode.node.keys.files import read_key, write_key
+from rillnode.node.keys.rotation import (
     begin_rotation,
     finish_rotation,
     next_path,
     old_path,
     rotation_identities,
 )
-from rillnode.node.keyfiles import read_key, write_key
 from rillnode.node.runtime import Node
 
 OLD, NEW = (Identity.from_seed(bytes([number]) * 32) for number in (1, 2))

@@ -8,7 +8,7 @@ import pytest
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.keys import Identity
-from rillnode.node.keyfiles import read_key, read_or_make_key, write_key
+from rillnode.node.keys.files import read_key, read_or_make_key, write_key
 
 IDENTITY = Identity.from_seed(bytes(range(32)))
 

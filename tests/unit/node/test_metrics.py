@@ -24,7 +24,7 @@ from rillnode.node.config import Config, Location, SinkTables, SparkSink
 from rillnode.node.http.streams import Listed
 from rillnode.node.metrics import METRICS, NodeMetrics
 from rillnode.node.runtime import Node
-from rillnode.node.sinks import table_names
+from rillnode.node.spark.sinks import table_names
 
 ROOT: Final = Path(__file__).parents[3]
 DASHBOARD: Final = ROOT / "configs" / "grafana-dashboard.json"

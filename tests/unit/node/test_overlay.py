@@ -11,8 +11,8 @@ from rillnode.actors.core.links.connection import PeerContext
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.streamr.node_address import NodeAddress
 from rillnode.node.config import Config, NoiseListener, PeerTable
-from rillnode.node.config.overlay_tables import OverlayTable, TrackerTable
-from rillnode.node.overlay import RELEASE_SECONDS, Overlay, OverlayLinks
+from rillnode.node.overlay.config import OverlayTable, TrackerTable
+from rillnode.node.overlay.overlay import RELEASE_SECONDS, Overlay, OverlayLinks
 
 OWN = Identity.from_seed(bytes(32))
 TRACKER, FRIEND, STRANGER = "1" * 64, "2" * 64, "3" * 64

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rillnode.actors.log import Operation
-from rillnode.node.telemetry import Tracing
+from rillnode.node.telemetry.telemetry import Tracing
 from store_support import append
 
 

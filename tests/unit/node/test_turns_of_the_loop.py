@@ -15,7 +15,7 @@ from rillnode.node.cli import run
 from rillnode.node.config import Config, GrantTable
 from rillnode.node.http import documents
 from rillnode.node.http.documents import SLICE_TABLES, masked
-from rillnode.node.streamr_rest.streams import SLICE_STREAMS
+from rillnode.node.streamr.rest.streams import SLICE_STREAMS
 from rillnode.transports.groups import SLICE_CLOSED, SLICE_LINKS, LinkGroup
 from rillnode.transports.links import LinkLimits
 from rillnode.transports.meters import LinkMeter

@@ -38,7 +38,7 @@ from rillnode.codecs.streamr.control_messages import (
     UnsubscribeResponse,
 )
 from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, StreamMessage
-from rillnode.node.overlay import Overlay
+from rillnode.node.overlay.overlay import Overlay
 
 
 def check_no_failures(core: Core) -> None:

@@ -57,8 +57,8 @@ from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.routing.routes import WireMessage, local
 from rillnode.node.client import Client
-from rillnode.node.client.channel import SecureChannel
 from rillnode.node.client.session import Session
+from rillnode.node.ockam.client.channel import SecureChannel
 from rillnode.testing import PlantedFailure, message_types
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.memory import MemoryLink, connect_memory

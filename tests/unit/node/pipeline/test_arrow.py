@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pipeline_samples import make_block
 from rillnode.codecs.entries import Block, EntryKind
 from rillnode.codecs.errors import CodecError
-from rillnode.node.pipeline.arrow import BatchBuilder
-from rillnode.node.pipeline.tables import BRONZE_SCHEMA
+from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.tables import BRONZE_SCHEMA
 
 
 def rows_of(builder: BatchBuilder) -> list[dict[str, Any]]:

@@ -8,13 +8,13 @@ from rillnode.codecs.keys import Identity
 from rillnode.codecs.nextgraph.events import EVENT, EventContent, sign_event
 from rillnode.codecs.nextgraph.types import ForwardedPeer
 from rillnode.codecs.streamr.message import decode_message, encode_message
-from rillnode.node.pipeline.arrow import BatchBuilder
-from rillnode.node.pipeline.decoding import (
+from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.decoding import (
     decode_entry,
     decode_rows,
 )
-from rillnode.node.pipeline.metadata import TIME_MS_MAX
-from rillnode.node.pipeline.silver_table import SILVER_SCHEMA
+from rillnode.node.spark.metadata import TIME_MS_MAX
+from rillnode.node.spark.silver_table import SILVER_SCHEMA
 from streamr_samples import KEY, START_MS, make_message
 
 

@@ -7,8 +7,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from pipeline_samples import Query, rows
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.pipeline.delta_log import Position, TableLog, open_table, saved_position
-from rillnode.node.pipeline.maintenance import compact
+from rillnode.node.spark.delta_log import Position, TableLog, open_table, saved_position
+from rillnode.node.spark.maintenance import compact
 
 
 def fill(query: Query, batches: range) -> None:

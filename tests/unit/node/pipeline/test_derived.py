@@ -7,17 +7,17 @@ from pyspark.sql import SparkSession
 from rillnode.actors.spark.sink_job import DERIVED_TABLES
 from rillnode.codecs.errors import StoreError
 from rillnode.node.config import Location, SparkSink
-from rillnode.node.pipeline import derived as deriving
-from rillnode.node.pipeline.derived import BACKOFF_SECONDS, Derived, Part, own_tables
-from rillnode.node.pipeline.gold_query import GoldQuery
-from rillnode.node.pipeline.gold_tables import GOLD
-from rillnode.node.pipeline.job_config import (
+from rillnode.node.spark import derived as deriving
+from rillnode.node.spark.derived import BACKOFF_SECONDS, Derived, Part, own_tables
+from rillnode.node.spark.gold_query import GoldQuery
+from rillnode.node.spark.gold_tables import GOLD
+from rillnode.node.spark.job_config import (
     DerivedConfig,
     JobConfig,
     load_job_config,
     save_job_config,
 )
-from rillnode.node.pipeline.process import derived_config, job_config
+from rillnode.node.spark.process import derived_config, job_config
 from store_support import wait_until
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from rillnode.codecs.errors import StoreError
-from rillnode.node.pipeline.files import local_path, locked
+from rillnode.node.spark.files import local_path, locked
 
 
 def test_local_paths_are_told_from_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rillnode import Node
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config, parse_config
-from rillnode.node.pipeline import installed
+from rillnode.node.spark import installed
 
 CONFIG = """
 name = "a"

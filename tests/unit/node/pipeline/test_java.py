@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.pipeline import java
-from rillnode.node.pipeline.java import java_home, make_shim
+from rillnode.node.spark import java
+from rillnode.node.spark.java import java_home, make_shim
 
 GOOD = """\
 #!/bin/sh
@@ -121,7 +121,7 @@ def test_spark_runs_on_a_machine_without_java(tmp_path: Path) -> None:
                 link.symlink_to(tool)
     script = (
         "import sys; from pathlib import Path; "
-        "from rillnode.node.pipeline.session import open_session; "
+        "from rillnode.node.spark.session import open_session; "
         "s = open_session('t', master='local[1]', work_dir=Path(sys.argv[1])); "
         "print(s.sparkContext._jvm.System.getProperty('java.version'), "
         "s.range(5).rdd.map(lambda row: row.id).sum())"

@@ -6,11 +6,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError, TransportError
-from rillnode.node.pipeline.explaining import explain
-from rillnode.node.pipeline.job import main
-from rillnode.node.pipeline.job_config import JobConfig, load_job_config, save_job_config
-from rillnode.node.pipeline.offset import Offset
-from rillnode.node.pipeline.progress import Batch, report_of
+from rillnode.node.spark.explaining import explain
+from rillnode.node.spark.job import main
+from rillnode.node.spark.job_config import JobConfig, load_job_config, save_job_config
+from rillnode.node.spark.offset import Offset
+from rillnode.node.spark.progress import Batch, report_of
 
 CONFIG = JobConfig(
     sink="bronze",

@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 from fake_sink import FakeSink
 from pipeline_samples import Query
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.pipeline.landing import FILE_STRUCT, Landing, LandingReader, LandingWriter
-from rillnode.node.pipeline.source import RangesPartition
+from rillnode.node.spark.landing import FILE_STRUCT, Landing, LandingReader, LandingWriter
+from rillnode.node.spark.source import RangesPartition
 
 
 class LandingQuery(Query):

@@ -8,9 +8,9 @@ import pytest
 from deltalake import DeltaTable
 
 from pipeline_samples import Query, rows
-from rillnode.node.pipeline import maintenance
-from rillnode.node.pipeline.maintenance import LiveFile, Maintenance, live_files, plan_merges
-from rillnode.node.pipeline.parquet import TableFile, write_files
+from rillnode.node.spark import maintenance
+from rillnode.node.spark.maintenance import LiveFile, Maintenance, live_files, plan_merges
+from rillnode.node.spark.parquet import TableFile, write_files
 
 
 def sizes(*values: int) -> list[LiveFile]:

@@ -10,8 +10,8 @@ from rillnode.codecs.keys import Identity
 from rillnode.codecs.nextgraph.blocks import Block
 from rillnode.codecs.nextgraph.events import EVENT, EventContent, sign_event
 from rillnode.codecs.nextgraph.types import DirectPeer, ForwardedPeer, ObfuscatedPeer, PeerId
-from rillnode.node.pipeline.arrow import BatchBuilder
-from rillnode.node.pipeline.metadata import NO_METADATA, read_metadata
+from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.metadata import NO_METADATA, read_metadata
 
 TIME = 1_700_000_000_123
 

@@ -1,8 +1,8 @@
 import pytest
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.pipeline.offset import Offset, ranges_of
-from rillnode.node.pipeline.offsets import Range
+from rillnode.node.spark.offset import Offset, ranges_of
+from rillnode.node.spark.offsets import Range
 
 WHERE = "here"
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rillnode.codecs.errors import ConfigError, RequestError
-from rillnode.node.pipeline.offsets import (
+from rillnode.node.spark.offsets import (
     TASK_ROWS_MIN,
     Range,
     check_ends,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pipeline_samples import make_block
 from rillnode.codecs.entries import Block, items_of
 from rillnode.codecs.errors import CodecError, ConfigError, RequestError
-from rillnode.node.pipeline.offsets import Range
-from rillnode.node.pipeline.range_files import (
+from rillnode.node.spark.offsets import Range
+from rillnode.node.spark.range_files import (
     FilesClient,
     RangeFile,
     covered,
@@ -20,7 +20,7 @@ from rillnode.node.pipeline.range_files import (
     read_blocks,
     write_range,
 )
-from rillnode.node.pipeline.ranges import ClientOptions
+from rillnode.node.spark.ranges import ClientOptions
 
 KEY = ("sensors/a b", 3)
 

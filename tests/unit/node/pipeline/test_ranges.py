@@ -5,8 +5,8 @@ import pytest
 
 from fake_sink import FakeSink
 from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
-from rillnode.node.pipeline import ranges
-from rillnode.node.pipeline.ranges import ClientOptions, RangeClient, ask
+from rillnode.node.spark import ranges
+from rillnode.node.spark.ranges import ClientOptions, RangeClient, ask
 
 
 def test_a_connection_is_made_once_and_kept() -> None:

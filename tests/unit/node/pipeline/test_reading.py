@@ -6,9 +6,9 @@ import pytest
 from fake_sink import FakeSink
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import RequestError
-from rillnode.node.pipeline import fetching, reading
-from rillnode.node.pipeline.offsets import Range
-from rillnode.node.pipeline.reading import ahead, read_ranges
+from rillnode.node.spark import fetching, reading
+from rillnode.node.spark.offsets import Range
+from rillnode.node.spark.reading import ahead, read_ranges
 
 
 def read(sink: FakeSink, *ranges: Range, fail: bool = True) -> list[tuple[object, ...]]:

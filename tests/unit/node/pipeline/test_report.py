@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rillnode.node.pipeline import svg
-from rillnode.node.pipeline.gold_tables import CHAINS, LAG, MINUTES, PUBLISHERS, GoldTable
-from rillnode.node.pipeline.report_figures import STEPS_MAX, collect
-from rillnode.node.pipeline.report_page import page, table
-from rillnode.node.pipeline.upsert import upsert
+from rillnode.node.spark import svg
+from rillnode.node.spark.gold_tables import CHAINS, LAG, MINUTES, PUBLISHERS, GoldTable
+from rillnode.node.spark.report_figures import STEPS_MAX, collect
+from rillnode.node.spark.report_page import page, table
+from rillnode.node.spark.upsert import upsert
 
 START = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
 EVIL = '<script src="https://evil.example/x.js">"&'

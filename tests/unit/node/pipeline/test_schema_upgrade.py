@@ -11,9 +11,9 @@ from pyspark.sql.types import StructField, StructType
 
 from pipeline_samples import Query, rows
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.pipeline.maintenance import compact
-from rillnode.node.pipeline.schema_upgrade import conform, upgrade_table
-from rillnode.node.pipeline.tables import BRONZE_STRUCT
+from rillnode.node.spark.maintenance import compact
+from rillnode.node.spark.schema_upgrade import conform, upgrade_table
+from rillnode.node.spark.tables import BRONZE_STRUCT
 
 OLD = StructType(BRONZE_STRUCT.fields[:6])
 

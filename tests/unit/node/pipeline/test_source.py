@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 
 from fake_sink import FakeSink
 from rillnode.codecs.errors import ConfigError, RequestError
-from rillnode.node.pipeline.offsets import Range
-from rillnode.node.pipeline.ranges import STREAMS_CLIENT, ClientOptions
-from rillnode.node.pipeline.source import (
+from rillnode.node.spark.offsets import Range
+from rillnode.node.spark.ranges import STREAMS_CLIENT, ClientOptions
+from rillnode.node.spark.source import (
     RangesPartition,
     RangeStreamReader,
     RillnodeSource,

@@ -14,22 +14,22 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from every_kind_of_row import OLD_TABLES, TABLES
 from pipeline_samples import Query, rows
-from rillnode.node.pipeline import delta
-from rillnode.node.pipeline import upsert as upserting
-from rillnode.node.pipeline.delta import commit_unless_changed, upgrade_statistics
-from rillnode.node.pipeline.delta_log import Position, TableLog, saved_position
-from rillnode.node.pipeline.derived import upgrade_tables
-from rillnode.node.pipeline.gold_tables import GOLD
-from rillnode.node.pipeline.maintenance import compact
-from rillnode.node.pipeline.parquet import read_statistics
-from rillnode.node.pipeline.silver_table import SILVER_STRUCT
-from rillnode.node.pipeline.statistics import (
+from rillnode.node.spark import delta
+from rillnode.node.spark import upsert as upserting
+from rillnode.node.spark.delta import commit_unless_changed, upgrade_statistics
+from rillnode.node.spark.delta_log import Position, TableLog, saved_position
+from rillnode.node.spark.derived import upgrade_tables
+from rillnode.node.spark.gold_tables import GOLD
+from rillnode.node.spark.maintenance import compact
+from rillnode.node.spark.parquet import read_statistics
+from rillnode.node.spark.silver_table import SILVER_STRUCT
+from rillnode.node.spark.statistics import (
     FileStatistics,
     ranged_columns,
     statistics_properties,
     undescribed_files,
 )
-from rillnode.node.pipeline.upsert import upsert
+from rillnode.node.spark.upsert import upsert
 from table_readers import BY_STATISTICS, plain_rows, wrong_answers
 
 NOW = datetime(2026, 3, 1, 10, 0, 0, 123_456, tzinfo=UTC)

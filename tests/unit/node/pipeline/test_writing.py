@@ -8,8 +8,8 @@ from pyspark.sql.types import StructType
 from fake_sink import FakeSink
 from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.codecs.spark.row_envelope import RowId, decode_row
-from rillnode.node.pipeline.source import RillnodeSource
-from rillnode.node.pipeline.writing import RowWriter, WriteOptions
+from rillnode.node.spark.source import RillnodeSource
+from rillnode.node.spark.writing import RowWriter, WriteOptions
 
 DATA = StructType().add("data", "string")
 

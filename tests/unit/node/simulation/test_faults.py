@@ -9,11 +9,11 @@ from thespian.actors import Actor
 
 from rillnode.actors.core.streams.stream import StreamActor
 from rillnode.actors.engine.faults import FAULTS, fail_at
-from rillnode.node.failing import PlantedFailure
 from rillnode.node.simulation.failing_actors import classes_named, plant
 from rillnode.node.simulation.faults import SECONDS_MAX, draw_faults
 from rillnode.node.simulation.run import Result, Run
 from rillnode.node.simulation.scenario import FaultKind, FaultTable, RandomFaults, Scenario
+from rillnode.node.testing.failing import PlantedFailure
 
 NODES = ["n0", "n1", "n2"]
 CLIENTS = [("p0", "n0"), ("f0", "n1")]

@@ -3,7 +3,7 @@
 import pytest
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.streamr_client.endpoints import endpoints_of
+from rillnode.node.streamr.client.endpoints import endpoints_of
 
 QUERY = "?controlLayerVersion=2&messageLayerVersion=32&layout=either"
 

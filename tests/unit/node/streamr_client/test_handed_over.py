@@ -2,8 +2,8 @@
 
 import pytest
 
-from rillnode.node.streamr_client import handed_over
-from rillnode.node.streamr_client.handed_over import HandedOver
+from rillnode.node.streamr.client import handed_over
+from rillnode.node.streamr.client.handed_over import HandedOver
 
 HERE, THERE = ("s", 0), ("s", 1)
 

@@ -6,7 +6,7 @@ import pytest
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.streamr.encryption import GroupKey
-from rillnode.node.streamr_client.key_file import GroupKeyFile, KeptKey
+from rillnode.node.streamr.client.key_file import GroupKeyFile, KeptKey
 
 FIRST = GroupKey("k1", bytes(range(32)))
 SECOND = GroupKey("k2", bytes(32))

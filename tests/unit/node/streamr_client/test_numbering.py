@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rillnode.codecs.streamr.stream_message import MessageRef
-from rillnode.node.streamr_client.numbering import CHAIN_ID_LENGTH, Numbering, random_chain_id
+from rillnode.node.streamr.client.numbering import CHAIN_ID_LENGTH, Numbering, random_chain_id
 
 
 def numbering() -> Numbering:

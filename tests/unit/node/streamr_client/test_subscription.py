@@ -8,13 +8,13 @@ import pytest
 
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
 from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, StreamMessage
-from rillnode.node.streamr_client import subscription as module
-from rillnode.node.streamr_client.keys import Keys
-from rillnode.node.streamr_client.live import Inbox, Partition
-from rillnode.node.streamr_client.reader import ReaderTools
-from rillnode.node.streamr_client.resends import From, Last, Range, Resend
-from rillnode.node.streamr_client.streams import Streams
-from rillnode.node.streamr_client.subscription import Subscription
+from rillnode.node.streamr.client import subscription as module
+from rillnode.node.streamr.client.keys import Keys
+from rillnode.node.streamr.client.live import Inbox, Partition
+from rillnode.node.streamr.client.reader import ReaderTools
+from rillnode.node.streamr.client.resends import From, Last, Range, Resend
+from rillnode.node.streamr.client.streams import Streams
+from rillnode.node.streamr.client.subscription import Subscription
 
 DEADLINE_SECONDS = 60
 

@@ -8,7 +8,7 @@ from aiohttp import web
 from rillnode.actors.streamr import requests
 from rillnode.actors.streamr.answering import refusal
 from rillnode.codecs.errors import ActorError, CodecError, RequestError, RillnodeError, StoreError
-from rillnode.node.streamr_rest.answers import error_answer
+from rillnode.node.streamr.rest.answers import error_answer
 
 
 def told(answer: web.Response) -> tuple[int, str]:

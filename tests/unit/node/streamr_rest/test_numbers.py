@@ -5,7 +5,7 @@ from itertools import count, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rillnode.node.streamr_rest.numbers import Numbers
+from rillnode.node.streamr.rest.numbers import Numbers
 
 
 def numbers() -> Numbers:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rillnode.codecs.errors import RequestError
-from rillnode.node.streamr_rest.query import flag, needed_number, number, whole_number
+from rillnode.node.streamr.rest.query import flag, needed_number, number, whole_number
 
 
 def test_a_number_is_read_or_its_default_taken() -> None:

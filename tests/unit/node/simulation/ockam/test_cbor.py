@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.routing.routes import Address, WireMessage
 from rillnode.codecs.routing.wire import wire_codec
-from rillnode.node.simulation.ockam.cbor import decode_cbor, encode_cbor
+from rillnode.node.ockam.simulation.cbor import decode_cbor, encode_cbor
 
 CODEC = wire_codec("cbor")
 ROUTES = st.lists(

@@ -17,11 +17,11 @@ from rillnode.codecs.routing.routes import (
     local,
     parse_route,
 )
-from rillnode.node.client.channel import ChannelLevel, SecureChannel, open_channel
 from rillnode.node.client.messages import Messages
+from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel, open_channel
+from rillnode.node.ockam.simulation.channel_audit import ChannelAudit, Interceptor
 from rillnode.node.simulation.clients.programs import MARKER
 from rillnode.node.simulation.history import History
-from rillnode.node.simulation.ockam.channel_audit import ChannelAudit, Interceptor
 
 NODE, CLIENT = ChannelKey(b"node".ljust(32)), ChannelKey(b"client".ljust(32))
 LISTENER, ECHO = parse_route("SC_listener"), parse_route("echo")

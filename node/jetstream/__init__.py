@@ -1,0 +1,1 @@
+"""What a node adds for a log on NATS JetStream."""

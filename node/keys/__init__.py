@@ -1,0 +1,1 @@
+"""Key files, and the change of a key."""

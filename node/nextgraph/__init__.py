@@ -1,0 +1,1 @@
+"""NextGraph's side of a node, and its client."""

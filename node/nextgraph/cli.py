@@ -1,0 +1,84 @@
+"""`rillnode nextgraph`: invitations for NextGraph's clients, and the broker's id."""
+
+import argparse
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rillnode.codecs.errors import RequestError
+from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, connected
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import Commands, add_noun, add_verb
+from rillnode.node.cli.terminal import Terminal
+from rillnode.node.config import load_config
+from rillnode.node.keys.files import read_key
+
+_DAY_MS: Final = 86_400_000
+_DESK: Final = "nextgraph"
+
+
+def add(commands: Commands) -> None:
+    """Add the noun and its verbs."""
+    verbs = add_noun(commands, "nextgraph", "NextGraph's broker: invite users, show its id")
+    parser = add_verb(
+        verbs, "invite", invite,
+        summary="make an invitation to register, and show its link and code",
+        text="Who registers with an `admin` invitation may make others, with NextGraph's own\n"
+        "tools. Your key must be granted `admin` on some stream.",
+        examples=[
+            "rillnode nextgraph invite",
+            "rillnode nextgraph invite --kind multi --days 7 --origin http://localhost:1440",
+        ],
+    )  # fmt: skip
+    parser.add_argument(
+        "--kind", choices=("unique", "multi", "admin"), default="unique",
+        help="for one user, for any number, or for one administrator (default: unique)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--days", type=float, metavar="N", help="how long it is good for (default: for ever)"
+    )
+    parser.add_argument("--memo", metavar="TEXT", help="a note, shown in lists of invitations")
+    parser.add_argument(
+        "--origin", default="", metavar="URL", help="of the web app that the link leads to"
+    )
+    add_connection_options(parser)
+    parser = add_verb(
+        verbs, "show", show,
+        summary="show the broker's id, which clients must know",
+        text="Read from the key file; the node need not run, but must have run once.",
+        examples=["rillnode nextgraph show -c edge/node.toml"],
+    )  # fmt: skip
+    parser.add_argument(
+        "-c", "--config", type=Path, metavar="FILE", help=f"configuration (default: {CONFIG_FILE})"
+    )
+
+
+async def invite(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Make an invitation."""
+    expires_at = 0 if args.days is None else int(time.time() * 1_000 + args.days * _DAY_MS)
+    request = {
+        "kind": args.kind,
+        "expires_at": expires_at,
+        "memo": args.memo,
+        "origin": args.origin,
+    }
+    async with connected(args, terminal) as client:
+        answer = await client.ask(_DESK, msgspec.json.encode(request))
+    made = msgspec.json.decode(answer.payload, type=dict[str, str | None])
+    if made.get("error"):
+        raise RequestError("nextgraph.invite", f"no invitation was made: {made['error']}")
+    terminal.record({"kind": args.kind, "code": made.get("code"), "link": made.get("link")})
+    return Exit.OK
+
+
+def show(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Show the broker's id in both forms."""
+    # Only who has to do with NextGraph waits for its codecs.
+    from rillnode.codecs.nextgraph.text_ids import format_id
+
+    config = load_config(args.config or CONFIG_FILE, (), terminal.environ)
+    peer = read_key(config.nextgraph_key_file)
+    terminal.record({"peer_id": peer.public_hex, "text_id": format_id(peer.public_key)})
+    return Exit.OK

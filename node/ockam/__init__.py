@@ -1,0 +1,1 @@
+"""Ockam beyond the streams: hub services, secure channels, clients of other people's hubs."""

@@ -1,0 +1,1 @@
+"""Clients of Ockam's hubs, and the client's end of secure channels."""

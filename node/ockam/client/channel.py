@@ -1,0 +1,184 @@
+"""Secure channels that a client opens: end to end to a listener behind any route.
+
+The nodes on the way carry sealed messages only. None of the levels has a message that ends a
+channel: the other end closes it when it is idle, or when the connection that carries it is gone.
+"""
+
+import logging
+from typing import Literal, Self
+
+from rillnode.codecs import native
+from rillnode.codecs.errors import CodecError, HandshakeError, RillnodeError, TransportError
+from rillnode.codecs.noise.handshake import DH_BYTES
+from rillnode.codecs.ockam.channel import ChannelInitiator
+from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
+from rillnode.codecs.ockam.channel_key import ChannelKey, parse_channel_key
+from rillnode.codecs.routing.routes import Route, WireMessage, decode_message, local
+from rillnode.node.client.messages import (
+    ANSWER_SECONDS,
+    Answer,
+    Messages,
+    as_route,
+    failure_of,
+    fresh_address,
+)
+from rillnode.node.ockam.client.hub import PATIENCE_SECONDS, Hub
+from rillnode.node.ockam.client.hub_calls import HubServices
+
+logger = logging.getLogger("rillnode.node.ockam.client.channel")
+
+ChannelLevel = Literal["elixir-2021", "rust-2021", "2022"]
+"""What the listener speaks; rillnode's own speaks all."""
+
+
+class SecureChannel:
+    """One end of an open channel, as `Client.secure_channel` makes it.
+
+    When the client's link is lost, so is the channel: open another one.
+
+    Attributes:
+        remote_key: the listener's X25519 static key, hex.
+        address: the client's own address that sealed messages come to.
+        messages: messages to any worker that the channel leads to.
+    """
+
+    def __init__(
+        self, messages: Messages, session: ChannelSession, peer_route: Route, remote_key: bytes
+    ) -> None:
+        self.remote_key = remote_key.hex()
+        self._outer = messages
+        self._session = session
+        self._peer_route = peer_route
+        self.messages = Messages(send=self._send, settled=lambda: None, entropy=messages.entropy)
+        self._error: RillnodeError | None = None
+        self.address = messages.attach(self._received)
+
+    async def __aenter__(self) -> Self:
+        """Nothing more to do: the channel is open."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def send(
+        self, route: Route | str, payload: bytes, *, return_address: bytes | None = None
+    ) -> None:
+        """Send a message; nothing tells whether it arrives.
+
+        Args:
+            route: addresses as the node at the other end knows them, or its text.
+            payload: handed on as it is.
+            return_address: where answers are to come to; None: nowhere.
+
+        Raises:
+            CodecError: the text is no route.
+            RequestError: the message is too large.
+            TransportError: the channel has ended, or there is no link to the node now.
+        """
+        back = () if return_address is None else (local(return_address),)
+        self.messages.send(as_route(route), payload, back)
+
+    async def ask(
+        self, route: Route | str, payload: bytes, *, timeout_seconds: float = ANSWER_SECONDS
+    ) -> Answer:
+        """Send a message, as `send` does, and wait for what comes back.
+
+        Raises:
+            CodecError, RequestError, TransportError: as `send`; the channel has ended meanwhile.
+            ActorError: `message.timeout`, nothing has come back.
+        """
+        wire = await self.messages.ask(as_route(route), payload, seconds=timeout_seconds)
+        return Answer(wire.return_route, wire.payload)
+
+    def hub(
+        self,
+        route: Route | str = "",
+        *,
+        services: HubServices = "auto",
+        answer_seconds: float = ANSWER_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> Hub:
+        """The streams of the node at the other end, or behind it by a route; see `Hub`."""
+        return Hub(
+            self.messages,
+            route,
+            services=services,
+            answer_seconds=answer_seconds,
+            patience_seconds=patience_seconds,
+        )
+
+    async def close(self) -> None:
+        """Forget the channel; questions that are open fail."""
+        self._end(TransportError("channel.closed", "the channel is closed"))
+
+    def _send(self, frame: bytes, needs_link: bool) -> None:
+        if self._error is not None:
+            raise self._error
+        try:
+            sealed = self._session.seal(frame)
+        except CodecError as error:
+            self._end(TransportError(error.code, error.text))
+            raise TransportError(error.code, error.text) from None
+        self._outer.send(self._peer_route, sealed, (local(self.address),))
+
+    def _received(self, wire: WireMessage) -> None:
+        """Take a sealed message, or a node's word that the channel is not there any more."""
+        try:
+            message = decode_message(self._session.open(wire.payload))
+        except CodecError as error:
+            failure = _failure_in(wire.payload)
+            if failure is not None:
+                self._end(failure)
+            else:
+                logger.warning("channel_message_dropped", extra={"code": error.code})
+            return
+        self.messages.received(message)
+
+    def _end(self, error: RillnodeError) -> None:
+        if self._error is None:
+            self._error = error
+            self._outer.detach(self.address)
+            self.messages.fail(error)
+
+
+async def open_channel(
+    messages: Messages,
+    route: Route,
+    *,
+    level: ChannelLevel,
+    key: ChannelKey,
+    remote_key: str | None,
+    seconds: float,
+) -> SecureChannel:
+    """Do the handshake with the listener at the end of `route`; see `Client.secure_channel`."""
+    expected = None if remote_key is None else parse_channel_key(remote_key)
+    speaks = Level(level)
+    entropy = messages.entropy
+    initiator = ChannelInitiator(speaks, key.private, ephemeral=entropy(DH_BYTES))
+    answer = await messages.ask(route, initiator.message_1(), seconds=seconds)
+    try:
+        initiator.read_message_2(answer.payload)
+    except CodecError as error:
+        text = f"the answer is no secure channel's of level {level}: {error.text}"
+        raise HandshakeError("channel.answer", text) from None
+    found = initiator.remote_key
+    if expected is not None and found != expected:
+        # It has not learned who asks.
+        text = f"the key there is {found.hex()}, not {expected.hex()}: something sits between"
+        raise HandshakeError("channel.wrong_key", text)
+    # Elixir tells its second address for the channel, Rust nothing; this end has no second one.
+    message_3, session = initiator.finish(b"" if speaks.wrapped else fresh_address(entropy))
+    channel = SecureChannel(messages, session, answer.return_route, found)
+    messages.send(answer.return_route, message_3, (local(channel.address),))
+    return channel
+
+
+def _failure_in(payload: bytes) -> RillnodeError | None:
+    if not native.is_native(payload):
+        return None
+    try:
+        response = native.decode_response(payload)
+    except CodecError:
+        return None
+    return failure_of(response) if isinstance(response, native.Failure) else None

@@ -1,0 +1,170 @@
+"""Blocks of entries to Arrow record batches, without Python work per entry of kind `bytes`.
+
+A block keeps its entries' lengths and data apart, as Arrow does: the lengths are summed up to
+offsets and the data is taken as it lies. What belongs to a whole block (stream, partition, time,
+kind) is held once per block and repeated by Arrow and numpy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rillnode.codecs.entries import FLAG_META, HEADER_BYTES, Block, EntryKind, decode_header
+from rillnode.codecs.errors import CodecError
+from rillnode.node.spark.metadata import NO_METADATA, metadata_arrays, read_metadata
+from rillnode.node.spark.tables import BRONZE_COLUMNS, BRONZE_SCHEMA, GAP_KIND, KIND_NAMES
+
+_Int64s = npt.NDArray[np.int64]
+_KINDS = pa.array(KIND_NAMES)
+_WITHOUT_METADATA = frozenset({int(EntryKind.BYTES), GAP_KIND})
+
+
+@dataclass(slots=True)
+class BatchBuilder:
+    """Collects blocks and gaps, in order, for one record batch of the bronze schema.
+
+    Attributes:
+        rows: number of rows collected.
+        data_bytes: number of data bytes collected.
+    """
+
+    rows: int = 0
+    data_bytes: int = 0
+    _streams: dict[str, int] = field(default_factory=dict[str, int])
+    _pieces: list[tuple[int, int, int, int, int, int]] = field(
+        default_factory=list[tuple[int, int, int, int, int, int]]
+    )
+    _lengths: list[npt.NDArray[np.uint32]] = field(default_factory=list[npt.NDArray[np.uint32]])
+    _data: list[memoryview] = field(default_factory=list[memoryview])
+    _metas: list[tuple[int, npt.NDArray[np.uint32], memoryview]] = field(
+        default_factory=list[tuple[int, npt.NDArray[np.uint32], memoryview]]
+    )
+    _gaps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+
+    def add_block(self, stream: str, partition: int, block: Block, start: int, until: int) -> None:
+        """Add the entries of `block` with `start <= index < until`; at least one must be.
+
+        Raises:
+            CodecError: the block's lengths do not add up, or its kind is unknown.
+        """
+        value = memoryview(block.value)
+        header = decode_header(block.value)
+        count = header.count
+        low = max(0, start - block.first_index)
+        high = min(count, until - block.first_index)
+        has_metas = bool(header.flags & FLAG_META)
+        base = HEADER_BYTES + 4 * count * (2 if has_metas else 1)
+        if base > len(value):
+            raise CodecError(
+                "codec.truncated", "block ends inside its lengths", offset=len(block.value)
+            )
+        lengths = np.frombuffer(value, "<u4", count, HEADER_BYTES)
+        metas = np.frombuffer(value, "<u4", count if has_metas else 0, HEADER_BYTES + 4 * count)
+        middle = base + int(lengths.sum(dtype=np.int64))
+        if middle + int(metas.sum(dtype=np.int64)) != len(value):
+            raise CodecError(
+                "entries.lengths", "block lengths do not add up to its size", offset=len(value)
+            )
+        if has_metas:
+            first = middle + int(metas[:low].sum(dtype=np.int64))
+            chosen = metas[low:high]
+            size = int(chosen.sum(dtype=np.int64))
+            self._metas.append((self.rows, chosen, value[first : first + size]))
+        first = int(lengths[:low].sum(dtype=np.int64))
+        chosen = lengths[low:high]
+        size = int(chosen.sum(dtype=np.int64))
+        self._lengths.append(chosen)
+        self._data.append(value[base + first : base + first + size])
+        self._add_piece(
+            stream, partition, block.first_index + low, high - low, header.received_at, header.kind
+        )
+        self.data_bytes += size
+
+    def add_gap(self, stream: str, partition: int, start: int, until: int) -> None:
+        """Add one row that says that entries `start <= index < until` are lost.
+
+        An empty range stands for what a stream still had when it was removed: nobody knows. The
+        row's `received_at` is null: nothing was received, and a repeated read must give equal rows.
+        """
+        self._gaps.append((self.rows, until if until > start else 0))
+        self._lengths.append(np.zeros(1, np.uint32))
+        self._add_piece(stream, partition, start, 1, 0, GAP_KIND)
+
+    def finish(self) -> pa.RecordBatch:
+        """The batch of what was collected; the builder is done with."""
+        pieces: _Int64s = np.array(self._pieces, np.int64).reshape(-1, 6)
+        names, partitions, firsts, counts, received_at, kinds = pieces.T
+        total = self.rows
+        before: _Int64s = np.cumsum(counts) - counts
+        lengths = np.concatenate(self._lengths) if self._lengths else np.zeros(0, np.uint32)
+        gap_rows, gap_untils = np.array(self._gaps, np.int64).reshape(-1, 2).T
+        is_gap = np.zeros(total, np.bool_)
+        is_gap[gap_rows] = True
+        arrays: dict[str, Any] = {
+            "stream": pa.array(list(self._streams), pa.string()).take(
+                pa.array(np.repeat(names, counts))
+            ),
+            "partition": pa.array(np.repeat(partitions.astype(np.int32), counts)),
+            "index": pa.array(np.repeat(firsts - before, counts) + np.arange(total)),
+            "received_at": pa.array(np.repeat(received_at * 1000, counts), mask=is_gap).cast(
+                BRONZE_SCHEMA.field("received_at").type
+            ),
+            "kind": _KINDS.take(pa.array(np.repeat(kinds, counts))),
+            "data": _binary(lengths, self._data, is_gap),
+        }
+        if not _WITHOUT_METADATA.issuperset(kinds.tolist()):
+            arrays.update(_metadata(np.repeat(kinds, counts), arrays["data"]))
+        if self._metas:
+            arrays["node_meta"] = self._meta_array()
+        if self._gaps:
+            untils: _Int64s = np.zeros(total, np.int64)
+            untils[gap_rows] = gap_untils
+            arrays["gap_until"] = pa.array(untils, mask=untils == 0)
+        return pa.RecordBatch.from_arrays(
+            [
+                arrays[column.name] if column.name in arrays else pa.nulls(total, column.arrow)
+                for column in BRONZE_COLUMNS
+            ],
+            schema=BRONZE_SCHEMA,
+        )
+
+    def _add_piece(
+        self, stream: str, partition: int, first: int, count: int, received_at: int, kind: int
+    ) -> None:
+        name = self._streams.setdefault(stream, len(self._streams))
+        self._pieces.append((name, partition, first, count, received_at, kind))
+        self.rows += count
+
+    def _meta_array(self) -> pa.Array:
+        lengths = np.zeros(self.rows, np.uint32)
+        absent = np.ones(self.rows, np.bool_)
+        for row, chosen, _ in self._metas:
+            lengths[row : row + len(chosen)] = chosen
+            absent[row : row + len(chosen)] = False
+        return _binary(lengths, [data for _, _, data in self._metas], absent)
+
+
+def _metadata(kinds: _Int64s, data: pa.Array) -> Mapping[str, pa.Array]:
+    """The columns that the entries' protocols fill."""
+    items: list[bytes | None] = data.to_pylist()
+    return metadata_arrays(
+        NO_METADATA if item is None else read_metadata(kind, item)
+        for kind, item in zip(kinds.tolist(), items, strict=True)
+    )
+
+
+def _binary(
+    lengths: npt.NDArray[np.uint32], parts: list[memoryview], is_null: npt.NDArray[np.bool_]
+) -> pa.Array:
+    """A binary array of the values that lie in `parts` one after another; null ones are empty."""
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, dtype=np.int32, out=offsets[1:])
+    nulls = int(is_null.sum())
+    validity = pa.py_buffer(np.packbits(~is_null, bitorder="little")) if nulls else None
+    data = parts[0] if len(parts) == 1 else b"".join(parts)
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(lengths), buffers, nulls)

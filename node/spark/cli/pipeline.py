@@ -1,0 +1,188 @@
+"""`rillnode pipeline`: what is made of a sink's bronze table, and what it tells."""
+
+import argparse
+import signal
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rillnode.codecs.errors import ConfigError, RillnodeError
+from rillnode.node.cli.config import add_config_options
+from rillnode.node.cli.connection import CONFIG_FILE
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, positive_number
+from rillnode.node.cli.terminal import Terminal
+from rillnode.node.config import Config, SparkSink, load_config
+from rillnode.node.spark.cli.sink_choice import choose_sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rillnode.node.spark.job_config import DerivedConfig
+    from rillnode.node.spark.report_figures import Figures
+
+_HOURS: Final = 24
+_POLL_SECONDS: Final = 0.25
+
+
+def add(commands: Commands) -> None:
+    """Add the noun and its verbs."""
+    verbs = add_noun(commands, "pipeline", "silver and gold tables: run, report, replay")
+    parser = add_verb(
+        verbs, "run", run,
+        summary="make silver and gold of a bronze table, without a node",
+        text="A sink with a silver_dir does so by itself; this is for a copy of its bronze table,\n"
+        "or for another machine than the node's. Ctrl-C lets the running batch finish.",
+        examples=["rillnode pipeline run --once", "rillnode pipeline run bronze -c node.toml"],
+    )  # fmt: skip
+    _add_options(parser)
+    parser.add_argument("--once", action="store_true", help="take in what bronze has now, and end")
+    parser = add_verb(
+        verbs, "report", report,
+        summary="tell what the gold tables hold, as tables and as an HTML page with plots",
+        text="It needs neither the node nor Java. The page loads nothing from anywhere.",
+        examples=[
+            "rillnode pipeline report",
+            "rillnode pipeline report --hours 168 --html week.html",
+        ],
+    )  # fmt: skip
+    _add_options(parser)
+    parser.add_argument(
+        "--hours", type=positive_number, default=_HOURS, metavar="N",
+        help=f"how far to look back (default: {_HOURS})",
+    )  # fmt: skip
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the page to this file")
+    parser = add_verb(
+        verbs, "replay", replay,
+        summary="make silver and gold anew from bronze",
+        text="For tables that were damaged, or when an error tells you to. Readers see the old\n"
+        "tables until the new ones are whole. No job may be making them: stop the node, or pause\n"
+        "the sink.",
+        examples=["rillnode pipeline replay bronze"],
+    )  # fmt: skip
+    _add_options(parser)
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Make silver and gold."""
+    loaded = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    sink, config = _tables(loaded, args.name)
+    from rillnode.node.spark.derived import Derived
+    from rillnode.node.spark.object_store import check_stores
+
+    stop = threading.Event()
+    with _session(sink, loaded.data_dir, terminal) as (session, drain_file):
+        for text in check_stores(config.locations):
+            terminal.message(text)
+        derived = Derived(session, config, drain_file)
+        if args.once:
+            derived.run_once(terminal.message)
+            derived.finish()
+            terminal.message(f"silver and gold have what {config.bronze_dir} has")
+            return Exit.OK
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: stop.set())
+        derived.start()
+        while not stop.wait(_POLL_SECONDS):
+            derived.step()
+        drain_file.touch()
+        derived.finish()
+    return Exit.OK
+
+
+def report(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Print the report's tables and write its page."""
+    loaded = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    sink, config = _tables(loaded, args.name)
+    if config.gold_dir is None:
+        raise ConfigError("sink.gold", f"sink {sink.name} has no gold_dir, so there is no gold")
+    from rillnode.node.spark.report_figures import collect
+    from rillnode.node.spark.report_page import page
+
+    now = datetime.now(UTC)
+    figures = collect(config.gold_dir, now - timedelta(hours=args.hours))
+    if args.html is not None:
+        title = f"Events of sink {sink.name}"
+        args.html.write_text(page(figures, title=title, made_at=now), encoding="utf-8")
+        terminal.message(f"written: {args.html}")
+    terminal.record(_document(figures))
+    return Exit.OK
+
+
+def replay(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Make silver and gold anew."""
+    loaded = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    sink, config = _tables(loaded, args.name)
+    from rillnode.node.spark.replay import replay as make_anew
+
+    with _session(sink, loaded.data_dir, terminal) as (session, drain_file):
+        make_anew(session, config, drain_file, terminal.message)
+    return Exit.OK
+
+
+def _add_options(parser: Parser) -> None:
+    parser.add_argument("name", nargs="?", metavar="SINK", help="name of the sink")
+    add_config_options(parser)
+
+
+def _tables(loaded: Config, name: str | None) -> "tuple[SparkSink, DerivedConfig]":
+    sink = choose_sink(loaded, name)
+    # Only these verbs need what the `spark` extra installs.
+    from rillnode.node.spark.process import derived_config
+
+    config = derived_config(sink)
+    if config is None:
+        raise ConfigError("sink.silver", f"sink {sink.name} has no silver_dir")
+    return sink, config
+
+
+@contextmanager
+def _session(
+    sink: SparkSink, data_dir: Path, terminal: Terminal
+) -> "Generator[tuple[SparkSession, Path]]":
+    """Spark for the time of the block; what it fails with comes out as one line.
+
+    Raises:
+        RillnodeError: `pipeline.failed`, or what our own code in Spark's processes has raised.
+    """
+    from rillnode.node.spark.explaining import FAILURES, explain
+    from rillnode.node.spark.job_log import quiet_stderr
+    from rillnode.node.spark.session import open_session
+
+    work_dir = data_dir.absolute() / "sinks" / f"{sink.name}-pipeline"
+    drain_file = work_dir / "drain"
+    drain_file.unlink(missing_ok=True)
+    terminal.message("starting Spark")
+    try:
+        with quiet_stderr():
+            session = open_session(
+                f"rillnode {sink.name} tables",
+                master=sink.master,
+                work_dir=work_dir,
+                settings={"spark.driver.memory": sink.driver_memory},
+            )
+            try:
+                yield session, drain_file
+            finally:
+                session.stop()
+    except RillnodeError:
+        raise
+    except FAILURES as error:
+        raise RillnodeError("pipeline.failed", explain(error)[0]) from error
+    finally:
+        drain_file.unlink(missing_ok=True)
+
+
+def _document(figures: "Figures") -> dict[str, Any]:
+    return {
+        "first": figures.first,
+        "last": figures.last,
+        "totals": {name: round(value) for name, value in figures.totals.items()},
+        "streams": figures.streams,
+        "publishers": figures.publishers,
+        "chains": figures.chains,
+        "lag": figures.lag,
+    }

@@ -1,0 +1,133 @@
+"""`rillnode sink`: the Spark sinks of a node."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from rillnode.codecs.errors import RequestError
+from rillnode.node.cli.config import add_config_options
+from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, connected
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb
+from rillnode.node.cli.terminal import Terminal
+from rillnode.node.config import load_config
+from rillnode.node.spark.cli.sink_choice import choose_sink
+
+_COLUMNS = ("state", "pid", "starts", "failures", "rows_behind", "bytes_behind", "error")
+
+
+def add(commands: Commands) -> None:
+    """Add the noun and its verbs."""
+    verbs = add_noun(commands, "sink", "Spark sinks: list, show, pause, resume, compact")
+    parser = add_verb(
+        verbs, "ls", ls,
+        summary="list a node's sinks, their jobs and how far they are behind",
+        text="The key must be granted `admin` on some stream.",
+        examples=["rillnode sink ls", "rillnode sink ls --json | jq .rows_behind"],
+    )  # fmt: skip
+    add_connection_options(parser)
+    parser = add_verb(
+        verbs, "show", show,
+        summary="show a sink, why its job ended last, and its job's own report",
+        usage="NAME [options]",
+        examples=["rillnode sink show bronze"],
+    )  # fmt: skip
+    _add_name(parser)
+    add_connection_options(parser)
+    parser = add_verb(
+        verbs, "pause", pause,
+        summary="let a sink's job end after its batch and not start again",
+        usage="NAME [options]",
+        text="The node keeps back what the sink has not committed, up to its hold_bytes_max.",
+        examples=["rillnode sink pause bronze"],
+    )  # fmt: skip
+    _add_name(parser)
+    add_connection_options(parser)
+    parser = add_verb(
+        verbs, "resume", resume,
+        summary="start the job of a sink that was paused or has given up",
+        usage="NAME [options]",
+        examples=["rillnode sink resume bronze"],
+    )  # fmt: skip
+    _add_name(parser)
+    add_connection_options(parser)
+    parser = add_verb(
+        verbs, "compact", compact,
+        summary="merge the small files of a sink's tables now",
+        usage="[NAME] [options]",
+        text="The job does so by itself after every 200 commits. It may run meanwhile.",
+        examples=["rillnode sink compact bronze -c edge/node.toml"],
+    )  # fmt: skip
+    parser.add_argument("name", nargs="?", metavar="NAME", help="name of the sink")
+    add_config_options(parser)
+
+
+async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
+    """List sinks."""
+    async with connected(args, terminal) as client:
+        document = await client.status()
+    rows = [
+        {"name": name, **{column: sink.get(column) for column in _COLUMNS}}
+        for name, sink in document["sinks"].items()
+    ]
+    terminal.rows(rows, empty="no sinks; a [[sink.spark]] in node.toml makes one")
+    return Exit.OK
+
+
+async def show(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Show one sink."""
+    async with connected(args, terminal) as client:
+        document = await client.status()
+    sinks: Mapping[str, Mapping[str, Any]] = document["sinks"]
+    if args.name not in sinks:
+        raise RequestError("sink.unknown", f"the node has no sink {args.name!r}")
+    sink = sinks[args.name]
+    terminal.record({"name": args.name, **sink})
+    if sink.get("state") == "parked":
+        terminal.message(
+            f"{args.name} is parked: its job only failed. When the reason is mended, start it "
+            f"with `rillnode sink resume {args.name}`"
+        )
+    elif sink.get("state") == "failed":
+        failed = [name for name, table in sink["tables"].items() if table["state"] == "failed"]
+        terminal.message(
+            f"{args.name} does not keep {', '.join(failed)}; its other tables go on. It is tried "
+            "again every minute; where that does not help, `error` says what does"
+        )
+    return Exit.OK
+
+
+async def pause(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Pause a sink's job."""
+    async with connected(args, terminal) as client:
+        await client.run_sink(args.name, run=False)
+    terminal.message(f"{args.name}: its job ends after the running batch")
+    return Exit.OK
+
+
+async def resume(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Start a sink's job again."""
+    async with connected(args, terminal) as client:
+        await client.run_sink(args.name, run=True)
+    terminal.message(f"{args.name}: its job starts")
+    return Exit.OK
+
+
+def compact(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Merge the small files of a sink's tables."""
+    config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    sink = choose_sink(config, args.name)
+    # Only this verb needs what the `spark` extra installs.
+    from rillnode.node.spark.delta_log import open_table
+    from rillnode.node.spark.files import absolute
+    from rillnode.node.spark.maintenance import compact as compact_table
+
+    for table in (sink.table_dir, sink.silver_dir):
+        if table is not None and open_table(absolute(table)) is not None:
+            for done in compact_table(absolute(table)):
+                terminal.message(f"{table}: {done}")
+    return Exit.OK
+
+
+def _add_name(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME", help="name of the sink")

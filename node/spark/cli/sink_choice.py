@@ -1,0 +1,24 @@
+"""Which of a configuration's Spark sinks a verb is about."""
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.config import Config, SparkSink
+from rillnode.node.spark.installed import require_spark
+
+
+def choose_sink(config: Config, name: str | None) -> SparkSink:
+    """The sink of this name, or the only one.
+
+    Raises:
+        ConfigError: there is none, or a name is needed; or what Spark needs is not installed.
+    """
+    require_spark()
+    sinks = {sink.name: sink for sink in config.sink.spark}
+    if not sinks:
+        raise ConfigError("sink.none", "the configuration has no [[sink.spark]]")
+    if name is None:
+        if len(sinks) > 1:
+            raise ConfigError("sink.name", f"name one of the sinks: {', '.join(sinks)}")
+        return next(iter(sinks.values()))
+    if name not in sinks:
+        raise ConfigError("sink.name", f"no sink is named {name!r}; there is: {', '.join(sinks)}")
+    return sinks[name]

@@ -1,0 +1,1 @@
+"""How Spark's processes ask a node."""

@@ -1,0 +1,198 @@
+"""The client of Spark applications that read or write streams without a sink on the node.
+
+It has the grants of its own key: `pull` to read, `push` and, for new streams, `create` to write.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from rillnode.actors.spark.spark_sink import literal_prefix
+from rillnode.codecs import native
+from rillnode.codecs.entries import Block
+from rillnode.codecs.errors import ConfigError, RequestError
+from rillnode.codecs.keys import Identity
+from rillnode.node.client.producer import Producer
+from rillnode.node.client.session import Session
+from rillnode.node.client.stream import describe
+from rillnode.node.keys.files import read_key
+from rillnode.node.spark.client.blocking_session import INDEXES, STREAMS, BlockingSession
+from rillnode.node.spark.offsets import Range, behind
+
+KEY_VARIABLE: Final = "RILLNODE_KEY"
+
+
+class StreamsOptions(Protocol):
+    """How to reach streams; see `rillnode.node.spark.ranges.ClientOptions`."""
+
+    @property
+    def url(self) -> str:
+        """`noise://host:port`."""
+        ...
+
+    @property
+    def node_identity(self) -> str:
+        """The node's identity, hex."""
+        ...
+
+    @property
+    def key_file(self) -> str:
+        """File of the client's key; "": the key is in the environment."""
+        ...
+
+    @property
+    def patterns(self) -> Sequence[str]:
+        """Patterns of stream names."""
+        ...
+
+    @property
+    def consumer(self) -> str:
+        """Name under which positions are saved; "": they are not."""
+        ...
+
+
+class StreamsClient:
+    """A blocking connection to a node's streams; satisfies `RangeClient` and `PushClient`."""
+
+    def __init__(self, session: BlockingSession, patterns: Sequence[str], consumer: str) -> None:
+        self._session = session
+        self._patterns = patterns
+        self._consumer = consumer
+        self._addresses: dict[str, list[bytes]] = {}
+        self._created: dict[str, int] = {}
+
+    def ends(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """First index kept and next index of each partition of the streams that match."""
+        ends: dict[tuple[str, int], tuple[int, int]] = {}
+        self._created = {}
+        prefix, after = literal_prefix(self._patterns), ""
+        while True:
+            response = self._session.ask(
+                STREAMS,
+                partial(_list_after, prefix, after),
+                native.ListResponse,
+            )
+            for info in response.streams:
+                if not any(fnmatchcase(info.name, pattern) for pattern in self._patterns):
+                    continue
+                self._addresses[info.name] = [part.address for part in info.partitions]
+                self._created[info.name] = info.created_at
+                for part in info.partitions:
+                    ends[info.name, part.partition] = (part.first_index, part.next_index)
+            after = response.next_after
+            if not after:
+                return ends
+
+    def created(self) -> dict[str, int]:
+        """When each stream was created, ms since 1970, as the last `ends` has found them."""
+        return self._created
+
+    def read(self, part: Range, bytes_max: int) -> tuple[int, list[Block]]:
+        """First index kept, and whole blocks that cover the range from its start on."""
+        count = part.until - part.start
+        response = self._session.ask(
+            self._address(part.stream, part.partition),
+            lambda number: native.ReadRequest(number, part.start, count, bytes_max),
+            native.BlocksResponse,
+        )
+        if part.created_at:
+            # Asked after the read: a stream that is the one that is meant now was it then.
+            created_at = self._describe(part.stream).created_at
+            if created_at > part.created_at:
+                return part.until, []
+            if created_at < part.created_at:
+                raise behind(part)
+        if response.next_index <= part.start:
+            raise behind(part)
+        blocks = [block for block in native.blocks_of(response) if block.first_index < part.until]
+        return response.first_index, blocks
+
+    def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Save the consumer's positions; they are durable when this returns."""
+        if not self._consumer:
+            return
+        for (stream, partition), index in positions.items():
+            place = native.SavedIndex(stream, partition, self._consumer, index)
+            self._session.ask(INDEXES, partial(_save, place), native.SavedIndexResponse)
+
+    def consumers(self) -> dict[str, dict[tuple[str, int], int]]:
+        """Nobody asks an application that is not the node's own for other consumers."""
+        return {}
+
+    def report(self, progress: Mapping[str, object]) -> None:
+        """Nobody asks for the progress of an application that is not the node's own."""
+
+    def open(self, stream: str, partitions: int) -> None:
+        """Make sure that a stream has so many partitions at least; create it where it is not."""
+        response = self._session.ask(
+            STREAMS,
+            lambda number: native.OpenRequest(number, stream, partitions),
+            native.StreamResponse,
+        )
+        self._addresses[stream] = [part.address for part in response.stream.partitions]
+
+    def push(self, stream: str, partition: int, items: Sequence[bytes]) -> None:
+        """Push entries, in order; they are durable when this returns."""
+        address = self._address(stream, partition)
+
+        async def push_all(session: Session) -> None:
+            await Producer(session, address).push_all(items)
+
+        self._session.run(push_all)
+
+    def close(self) -> None:
+        """End the link."""
+        self._session.close()
+
+    def _address(self, stream: str, partition: int) -> bytes:
+        addresses = self._addresses.get(stream, [])
+        if partition >= len(addresses):
+            info = self._describe(stream)
+            addresses = self._addresses[stream] = [part.address for part in info.partitions]
+        if partition >= len(addresses):
+            raise RequestError(
+                "stream.partition",
+                f"stream {stream} has partitions 0 to {len(addresses) - 1}, not {partition}",
+            )
+        return addresses[partition]
+
+    def _describe(self, stream: str) -> native.StreamInfo:
+        return self._session.run(lambda session: describe(session, stream))
+
+
+def streams_client(options: StreamsOptions) -> StreamsClient:
+    """Connect to a node's streams.
+
+    Raises:
+        TransportError: the node is not reached; HandshakeError: it refuses the key.
+        ConfigError: the address or the key cannot be used.
+    """
+    identity = _identity(options.key_file)
+    session = BlockingSession.open(options.url, identity, options.node_identity)
+    return StreamsClient(session, options.patterns, options.consumer)
+
+
+def _identity(key_file: str) -> Identity:
+    if key_file:
+        return read_key(Path(key_file))
+    key = os.environ.get(KEY_VARIABLE)
+    if key is None:
+        raise ConfigError(
+            "client.key",
+            f"{KEY_VARIABLE} is not in the environment of this process; with Spark, set it for "
+            f"executors too: spark.executorEnv.{KEY_VARIABLE}, or name a key file",
+        )
+    return Identity.from_hex(key.strip())
+
+
+def _list_after(prefix: str, after: str, number: int) -> native.ListRequest:
+    return native.ListRequest(number, prefix, after)
+
+
+def _save(place: native.SavedIndex, number: int) -> native.SaveIndexRequest:
+    return native.SaveIndexRequest(
+        number, place.client_id, place.stream, place.partition, place.index
+    )

@@ -1,0 +1,338 @@
+"""The Spark sink `rillnode-delta`: every micro-batch is one transaction of a Delta table.
+
+    frame.writeStream.format("rillnode-delta").option("checkpointLocation", c).start(table_dir)
+
+Tasks write Parquet files; the commit adds them all in one transaction that also carries the pair
+(id of the query, id of the batch). A batch that Spark repeats finds its pair in the table and is
+skipped, so that each row is in the table exactly once. The id of the query comes from the
+checkpoint: under a fixed one, a new checkpoint, which counts its batches from 0 again, would have
+them all skipped.
+
+Rows, files and what the log of the table says of them are synced before Spark learns of the
+commit, because the node may trim entries after that.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.checkpoint import query_id, sync_batch
+from rillnode.node.spark.files import local_path, locked_directory, sync_files
+from rillnode.node.spark.parquet import TableFile, read_statistics, remove_files, write_files
+from rillnode.node.spark.schema_upgrade import upgrade_table
+from rillnode.node.spark.statistics import (
+    arrow_schema_of,
+    names_its_statistics,
+    statistics_properties,
+    undescribed_files,
+)
+
+FORMAT: Final = "rillnode-delta"
+COMMIT_SECONDS_MAX: Final = 60.0
+_DESCRIBED_AT_ONCE: Final = 256
+"""Files of one transaction that gives files new statistics."""
+_LOG_PROPERTIES: Final = {
+    # A commit per trigger makes thousands of log files a day; readers need few of them.
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 7 days",
+    "delta.enableExpiredLogCleanup": "true",
+}
+
+
+@dataclass(frozen=True)
+class FilesWritten(WriterCommitMessage):
+    """What one task wrote."""
+
+    files: tuple[TableFile, ...]
+
+
+class DeltaSink(DataSource):
+    """Format `rillnode-delta`, for `writeStream` in output mode append."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Name for `format(...)`."""
+        return FORMAT
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "DeltaStreamWriter":
+        """The writer of a query's micro-batches.
+
+        Raises:
+            ConfigError: no path or no checkpoint is given, or the output mode is not append.
+        """
+        table, checkpoint = writer_locations(FORMAT, self.options, overwrite=overwrite)
+        return DeltaStreamWriter(table, checkpoint, schema.json())
+
+
+class DeltaStreamWriter(DataSourceStreamArrowWriter):
+    """Writes files in tasks and commits them in the driver."""
+
+    def __init__(self, table: str, checkpoint: str, schema_json: str) -> None:
+        self._table = table
+        self._checkpoint = checkpoint
+        self._schema_json = schema_json
+
+    # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
+    def write(  # type: ignore[override]
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> FilesWritten:
+        """Write one task's rows to files."""
+        return FilesWritten(tuple(write_files(self._table, iterator)))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Add a batch's files to the table, once.
+
+        Raises:
+            ConfigError: the table has other columns.
+        """
+        files = self.files(messages)
+        if not files and not self.positions(batchId):
+            return
+        with committing(self._table):
+            self._commit(files, batchId)
+
+    def files(self, messages: Sequence[WriterCommitMessage | None]) -> list[TableFile]:
+        """The files that a batch adds."""
+        return [
+            file
+            for message in messages
+            if isinstance(message, FilesWritten)
+            for file in message.files
+        ]
+
+    def file_names(self, messages: Sequence[WriterCommitMessage | None]) -> list[str]:
+        """The files that a batch which failed leaves behind."""
+        return [file.name for file in self.files(messages)]
+
+    def positions(self, batch_id: int) -> list[Transaction]:
+        """How far a batch has come in what it was made of, for its transaction to say.
+
+        A writer that says so commits batches without rows, too.
+        """
+        return []
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Remove what the tasks of a failed batch have written, unless the table has it.
+
+        Spark also aborts a batch whose commit has failed, and a commit may fail, or its process
+        die, after the transaction: then these files are the table's only copy of their rows.
+        """
+        with committing(self._table):
+            try:
+                done = _holds(DeltaTable(self._table), query_id(self._checkpoint), batchId)
+            except TableNotFoundError:
+                done = False
+            if not done:
+                remove_files(self._table, self.file_names(messages))
+
+    def _commit(self, files: list[TableFile], batch_id: int) -> None:
+        app_id = query_id(self._checkpoint)
+        table = self._open()
+        if _holds(table, app_id, batch_id):
+            remove_files(self._table, [file.name for file in files])
+            return
+        sync_batch(self._checkpoint, batch_id)
+        table.create_write_transaction(
+            add_actions(files, data_change=True),
+            "append",
+            table.schema(),
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(app_id, batch_id), *self.positions(batch_id)],
+                custom_metadata={"batch": _summary(app_id, batch_id, files)},
+            ),
+        )
+        before = table.version()
+        table.update_incremental()
+        sync_log(self._table, before, table.version())
+
+    def _open(self) -> DeltaTable:
+        return open_to_write(self._table, Schema.from_json(self._schema_json))
+
+
+def open_to_write(location: str, schema: Schema) -> DeltaTable:
+    """A table with all columns of `schema`; it is made where there is none.
+
+    Raises:
+        ConfigError: a table with other columns lies there.
+    """
+    try:
+        table = DeltaTable(location)
+    except TableNotFoundError:
+        properties = {**_LOG_PROPERTIES, **statistics_properties(pa.schema(schema.to_arrow()))}
+        DeltaTable.create(location, schema, mode="ignore", configuration=properties)
+        sync_log(location, -1, 0)
+        table = DeltaTable(location)
+    before = table.version()
+    if upgrade_table(table, schema):
+        sync_log(location, before, table.version())
+    if not names_its_statistics(table):
+        upgrade_statistics(location)
+        table.update_incremental()
+    return table
+
+
+def upgrade_statistics(location: str) -> str | None:
+    """Make a table of an earlier version say what its files' statistics are about, and tell nulls.
+
+    Returns:
+        What was done, for the log; None where nothing was to do.
+    """
+    try:
+        table = DeltaTable(location)
+    except TableNotFoundError:
+        return None
+    before, described = table.version(), 0
+    schema = arrow_schema_of(table)
+    if not names_its_statistics(table):
+        table.alter.set_table_properties(statistics_properties(schema))
+        table.update_incremental()
+    waiting = undescribed_files(table)
+    while waiting:
+        some, waiting = waiting[:_DESCRIBED_AT_ONCE], waiting[_DESCRIBED_AT_ONCE:]
+        described += _describe(location, table, some)
+    if table.version() == before:
+        return None
+    sync_log(location, before, table.version())
+    return f"{location} tells what its statistics are about; {described} files got new ones"
+
+
+def _describe(location: str, table: DeltaTable, files: Sequence[Mapping[str, Any]]) -> int:
+    """Give files of a table new statistics; returns how many of them.
+
+    An action that adds a file again replaces the one before it. A file that is no longer in the
+    table is left out: it would be in it again.
+    """
+    schema = arrow_schema_of(table)
+    found: dict[str, str] = {}
+    for file in files:
+        with suppress(FileNotFoundError):  # who reads the table is told so, too
+            found[file["path"]] = read_statistics(location, unquote(file["path"]), schema)
+    while True:
+        paths = found.keys() & {file["path"] for file in undescribed_files(table)}
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(
+                file["path"],
+                file["size_bytes"],
+                {},
+                file["modification_time"],
+                data_change=False,
+                stats=found[file["path"]],
+            )
+            for file in files
+            if file["path"] in paths
+        ]
+        if not actions or commit_unless_changed(location, table, actions):
+            return len(actions)
+
+
+def commit_unless_changed(
+    location: str,
+    table: DeltaTable,
+    actions: list[AddAction | RemoveAction],
+    positions: Sequence[Transaction] = (),
+) -> bool:
+    """Commit what was made of a table's files, unless others have committed since it was read.
+
+    Delta would let such a transaction follow theirs, and rows that they have removed or replaced
+    would be in the table again. `table` is as of now afterwards.
+
+    Returns:
+        Whether it was committed, and is durable.
+
+    Raises:
+        CommitFailedError: it could not be committed for another reason.
+    """
+    before = table.version()
+    try:
+        table.create_write_transaction(
+            actions,
+            "append",
+            table.schema(),
+            commit_properties=CommitProperties(
+                app_transactions=list(positions), max_commit_retries=0
+            ),
+        )
+    except CommitFailedError:
+        table.update_incremental()
+        if table.version() == before:
+            raise
+        return False
+    table.update_incremental()
+    sync_log(location, before, table.version())
+    return True
+
+
+def writer_locations(name: str, options: Mapping[str, str], *, overwrite: bool) -> tuple[str, str]:
+    """The table's and the checkpoint's location in the options of a format's writer.
+
+    Raises:
+        ConfigError: one of them is missing, or the output mode is not append.
+    """
+    if overwrite:
+        raise ConfigError("spark.option", f"format {name} only appends")
+    found: list[str] = []
+    for option in ("path", "checkpointLocation"):
+        value = options.get(option)
+        if not value:
+            raise ConfigError("spark.option", f"option `{option}` of format {name} is missing")
+        found.append(value)
+    return found[0], found[1]
+
+
+def _holds(table: DeltaTable, app_id: str, batch_id: int) -> bool:
+    """Whether a table holds a query's batch."""
+    done = table.transaction_version(app_id)
+    return done is not None and done >= batch_id
+
+
+def committing(location: str) -> AbstractContextManager[None]:
+    """Keep a second committer off a local table.
+
+    A job and what is left of one that was killed may commit the same batch at the same time. Of
+    two such transactions Delta lets the second one fail, which is all there is in an object store;
+    with the lock it finds that the batch is done. Where no transaction says which batch it is, as
+    for the consumers' lag, only the lock keeps rows from being there twice.
+    """
+    return locked_directory(location, "_commit.lock", seconds=COMMIT_SECONDS_MAX)
+
+
+def add_actions(files: Sequence[TableFile], *, data_change: bool) -> list[AddAction | RemoveAction]:
+    """What a transaction says of written files."""
+    now_ms = time.time_ns() // 1_000_000
+    return [
+        AddAction(file.name, file.size, {}, now_ms, data_change=data_change, stats=file.stats)
+        for file in files
+    ]
+
+
+def sync_log(location: str, before: int, after: int) -> None:
+    """Make the versions `before < version <= after` of a table durable."""
+    local = local_path(location)
+    if local is not None:
+        log = local / "_delta_log"
+        versions = range(before + 1, after + 1)
+        sync_files([log, *(log / f"{version:020}.json" for version in versions)])
+
+
+def _summary(app_id: str, batch_id: int, files: list[TableFile]) -> dict[str, object]:
+    """What the table's history tells of a batch."""
+    return {
+        "query": app_id,
+        "id": batch_id,
+        "rows": sum(file.rows for file in files),
+        "data_bytes": sum(file.data_bytes for file in files),
+        "file_bytes": sum(file.size for file in files),
+        "files": len(files),
+        "entries_lost": sum(file.entries_lost for file in files),
+    }

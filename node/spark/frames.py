@@ -1,0 +1,45 @@
+"""Files of a table as Spark's rows, wherever they lie.
+
+Spark reads directories by itself. For an object store it would need Hadoop's connector, which is
+no part of PySpark; there its tasks read with pyarrow, as all our formats do.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from rillnode.node.spark.files import local_path
+from rillnode.node.spark.parquet import filesystem
+from rillnode.node.spark.schema_upgrade import conform
+
+
+def frame_of(session: SparkSession, uris: Sequence[str], schema: StructType) -> DataFrame:
+    """Rows of Parquet files; columns that an older file does not have are null."""
+    if not uris:
+        return session.createDataFrame([], schema)
+    if all(local_path(uri) is not None for uri in uris):
+        return session.read.schema(schema).parquet(*uris)
+    names = session.createDataFrame([(uri,) for uri in uris], "uri string")
+    # One file a row: they are shared out among tasks as rows are.
+    return names.repartition(len(uris)).mapInArrow(
+        _reader(to_arrow_schema(schema, timezone="UTC")), schema
+    )
+
+
+def _reader(
+    schema: pa.Schema,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(names: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in names:
+            for uri in cast("list[str]", batch.column("uri").to_pylist()):
+                system, path = filesystem(uri)
+                with pq.ParquetFile(path, filesystem=system) as parquet:
+                    for rows in parquet.iter_batches():
+                        yield conform(rows, schema)
+
+    return read

@@ -1,0 +1,225 @@
+"""The Spark job of a sink, a process of its own: streams of a node into a bronze Delta table.
+
+    python -m rillnode.node.spark.job CONFIG.json [--available-now] [--watch-stdin]
+
+SIGTERM and SIGINT let the running batch finish and end the job with exit code 0; so does the end
+of standard input with `--watch-stdin`, which is how the job notices that its node is gone.
+Errors end it with one line on standard error and exit code 2 (configuration), 3 (what passes: the
+node or the store of the tables is not reached, or the machine is too busy to start Spark's
+processes) or 1. The same file runs under `spark-submit` with `"master": null`.
+"""
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from rillnode.node.spark import landing
+from rillnode.node.spark.checkpoint import own_checkpoint, sync_commits
+from rillnode.node.spark.derived import Derived, upgrade_tables
+from rillnode.node.spark.explaining import FAILURES
+from rillnode.node.spark.files import absolute
+from rillnode.node.spark.job_config import JobConfig, load_job_config
+from rillnode.node.spark.job_log import FAILURE_PREFIX, quiet_stderr
+from rillnode.node.spark.job_stop import DRAIN_SECONDS, stop_on_signals, watch_stdin
+from rillnode.node.spark.lag import LAG_SECONDS
+from rillnode.node.spark.maintenance import Maintenance
+from rillnode.node.spark.object_store import check_stores
+from rillnode.node.spark.places import check_places, explain_end
+from rillnode.node.spark.progress import Batch, Table, read_progress, report_of
+from rillnode.node.spark.ranges import ask
+from rillnode.node.spark.session import open_session
+from rillnode.node.spark.source import save
+
+LOCK_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.25
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job until it is told to stop; returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rillnode.node.spark.job",
+        description="Land a node's streams in a Delta table.",
+    )
+    parser.add_argument("config", type=Path, help="the job's configuration, JSON")
+    parser.add_argument(
+        "--available-now", action="store_true", help="run until the present ends and stop"
+    )
+    parser.add_argument("--watch-stdin", action="store_true", help="stop when standard input ends")
+    options = parser.parse_args(arguments)
+    stop = threading.Event()
+    if options.watch_stdin:
+        watch_stdin(stop)
+    stop_on_signals(stop)
+    places: tuple[str, ...] = ()
+    try:
+        config = load_job_config(options.config)
+        places = config.places
+        check_places(places)
+        owned = own_checkpoint(config.checkpoint_dir, seconds=LOCK_SECONDS)
+        with owned, quiet_stderr():
+            run(config, stop, available_now=options.available_now)
+    except FAILURES as error:
+        text, code = explain_end(error, places)
+        print(f"{FAILURE_PREFIX}{text}", file=sys.stderr, flush=True)
+        return code
+    return 0
+
+
+def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> None:
+    """Run the query from the node's sink to the table until it ends or `stop` is set.
+
+    Raises:
+        RillnodeError: the configuration is wrong, or the node refuses or is not reached.
+        PySparkException: the query failed.
+    """
+    work_dir = Path(config.work_dir).absolute()
+    drain_file = work_dir / "drain"
+    drain_file.unlink(missing_ok=True)
+    for text in check_stores(config.locations):
+        print(text, file=sys.stderr, flush=True)
+    upgrade_tables([config.table_dir])
+    session = open_session(
+        f"rillnode {config.sink}",
+        master=config.master,
+        work_dir=work_dir,
+        settings={"spark.driver.memory": config.driver_memory, **config.settings},
+    )
+    stop_on_signals(stop)  # Spark has put its own handler for SIGINT in place
+    try:
+        if not stop.is_set():
+            query = _start_query(session, config, drain_file, available_now=available_now)
+            tables = config.derived
+            derived = None if tables is None else Derived(session, tables, drain_file)
+            _follow(query, config, stop, drain_file, None if available_now else derived)
+            if derived and available_now and not stop.is_set():
+                drain_file.unlink(missing_ok=True)  # it has ended bronze's query
+                derived.run_once()
+    finally:
+        session.stop()
+        drain_file.unlink(missing_ok=True)
+
+
+def _start_query(
+    session: SparkSession, config: JobConfig, drain_file: Path, *, available_now: bool
+) -> StreamingQuery:
+    table_dir = absolute(config.table_dir)
+    files = (
+        session.readStream.format(landing.FORMAT)
+        .options(
+            **config.client_options.to_options(),
+            maxOffsetsPerTrigger=config.batch_rows_max,
+            minPartitions=session.sparkContext.defaultParallelism,
+            failOnDataLoss=config.fail_on_data_loss,
+            drainFile=str(drain_file),
+        )
+        .load(table_dir)
+    )
+    writer = files.writeStream.format(landing.FORMAT).queryName(config.sink)
+    writer = writer.option("checkpointLocation", absolute(config.checkpoint_dir))
+    if available_now:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(
+            processingTime=f"{round(config.trigger_seconds * 1000)} milliseconds"
+        )
+    return writer.start(table_dir)
+
+
+def _follow(
+    query: StreamingQuery,
+    config: JobConfig,
+    stop: threading.Event,
+    drain_file: Path,
+    derived: Derived | None,
+) -> None:
+    """Report on the query until it ends; when told to stop, let it finish its batch."""
+    reporter = _Reporter(query, config, derived)
+    maintenance = Maintenance(absolute(config.table_dir), config.compact_commits)
+    if derived is not None:
+        derived.start()
+    while query.isActive and not stop.wait(_POLL_SECONDS):
+        reporter.step()
+        present = reporter.table.open()
+        done = maintenance.step(present) if present is not None else None
+        if done:
+            print(done, file=sys.stderr, flush=True)
+        if derived is not None:
+            derived.step()
+    drain_file.touch()
+    deadline = time.monotonic() + DRAIN_SECONDS
+    if query.isActive:
+        _drain(query, deadline)
+    if derived is not None:
+        derived.finish(deadline)
+    query.awaitTermination()  # raises what the query has failed with
+    reporter.step()
+
+
+def _drain(query: StreamingQuery, deadline: float) -> None:
+    """Stop after the running batch; the drain file keeps another from beginning."""
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS / 5)
+    query.stop()
+
+
+class _Reporter:
+    """Saves and shows how far the query has come, when that has changed.
+
+    Spark tells the source of a finished batch only when it plans the next one; without this an
+    idle stream's last batch would never count as read.
+    """
+
+    def __init__(self, query: StreamingQuery, config: JobConfig, derived: Derived | None) -> None:
+        self.table = Table(absolute(config.table_dir), query.id)
+        self._query = query
+        self._config = config
+        self._derived = derived
+        self._batch: Batch | None = None
+        self._lag_at = 0.0
+        self._parts: dict[str, dict[str, object]] = {}
+
+    def step(self) -> None:
+        """Look at the query's last batch, at the tables made of it, and at other consumers."""
+        self._watch_lag()
+        progress = self._query.lastProgress
+        if progress is None:
+            return
+        batch = read_progress(progress)
+        parts = self._derived.report() if self._derived is not None else {}
+        if (batch, parts) == (self._batch, self._parts):
+            return
+        if batch != self._batch:
+            self._take(batch)
+        report = report_of(batch, self.table.batch(batch.batch_id) if batch.executed else {})
+        if report.get("entries_lost") and batch != self._batch:
+            print(f"entries lost before they were read: {report['entries_lost']}", file=sys.stderr)
+        ask(self._config.client_options, lambda client: client.report({**report, **parts}))
+        self._batch, self._parts = batch, parts
+
+    def _take(self, batch: Batch) -> None:
+        if batch.executed:
+            sync_commits(absolute(self._config.checkpoint_dir))
+            save(self._config.client_options, batch.end)
+
+    def _watch_lag(self) -> None:
+        tables = self._config.derived
+        if self._derived is None or tables is None or time.monotonic() < self._lag_at:
+            return
+        self._lag_at = time.monotonic() + LAG_SECONDS
+        committed, ends = ask(
+            self._config.client_options, lambda client: (client.consumers(), client.ends())
+        )
+        if self._batch is not None:  # what was carried in files is not saved at the node
+            committed = {**committed, tables.consumer: self._batch.end.positions}
+        self._derived.note_lag(committed, {key: until for key, (_, until) in ends.items()})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""What a Spark job is told: one JSON document, made by the node or written for a cluster."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.files import local_path
+from rillnode.node.spark.gold_tables import GOLD
+from rillnode.node.spark.ranges import ClientOptions
+
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+
+
+class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a job makes of bronze; directories as in `JobConfig`.
+
+    Attributes:
+        bronze_dir: directory or URI of the bronze table.
+        silver_dir: directory or URI of the silver table.
+        gold_dir: directory or URI of the gold tables, null for none.
+        checkpoint_dir: directory or URI of the silver query's checkpoint.
+        consumer: the job itself, as the node's saved indexes name it.
+        duplicate_seconds: how long silver remembers an event, to leave it out if it comes again.
+        trigger_seconds: a micro-batch begins at most this often.
+        batch_rows_max: rows per micro-batch, about.
+        compact_commits: small files of silver are merged after this many commits; 0 never.
+    """
+
+    bronze_dir: str
+    silver_dir: str
+    gold_dir: str | None = None
+    checkpoint_dir: str
+    consumer: str
+    duplicate_seconds: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    trigger_seconds: Annotated[float, msgspec.Meta(ge=0)] = 5.0
+    batch_rows_max: Positive = 100_000
+    compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """Where the tables lie."""
+        return tuple(filter(None, (self.silver_dir, self.gold_dir)))
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Directory or URI of each table."""
+        gold = (
+            ()
+            if self.gold_dir is None
+            else (f"{self.gold_dir.rstrip('/')}/{one.name}" for one in GOLD)
+        )
+        return (self.silver_dir, *gold)
+
+
+class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A job's configuration; file names are absolute or relative to where the job starts.
+
+    Attributes:
+        sink: name of the node's sink.
+        url: the node's Noise listener, `noise://host:port`, or those of several nodes that have
+            the sink, separated by commas; or `file:///directory` with what a sink into files has
+            written.
+        node_identity: the node's Ed25519 identity, hex; of several nodes all, separated by commas;
+            not for files.
+        key_file: path of the job's own key; not for files.
+        table_dir: directory or URI of the Delta table.
+        checkpoint_dir: directory or URI of Spark's checkpoint; a new one is a new query.
+        work_dir: local directory for temporary files and log settings.
+        master: Spark's master, null to take the one of `spark-submit`.
+        driver_memory: heap of the driver, and of everything in local mode.
+        trigger_seconds: a micro-batch begins at most this often.
+        batch_rows_max: entries per micro-batch.
+        fail_on_data_loss: end with an error, instead of writing a row of kind `gap`, where
+            entries were trimmed before they were read.
+        compact_commits: small files are merged after this many commits; 0 never.
+        derived: the tables that are made of this one, null for none.
+        client: `module:function` that connects to the node; empty for rillnode's own.
+        settings: further Spark settings.
+    """
+
+    sink: str
+    url: str
+    node_identity: str = ""
+    key_file: str = ""
+    table_dir: str
+    checkpoint_dir: str
+    work_dir: str
+    master: str | None = "local[2]"
+    driver_memory: str = "1g"
+    trigger_seconds: Annotated[float, msgspec.Meta(ge=0)] = 5.0
+    batch_rows_max: Positive = 100_000
+    fail_on_data_loss: bool = False
+    compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
+    derived: DerivedConfig | None = None
+    client: str = ""
+    settings: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """Where all tables lie."""
+        return (self.table_dir, *(self.derived.locations if self.derived is not None else ()))
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What must be writable: the tables, and checkpoints that are no matter of Spark's own."""
+        derived = self.derived
+        checkpoints = (self.checkpoint_dir, derived.checkpoint_dir if derived is not None else None)
+        local = (one for one in checkpoints if one is not None and local_path(one) is not None)
+        return (*self.locations, *local)
+
+    @property
+    def client_options(self) -> ClientOptions:
+        """How to reach the node's sink."""
+        return ClientOptions(
+            url=self.url,
+            node_identity=self.node_identity,
+            key_file=self.key_file,
+            sink=self.sink,
+            client=self.client,
+        )
+
+
+def load_job_config(path: Path) -> JobConfig:
+    """Read a job's configuration.
+
+    Raises:
+        ConfigError: the file cannot be read, or a key is missing, unknown or of another type.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=JobConfig)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError("job.config", f"{path}: {error}") from error
+
+
+def save_job_config(config: msgspec.Struct, path: Path) -> None:
+    """Write a configuration, whole or not at all."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
+    fresh.replace(path)

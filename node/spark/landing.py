@@ -1,0 +1,104 @@
+"""The way into the bronze table: tasks write the table's files themselves.
+
+    spark.readStream.format("rillnode-landing").options(**options).option("path", table_dir).load()
+        .writeStream.format("rillnode-landing").option("checkpointLocation", c).start(table_dir)
+
+The rows of the plain source go from the Python process that fetches them to Java and on to the
+Python process that writes them. Here the first of these writes a file in the table's directory and
+gives Spark one row, which names the file; the writer adds the files that a micro-batch names in
+one transaction. So an entry costs no more than its way from the socket into Parquet.
+
+Offsets, tasks and the rule of the transaction are those of the formats `rillnode` and
+`rillnode-delta`, whose checkpoints these queries share. A file that a failed task has written is in
+no transaction; readers do not see it, and the table's maintenance removes it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.types import LongType, StringType, StructType
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.delta import DeltaStreamWriter, FilesWritten, writer_locations
+from rillnode.node.spark.parquet import TableFile, write_files
+from rillnode.node.spark.source import RangeStreamReader, SourceOptions
+from rillnode.node.spark.tables import BRONZE_STRUCT, Column, arrow_schema, spark_schema
+
+FORMAT: Final = "rillnode-landing"
+
+_FILE_COLUMNS: Final = (
+    Column("name", pa.string(), StringType()),
+    Column("size", pa.int64(), LongType()),
+    Column("rows", pa.int64(), LongType()),
+    Column("data_bytes", pa.int64(), LongType()),
+    Column("entries_lost", pa.int64(), LongType()),
+    Column("stats", pa.string(), StringType()),
+)
+_FILE_SCHEMA: Final = arrow_schema(_FILE_COLUMNS)
+FILE_STRUCT: Final = spark_schema(_FILE_COLUMNS)
+"""A `TableFile` as a row; its statistics tell which streams and indexes it holds."""
+
+
+class Landing(DataSource):
+    """Format `rillnode-landing`, for both ends of the query that writes a bronze table."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Name for `format(...)`."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """One row per written file."""
+        return FILE_STRUCT
+
+    def streamReader(self, schema: StructType) -> "LandingReader":
+        """A reader that writes what it reads to the table's directory.
+
+        Raises:
+            ConfigError: an option is missing or wrong.
+        """
+        path = self.options.get("path")
+        if not path:
+            raise ConfigError("spark.option", f"option `path` of format {FORMAT} is missing")
+        return LandingReader(SourceOptions.from_options(self.options), path)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "LandingWriter":
+        """The writer that commits the files.
+
+        Raises:
+            ConfigError: an option is missing, the output mode is not append, or the rows are not
+                those of this format's reader.
+        """
+        if schema.names != FILE_STRUCT.names:
+            raise ConfigError("spark.option", f"format {FORMAT} only writes what it has read")
+        table, checkpoint = writer_locations(FORMAT, self.options, overwrite=overwrite)
+        return LandingWriter(table, checkpoint, BRONZE_STRUCT.json())
+
+
+class LandingReader(RangeStreamReader):
+    """Plans as the plain source does; a task's rows are the files that it has written."""
+
+    def __init__(self, options: SourceOptions, table: str) -> None:
+        super().__init__(options)
+        self._table = table
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Write one task's range; each file is durable when its row is given."""
+        for file in write_files(self._table, super().read(partition)):
+            yield pa.RecordBatch.from_pylist([asdict(file)], schema=_FILE_SCHEMA)
+
+
+class LandingWriter(DeltaStreamWriter):
+    """Commits files that are written already."""
+
+    # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
+    def write(  # type: ignore[override]
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> FilesWritten:
+        """Hand one task's files on to the commit."""
+        return FilesWritten(
+            tuple(TableFile(**row) for batch in iterator for row in batch.to_pylist())
+        )

@@ -1,0 +1,148 @@
+"""Keeps a table in few large files: a micro-batch every few seconds makes thousands a day.
+
+Consecutive small files are merged into one, in one transaction that changes no data. It counts only
+where nobody has committed since the files were last looked at: Delta does not notice by itself that
+two merges replace the same files, or that rows of them were deleted meanwhile, and the table would
+then hold rows twice, or again.
+
+The merged files stay for some days for who reads an older version of the table; then they are
+removed, and with them what failed tasks left.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from rillnode.node.spark.delta import add_actions, commit_unless_changed, upgrade_statistics
+from rillnode.node.spark.parquet import filesystem, remove_files, write_files
+from rillnode.node.spark.schema_upgrade import conform
+
+TARGET_BYTES: Final = 134_217_728
+FILES_MAX: Final = 256
+KEEP_HOURS: Final = 168
+_READ_ROWS: Final = 8_192
+_ATTEMPTS: Final = 10
+
+
+def compact(location: str) -> Iterator[str]:
+    """Merge a table's small files now; yields what was done, for the log.
+
+    Raises:
+        TableNotFoundError: there is no table.
+    """
+    if done := upgrade_statistics(location):
+        yield done
+    table = DeltaTable(location)
+    work = Maintenance(location, commits=1)
+    for files in plan_merges(live_files(table)):
+        yield work.merge(table, files)
+
+
+class LiveFile(NamedTuple):
+    """A file of the table's present version."""
+
+    path: str
+    size: int
+    added_at: int
+
+
+class Maintenance:
+    """Merges files after every so many commits, in steps short enough for the job's main loop.
+
+    Args:
+        location: the table's directory or URI.
+        commits: number of commits between two rounds; 0 for no maintenance.
+    """
+
+    def __init__(self, location: str, commits: int) -> None:
+        self._location = location
+        self._commits = commits
+        self._done_at: int | None = None
+        self._planned: list[list[LiveFile]] | None = None
+
+    def step(self, table: DeltaTable) -> str | None:
+        """Do the next piece of work, if any is due; returns what was done, for the log."""
+        if not self._commits:
+            return None
+        if self._done_at is None:
+            self._done_at = table.version()
+        if self._planned is None:
+            if table.version() - self._done_at < self._commits:
+                return None
+            self._planned = plan_merges(live_files(table))
+        if self._planned:
+            return self.merge(table, self._planned.pop(0))
+        return self._finish(table)
+
+    def merge(self, table: DeltaTable, files: list[LiveFile]) -> str:
+        """Merge some of the table's files into one, unless another process has just merged some."""
+        table.update_incremental()
+        if not set(files) <= set(live_files(table)):
+            return _taken(files)
+        schema = pa.schema(table.schema().to_arrow())
+        merged = list(write_files(self._location, _read(self._location, files, schema)))
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(file.path, data_change=False, deletion_timestamp=_now_ms())
+            for file in files
+        ]
+        for _ in range(_ATTEMPTS):
+            if commit_unless_changed(
+                self._location, table, actions + add_actions(merged, data_change=False)
+            ):
+                return f"merged {len(files)} files of the table into {len(merged)}"
+            if not set(files) <= set(live_files(table)):
+                break
+        remove_files(self._location, [file.name for file in merged])
+        return _taken(files)
+
+    def _finish(self, table: DeltaTable) -> str:
+        table.update_incremental()
+        removed = table.vacuum(retention_hours=KEEP_HOURS, dry_run=False, full=True)
+        self._planned, self._done_at = None, table.version()
+        return f"removed {len(removed)} files that the table no longer uses"
+
+
+def live_files(table: DeltaTable) -> list[LiveFile]:
+    """The files of the table's present version, in the order in which they were added."""
+    rows: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
+    files = [LiveFile(row["path"], row["size_bytes"], row["modification_time"]) for row in rows]
+    return sorted(files, key=lambda file: (file.added_at, file.path))
+
+
+def plan_merges(files: list[LiveFile]) -> list[list[LiveFile]]:
+    """Groups of consecutive files to merge, each of about the target size when merged."""
+    groups: list[list[LiveFile]] = [[]]
+    size = 0
+    for file in files:
+        if file.size > TARGET_BYTES // 2:
+            groups.append([])
+            size = 0
+            continue
+        if size + file.size > TARGET_BYTES or len(groups[-1]) >= FILES_MAX:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.size
+    return [group for group in groups if len(group) > 1]
+
+
+def _read(location: str, files: list[LiveFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows of files that may be older than the last columns of the table."""
+    system, root = filesystem(location)
+    for file in files:
+        with pq.ParquetFile(f"{root}/{file.path}", filesystem=system) as parquet:
+            for rows in parquet.iter_batches(batch_size=_READ_ROWS):
+                yield conform(rows, schema)
+
+
+def _taken(files: list[LiveFile]) -> str:
+    return f"nothing is left to merge of {len(files)} files"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,187 @@
+"""Parquet files of a Delta table, as one Spark task writes them, with the statistics of each.
+
+Statistics let readers of the table skip files: a bronze file holds few streams and a narrow range
+of indexes and times.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from rillnode.node.spark.files import local_path, sync_files
+from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.statistics import FileStatistics, ranged_columns
+
+FILE_BYTES_MAX: Final = 536_870_912
+ROW_GROUP_BYTES: Final = 33_554_432
+_SHORT_TEXTS: Final = ("stream", "kind")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFile:
+    """A written file that a commit may add to the table.
+
+    Attributes:
+        name: path below the table's directory.
+        size: bytes on disk.
+        rows: number of rows.
+        data_bytes: sum of the lengths of `data`, where the table has this column.
+        entries_lost: entries that rows of kind `gap` stand for.
+        stats: the file's statistics as Delta's JSON.
+    """
+
+    name: str
+    size: int
+    rows: int
+    data_bytes: int
+    entries_lost: int
+    stats: str
+
+
+def write_files(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[TableFile]:
+    """Write batches to new files in the table's directory; each is durable when it is yielded.
+
+    A reader of the table sees them only once they are committed.
+    """
+    system, root = filesystem(table)
+    pending: list[pa.RecordBatch] = []
+    pending_bytes = 0
+    file: _OpenFile | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if file is None:
+            file = _OpenFile(system, root, batch.schema)
+        pending.append(batch)
+        pending_bytes += batch.nbytes
+        if pending_bytes >= ROW_GROUP_BYTES:
+            file.write(pending)
+            pending, pending_bytes = [], 0
+            if file.written_bytes >= FILE_BYTES_MAX:
+                yield file.finish()
+                file = None
+    if file is not None:
+        if pending:
+            file.write(pending)
+        yield file.finish()
+
+
+def describe_file(table: str, name: str) -> TableFile:
+    """What a commit says of a file that another process has written to the table's directory."""
+    system, root = filesystem(table)
+    path = f"{root}/{name}"
+    with pq.ParquetFile(path, filesystem=system) as parquet:
+        figures = _Figures(ranged_columns(parquet.schema_arrow))
+        for batch in parquet.iter_batches(columns=_present(parquet, figures.wanted)):
+            figures.add(pa.Table.from_batches([batch]))
+    return figures.file(name, system.get_file_info(path).size)
+
+
+def read_statistics(table: str, name: str, schema: pa.Schema) -> str:
+    """The statistics of a file that is in a table of that schema already, from its rows.
+
+    Raises:
+        FileNotFoundError: it is no longer there.
+    """
+    system, root = filesystem(table)
+    columns = ranged_columns(schema)
+    statistics = FileStatistics(columns)
+    wanted = pa.schema([schema.field(name) for name in columns])
+    with pq.ParquetFile(f"{root}/{name}", filesystem=system) as parquet:
+        for batch in parquet.iter_batches(columns=_present(parquet, columns)):
+            statistics.add(pa.Table.from_batches([conform(batch, wanted)]))
+    return statistics.to_json()
+
+
+def _present(parquet: pq.ParquetFile, columns: Iterable[str]) -> list[str]:
+    names = set(parquet.schema_arrow.names)
+    return [name for name in columns if name in names]
+
+
+def remove_files(table: str, names: Iterable[str]) -> None:
+    """Remove files that no commit has added; those that are gone already are no error."""
+    system, root = filesystem(table)
+    for name in names:
+        try:
+            system.delete_file(f"{root}/{name}")
+        except FileNotFoundError:
+            continue
+
+
+def filesystem(table: str) -> tuple[fs.FileSystem, str]:
+    """The file system that holds a table, made on demand, and the table's path in it."""
+    local = local_path(table)
+    if local is not None:
+        return fs.LocalFileSystem(), str(local)
+    return fs.FileSystem.from_uri(table)
+
+
+class _OpenFile:
+    def __init__(self, system: fs.FileSystem, root: str, schema: pa.Schema) -> None:
+        system.create_dir(root, recursive=True)
+        self._system = system
+        self._name = f"part-{uuid.uuid4()}.zstd.parquet"
+        self._path = f"{root}/{self._name}"
+        self._stream = system.open_output_stream(self._path)
+        # Payloads rarely repeat: a dictionary and minima of them would cost time for nothing.
+        short = [name for name in _SHORT_TEXTS if name in schema.names]
+        self._writer = pq.ParquetWriter(
+            self._stream, schema, compression="zstd", use_dictionary=short, write_statistics=short
+        )
+        self._figures = _Figures(ranged_columns(schema))
+
+    @property
+    def written_bytes(self) -> int:
+        return int(self._stream.tell())
+
+    def write(self, batches: list[pa.RecordBatch]) -> None:
+        """Write one row group."""
+        rows = pa.Table.from_batches(batches)
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        self._figures.add(rows)
+
+    def finish(self) -> TableFile:
+        """Close the file and make it durable."""
+        self._writer.close()
+        size = self.written_bytes
+        self._stream.close()
+        if isinstance(self._system, fs.LocalFileSystem):
+            sync_files([Path(self._path)])
+        return self._figures.file(self._name, size)
+
+
+class _Figures:
+    """What is counted of a file's rows."""
+
+    def __init__(self, ranged: Sequence[str]) -> None:
+        self.wanted = (*ranged, "data", "gap_until")
+        self._statistics = FileStatistics(ranged)
+        self._data_bytes = 0
+        self._entries_lost = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Count some rows."""
+        self._statistics.add(rows)
+        if "data" in rows.column_names:
+            self._data_bytes += pc.sum(pc.binary_length(rows.column("data"))).as_py() or 0
+        if "gap_until" in rows.column_names:
+            lost = pc.subtract(rows.column("gap_until"), rows.column("index"))
+            self._entries_lost += pc.sum(lost).as_py() or 0
+
+    def file(self, name: str, size: int) -> TableFile:
+        """The file of which everything is counted."""
+        return TableFile(
+            name=name,
+            size=size,
+            rows=self._statistics.rows,
+            data_bytes=self._data_bytes,
+            entries_lost=self._entries_lost,
+            stats=self._statistics.to_json(),
+        )

@@ -1,0 +1,294 @@
+"""Starts the Spark job of a sink as a child process; satisfies `JobLauncher` and `JobProcess`.
+
+The job is the leader of a session of its own, so that Ctrl-C in the node's terminal reaches the
+node alone and the end of the job is the end of its Java virtual machine and Python workers too.
+The node holds the other end of the job's standard input: when the node is gone, however it ended,
+the job reads the end of it and stops.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from rillnode.actors.core.threads import SYSTEM_THREADS, Threads
+from rillnode.actors.ports import JobLauncher
+from rillnode.node.config import Config, FilesSink, SparkSink
+from rillnode.node.spark.export import ExportConfig
+from rillnode.node.spark.files import absolute
+from rillnode.node.spark.installed import require_spark
+from rillnode.node.spark.job_config import DerivedConfig, JobConfig, save_job_config
+from rillnode.node.spark.job_log import FAILURE_PREFIX
+from rillnode.node.spark.sinks import Sinks, no_start
+
+COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.job")
+EXPORT_COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.export")
+LOG_BYTES_MAX: Final = 16_777_216
+"""Size above which a job's log is set aside at the next start; one older log is kept."""
+WORDS_BYTES_MAX: Final = 16_384
+"""How much of the end of a job's log is looked through for its last words."""
+WORD_CHARACTERS_MAX: Final = 1_000
+SESSION_END_SECONDS: Final = 10.0
+SESSION_POLL_SECONDS: Final = 0.02
+
+
+def launcher(
+    config: Config, identity: str, address: str, sinks: Sinks, threads: Threads
+) -> JobLauncher:
+    """What starts the jobs of a node's sinks.
+
+    Args:
+        config: the node's configuration.
+        identity: the node's Ed25519 identity, hex.
+        address: `host:port` of its Noise listener.
+        sinks: where the key file of each sink's job is known.
+        threads: make the one that waits for a job's end.
+
+    Raises:
+        ConfigError: there are Spark sinks, and no Spark.
+    """
+    if any(not table.external for table in config.sink.spark):
+        require_spark()
+    tables = {table.name: table for table in config.sink.all}
+    directory = config.data_dir / "sinks"
+
+    def launch(
+        sink: str, environment: dict[str, str], on_exit: Callable[[int], None], /
+    ) -> SparkJob:
+        table, key_file, work_dir = tables[sink], sinks.key_path(sink), directory / sink
+        job: JobConfig | ExportConfig
+        if isinstance(table, FilesSink):
+            job = export_config(table, identity, address, key_file, work_dir)
+        else:
+            job = job_config(table, identity, address, key_file, work_dir)
+        try:
+            return start_job(job, directory / f"{sink}.log", environment, on_exit, threads)
+        except OSError as error:
+            raise no_start(directory, error) from error
+
+    return launch
+
+
+def job_config(
+    table: SparkSink, identity: str, address: str, key_file: Path, work_dir: Path
+) -> JobConfig:
+    """A Spark sink's job's configuration, from the node's."""
+    return JobConfig(
+        sink=table.name,
+        url=_url(address),
+        node_identity=identity,
+        key_file=str(key_file.absolute()),
+        table_dir=absolute(table.table_dir),
+        checkpoint_dir=str(table.checkpoint_path.absolute()),
+        work_dir=str(work_dir.absolute()),
+        master=table.master,
+        driver_memory=table.driver_memory,
+        trigger_seconds=table.trigger_seconds,
+        batch_rows_max=table.batch_rows_max,
+        derived=derived_config(table),
+    )
+
+
+def export_config(
+    table: FilesSink, identity: str, address: str, key_file: Path, work_dir: Path
+) -> ExportConfig:
+    """The configuration of the job of a sink into files, from the node's."""
+    return ExportConfig(
+        sink=table.name,
+        url=_url(address),
+        node_identity=identity,
+        key_file=str(key_file.absolute()),
+        directory=str(table.directory.absolute()),
+        bytes_max=table.bytes_max,
+        work_dir=str(work_dir.absolute()),
+        trigger_seconds=table.trigger_seconds,
+    )
+
+
+def _url(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    # A listener on all addresses is reached on this machine's own.
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
+    return f"noise://{host}:{port}"
+
+
+def derived_config(table: SparkSink) -> DerivedConfig | None:
+    """What is made of a sink's table, from the node's configuration; None for nothing."""
+    checkpoint = table.silver_checkpoint_path
+    if table.silver_dir is None or checkpoint is None:
+        return None
+    return DerivedConfig(
+        bronze_dir=absolute(table.table_dir),
+        silver_dir=absolute(table.silver_dir),
+        gold_dir=None if table.gold_dir is None else absolute(table.gold_dir),
+        checkpoint_dir=str(checkpoint.absolute()),
+        consumer=f"sink/{table.name}",
+        duplicate_seconds=table.duplicate_seconds,
+        trigger_seconds=table.trigger_seconds,
+        batch_rows_max=table.batch_rows_max,
+    )
+
+
+def start_job(
+    config: JobConfig | ExportConfig,
+    log: Path,
+    environment: Mapping[str, str],
+    on_exit: Callable[[int], None],
+    threads: Threads = SYSTEM_THREADS,
+) -> "SparkJob":
+    """Start a job; `on_exit(code)` is called once on the running loop's thread.
+
+    The configuration is written to the job's work directory. What the job and Spark print is
+    appended to `log`.
+
+    Raises:
+        OSError: its files cannot be written, or no process can be made.
+    """
+    work_dir = Path(config.work_dir)
+    work_dir.mkdir(parents=True, exist_ok=True)
+    config_file = work_dir / "job.json"
+    save_job_config(config, config_file)
+    _rotate(log)
+    command = EXPORT_COMMAND if isinstance(config, ExportConfig) else COMMAND
+    with log.open("ab") as output:
+        log_start = output.tell()
+        process = subprocess.Popen(
+            [*command, str(config_file), "--watch-stdin"],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **environment},
+        )
+    return SparkJob(process, (log, log_start), asyncio.get_running_loop(), on_exit, threads)
+
+
+class SparkJob:
+    """A running job.
+
+    Args:
+        log: where its output is appended, and how long that was before.
+
+    Attributes:
+        last_words: why it ended, in one line; set before `on_exit` is called.
+    """
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        log: tuple[Path, int],
+        loop: asyncio.AbstractEventLoop,
+        on_exit: Callable[[int], None],
+        threads: Threads,
+    ) -> None:
+        self._process = process
+        self._log = log
+        self._loop = loop
+        self._on_exit = on_exit
+        self.last_words = ""
+        threads.start(self._wait, "rillnode-job")
+
+    @property
+    def pid(self) -> int:
+        """Process id; the job's session and process group have the same."""
+        return self._process.pid
+
+    def terminate(self) -> None:
+        """Let the running batch finish and end the job."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End the job, its Java virtual machine and its Python workers at once."""
+        for pid in session_members(self.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _wait(self) -> None:
+        code = 1
+        self.last_words = "nobody knows any more how the job is: see the node's log"
+        try:
+            code = self._process.wait()
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            self._end_session(at_once=code != 0)
+            self.last_words = reason(code, last_words(*self._log)) if code else ""
+        finally:  # whatever has ended this thread, the sink does not wait for ever
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+                self._loop.call_soon_threadsafe(self._on_exit, code)
+
+    def _end_session(self, *, at_once: bool) -> None:
+        """Return when nothing of the job is left: a Java virtual machine outlives its Python.
+
+        Who is told of the job's end may delete its directories or start it again. After a good
+        end the virtual machine is given time to delete its temporary files.
+        """
+        patience = time.monotonic() + (0 if at_once else SESSION_END_SECONDS)
+        deadline = patience + SESSION_END_SECONDS
+        while session_members(self.pid) and (now := time.monotonic()) < deadline:
+            if now >= patience:
+                self.kill()
+            time.sleep(SESSION_POLL_SECONDS)
+
+
+def reason(code: int, words: str) -> str:
+    """Why a job has ended, of its exit code and its last words; one that was killed has no say."""
+    if code >= 0:
+        return words
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    text = f"the job was killed by {name}"
+    if code == -signal.SIGKILL:
+        text += ", as a system short of memory does: compare driver_memory with what it has"
+    return f"{text} [job.killed]"
+
+
+def last_words(log: Path, start: int) -> str:
+    """The last thing that a job has said, from byte `start` of its log on: its error, if any."""
+    try:
+        with log.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(start, end - WORDS_BYTES_MAX))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    said = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in said if line.startswith(FAILURE_PREFIX)]
+    text = errors[-1].removeprefix(FAILURE_PREFIX) if errors else said[-1] if said else ""
+    return text[:WORD_CHARACTERS_MAX]
+
+
+def session_members(session: int) -> list[int]:
+    """Living processes of a session. PySpark's daemons leave their group, but not their session.
+
+    Without /proc (macOS) only the leader's group is known: its id as a negative process id, for
+    as long as a process is in it.
+    """
+    if not Path("/proc/self/stat").exists():
+        try:
+            os.killpg(session, 0)
+        except ProcessLookupError:
+            return []
+        return [-session]
+    members: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with suppress(OSError):
+                # The name in parentheses may hold anything; the fields follow the last one.
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session and fields[0] != "Z":
+                    members.append(int(entry.name))
+    return members
+
+
+def _rotate(log: Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
+        log.replace(log.with_suffix(".log.1"))

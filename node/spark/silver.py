@@ -1,0 +1,339 @@
+"""The query that makes silver of bronze: the Spark format `rillnode-silver`, for both its ends.
+
+    start_silver(session, bronze="data/tables", table="data/silver", ...)
+
+The reader follows bronze's log; its tasks read the files that were added, decode them and write
+rows of silver to files of its table, so that Spark gets no rows but their keys (`silver_files.py`).
+Spark removes duplicates, with what it remembers of each event in RocksDB for `duplicate_seconds`.
+The writer commits a batch in one transaction that also says how far it has come in bronze: a query
+without a checkpoint goes on from there, so that a deleted checkpoint neither skips nor repeats
+rows. It only forgets which events it has seen.
+
+Time as duplicates are looked for is when rows were committed to bronze. It never goes back, so that
+no row ever comes too late and is dropped: neither those of a stream that is read from its beginning
+beside others that are read at their end, nor those of a publisher whose clock is wrong.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import Transaction
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.spark.checkpoint import batch_offset
+from rillnode.node.spark.decoding import decode_rows
+from rillnode.node.spark.delta import DeltaStreamWriter, writer_locations
+from rillnode.node.spark.delta_log import (
+    ANEW,
+    PLACE,
+    LogFile,
+    Position,
+    TableLog,
+    open_table,
+    saved_position,
+)
+from rillnode.node.spark.offsets import TASK_ROWS_MIN
+from rillnode.node.spark.parquet import TableFile, filesystem
+from rillnode.node.spark.silver_files import (
+    EVENT,
+    KEY_STRUCT,
+    KeptRows,
+    kept_rows,
+    settle,
+    write_candidates,
+)
+from rillnode.node.spark.silver_table import SILVER_STRUCT
+
+FORMAT: Final = "rillnode-silver"
+SETTINGS: Final = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # It would look every event up a second time, to count what it remembers.
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    # Every partition of a shuffle has a store of its own, whose commit each batch waits for: with
+    # Spark's 200 a small batch takes minutes. A checkpoint keeps the number it was begun with.
+    "spark.sql.shuffle.partitions": "2",
+}
+"""What remembers events lies on disk, and a batch saves only what it has changed."""
+
+_READ_ROWS: Final = 4_096
+
+
+@dataclass(frozen=True)
+class SilverOptions:
+    """Options of the reader, checked.
+
+    Attributes:
+        bronze: the table that is read.
+        target: the table that is written, which says where to go on from.
+        rows_max: rows per micro-batch, about.
+        tasks_max: tasks per micro-batch that is large enough for them.
+        drain_file: while this file exists no new micro-batch begins.
+    """
+
+    bronze: str
+    target: str
+    rows_max: int
+    tasks_max: int
+    drain_file: Path
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> "SilverOptions":
+        """Read a data source's options.
+
+        Raises:
+            ConfigError: one is missing.
+        """
+        try:
+            return cls(
+                bronze=options["path"],
+                target=options["target"],
+                rows_max=int(options["maxRowsPerTrigger"]),
+                tasks_max=int(options["minPartitions"]),
+                drain_file=Path(options["drainFile"]),
+            )
+        except (KeyError, ValueError) as error:
+            text = f"format {FORMAT}: option missing or wrong: {error}"
+            raise ConfigError("spark.option", text) from None
+
+
+@dataclass(frozen=True)
+class FilesPartition(InputPartition):
+    """One task's work.
+
+    Attributes:
+        files: files of bronze, as URIs.
+        landed_at_ms: when their batch counts as committed.
+        gone: those of the files that bronze no longer has.
+        holders: the files that have what is left of their rows.
+    """
+
+    files: tuple[str, ...]
+    landed_at_ms: int
+    gone: frozenset[str]
+    holders: tuple[str, ...]
+
+
+class Silver(DataSource):
+    """Format `rillnode-silver`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Name for `format(...)`."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The keys of rows."""
+        return KEY_STRUCT
+
+    def streamReader(self, schema: StructType) -> "SilverReader":
+        """A reader that decodes what is added to bronze."""
+        return SilverReader(SilverOptions.from_options(self.options))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "SilverWriter":
+        """The writer of the silver table."""
+        if schema.names != KEY_STRUCT.names:
+            raise ConfigError("spark.option", f"format {FORMAT} only writes what it has read")
+        table, checkpoint = writer_locations(FORMAT, self.options, overwrite=overwrite)
+        return SilverWriter(table, checkpoint, SILVER_STRUCT.json())
+
+
+class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches along bronze's log; tasks read and decode its files."""
+
+    def __init__(self, options: SilverOptions) -> None:
+        self._options = options
+        self._log: TableLog | None = None
+        self._version_max: int | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint starts: where the silver table says it ends."""
+        bronze = self._bronze().open()
+        table = "" if bronze is None else str(bronze.metadata().id)
+        return saved_position(open_table(self._options.target), table).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """As many rows as the options say."""
+        return ReadMaxRows(self._options.rows_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take what bronze has now as the query's end."""
+        bronze = self._bronze().open()
+        self._version_max = -1 if bronze is None else bronze.version()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the next micro-batch ends; `start` where there is nothing for one."""
+        begin = Position.from_json(start)
+        if self._options.drain_file.exists():
+            return start
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return self._bronze().plan(begin, rows_max, self._version_max).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of one micro-batch."""
+        until = Position.from_json(end)
+        bronze = self._bronze()
+        files = bronze.files_between(Position.from_json(start), until)
+        gone, holders = (bronze.uris(some) for some in bronze.files_left(files))
+        return [
+            FilesPartition(tuple(bronze.uris(task)), until.time_ms, frozenset(gone), tuple(holders))
+            for task in share_files(files, self._options.tasks_max)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Decode and write one task's rows; gives their keys."""
+        task = cast("FilesPartition", partition)
+        decoded = (
+            decode_rows(rows, task.landed_at_ms)
+            for uri in task.files
+            for rows in (read_file(uri) if uri not in task.gone else read_rest(uri, task.holders))
+        )
+        yield from write_candidates(self._options.target, decoded)
+
+    def _bronze(self) -> TableLog:
+        if self._log is None:
+            self._log = TableLog(self._options.bronze)
+        return self._log
+
+
+class SilverWriter(DeltaStreamWriter):
+    """Commits the rows whose keys come back; its transactions tell the position in bronze."""
+
+    # PySpark's own Arrow writer narrows the type of `iterator` in the same way, and its type says
+    # nothing of what a writer hands on to its commit.
+    def write(  # type: ignore[override]
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> KeptRows:
+        """Collect one task's keys."""
+        return kept_rows(batch for batch in iterator if batch.num_rows)
+
+    def files(self, messages: Sequence[WriterCommitMessage | None]) -> list[TableFile]:
+        """The files that hold the rows that are kept, and no others."""
+        return list(settle(self._table, messages))
+
+    def file_names(self, messages: Sequence[WriterCommitMessage | None]) -> list[str]:
+        """The files that the keys name."""
+        names = {name for one in messages if isinstance(one, KeptRows) for name in one.rows}
+        return sorted(names)
+
+    def positions(self, batch_id: int) -> list[Transaction]:
+        """The position in bronze that the batch ends at."""
+        return Position.from_json(batch_offset(self._checkpoint, batch_id)).transactions()
+
+
+def start_silver(
+    session: SparkSession,
+    *,
+    bronze: str,
+    table: str,
+    checkpoint: str,
+    drain_file: Path,
+    rows_max: int,
+    duplicate_seconds: float,
+    trigger: Mapping[str, Any],
+) -> StreamingQuery:
+    """Start the query.
+
+    Args:
+        session: a session with this format and SETTINGS.
+        bronze: the bronze table.
+        table: the silver table.
+        checkpoint: the query's checkpoint.
+        drain_file: while this file exists no new micro-batch begins.
+        rows_max: rows per micro-batch, about; at least one file of bronze.
+        duplicate_seconds: how long an event is remembered; one that comes again is left out.
+        trigger: arguments of `DataStreamWriter.trigger`.
+    """
+    rows = (
+        session.readStream.format(FORMAT)
+        .option("target", table)
+        .option("maxRowsPerTrigger", rows_max)
+        .option("minPartitions", session.sparkContext.defaultParallelism)
+        .option("drainFile", str(drain_file))
+        .load(bronze)
+    )
+    remembered = f"{round(1_000 * duplicate_seconds)} milliseconds"
+    once = rows.withWatermark("landed_at", remembered).dropDuplicatesWithinWatermark(list(EVENT))
+    writer = once.writeStream.format(FORMAT).queryName("silver")
+    return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start(table)
+
+
+def share_files(files: list[LogFile], tasks_max: int) -> list[list[LogFile]]:
+    """Share files out among tasks in order, none for fewer rows than a task is worth."""
+    total = sum(max(1, file.rows) for file in files)
+    count = max(1, min(tasks_max, -(-total // TASK_ROWS_MIN)))
+    tasks: list[list[LogFile]] = [[] for _ in range(count)]
+    before = 0
+    for file in files:
+        tasks[min(count - 1, before * count // total)].append(file)
+        before += max(1, file.rows)
+    return [task for task in tasks if task]
+
+
+def read_rest(uri: str, holders: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of one file that its table still has, in files that have come in its place.
+
+    Raises:
+        StoreError: a file was removed, long after its rows had moved to another.
+    """
+    wanted = pa.concat_arrays([_places(rows) for rows in read_file(uri, PLACE)])
+    is_left = np.zeros(len(wanted), np.bool_)
+    for holder in holders:
+        for rows in read_file(holder, PLACE):
+            found = pc.index_in(_places(rows), value_set=wanted).drop_null()
+            is_left[np.array(found.to_pylist(), np.int64)] = True
+    first = 0
+    for rows in read_file(uri):
+        yield rows.filter(pa.array(is_left[first : first + rows.num_rows]))
+        first += rows.num_rows
+
+
+def _places(rows: pa.RecordBatch) -> pa.Array:
+    """What tells the rows of bronze apart, one text for each."""
+    stream, partition, index, received_at = (rows.column(name) for name in PLACE)
+    numbers = [
+        partition.cast(pa.string()),
+        index.cast(pa.string()),
+        received_at.cast(pa.int64()).cast(pa.string()).fill_null("gap"),
+    ]
+    return pc.binary_join_element_wise(*numbers, stream.cast(pa.string()), " ")
+
+
+def read_file(uri: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of one file of a table, all of their columns or some.
+
+    Raises:
+        StoreError: it was removed, long after its rows had moved to another.
+    """
+    system, path = filesystem(uri)
+    try:
+        with pq.ParquetFile(path, filesystem=system) as parquet:
+            yield from parquet.iter_batches(batch_size=_READ_ROWS, columns=columns)
+    except FileNotFoundError:
+        raise StoreError(
+            "spark.log",
+            f"{uri} was merged, or rows of it deleted, and then removed before it was read: the "
+            f"query was stopped for too long. {ANEW}",
+        ) from None

@@ -1,0 +1,160 @@
+"""Files of silver whose rows wait for Spark to say which of them are seen for the first time.
+
+Spark looks for duplicates among *keys*: the event, a digest of what it says, and where its row
+lies. The rows themselves stay in the files that the tasks which decoded them have written; through
+Java and a shuffle they would cost more than all the rest. A file all of whose keys come back is
+added to the table as it is. Of another, the rows whose keys came back are written anew: in the
+driver, because the keys of one file come back through several tasks.
+
+A key that comes back from a task that Spark has run twice may name either one's file: each row is
+in exactly one of them, whichever it is. A file that no key names is in no transaction; the table's
+maintenance removes it.
+"""
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import IntegerType, LongType, StringType
+
+from rillnode.node.spark.parquet import (
+    TableFile,
+    describe_file,
+    filesystem,
+    remove_files,
+    write_files,
+)
+from rillnode.node.spark.silver_table import SILVER_COLUMNS
+from rillnode.node.spark.tables import Column, arrow_schema, spark_schema
+
+EVENT: Final = ("stream", "partition", "event_id", "_said")
+"""The columns that tell two events apart."""
+_SILVER: Final = {column.name: column for column in SILVER_COLUMNS}
+_KEY_COLUMNS: Final = (
+    *(_SILVER[name] for name in ("stream", "partition", "event_id")),
+    Column("_said", pa.int64(), LongType()),
+    _SILVER["landed_at"],
+    # Where the row lies: name of the file, number of the row in it.
+    Column("file", pa.string(), StringType()),
+    Column("row", pa.int32(), IntegerType()),
+)
+KEY_SCHEMA: Final = arrow_schema(_KEY_COLUMNS)
+KEY_STRUCT: Final = spark_schema(_KEY_COLUMNS)
+_READ_ROWS: Final = 4_096
+_TIME: Final = struct.Struct("<q")
+_DIGEST_BYTES: Final = 8
+
+Rows = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class KeptRows(WriterCommitMessage):
+    """What one task has seen for the first time: numbers of rows, by file."""
+
+    rows: Mapping[str, Rows]
+
+
+def write_candidates(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write rows of silver to files of the table; yields the keys of each file when it is durable.
+
+    Args:
+        table: the table's directory or URI.
+        batches: rows of the silver schema.
+    """
+    held: list[list[pa.Array]] = []
+
+    def noted() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                held.append(_events(batch))
+                yield batch
+
+    for file in write_files(table, noted()):
+        first = 0
+        for events in held:
+            until = first + len(events[0])
+            names = pa.array([file.name] * (until - first), pa.string())
+            numbers = pa.array(np.arange(first, until, dtype=np.int32))
+            yield pa.RecordBatch.from_arrays([*events, names, numbers], schema=KEY_SCHEMA)
+            first = until
+        held.clear()
+
+
+def kept_rows(batches: Iterable[pa.RecordBatch]) -> KeptRows:
+    """Keys that came back, as numbers of rows."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for batch in batches:
+        names, rows = (batch.column(name).to_pylist() for name in ("file", "row"))
+        for name, row in zip(names, rows, strict=True):
+            found[name].append(row)
+    return KeptRows({name: np.array(rows, np.int32) for name, rows in found.items()})
+
+
+def settle(table: str, messages: Sequence[WriterCommitMessage | None]) -> Iterator[TableFile]:
+    """The files that hold exactly the rows that are kept; files with others are written anew."""
+    kept: dict[str, list[Rows]] = {}
+    for message in messages:
+        if isinstance(message, KeptRows):
+            for name, rows in message.rows.items():
+                kept.setdefault(name, []).append(rows)
+    system, root = filesystem(table)
+    for name, parts in sorted(kept.items()):
+        rows = np.concatenate(parts)
+        with pq.ParquetFile(f"{root}/{name}", filesystem=system) as parquet:
+            if len(rows) == parquet.metadata.num_rows:
+                yield describe_file(table, name)
+                continue
+            mask = np.zeros(parquet.metadata.num_rows, np.bool_)
+            mask[rows] = True
+            yield from write_files(table, _masked(parquet, mask))
+        remove_files(table, [name])
+
+
+def _masked(parquet: pq.ParquetFile, mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+    first = 0
+    for batch in parquet.iter_batches(batch_size=_READ_ROWS):
+        chosen = pa.array(mask[first : first + batch.num_rows])
+        yield from pa.Table.from_batches([batch]).filter(chosen).to_batches()
+        first += batch.num_rows
+
+
+def _events(rows: pa.RecordBatch) -> list[pa.Array]:
+    """The columns of the keys that are known before the rows are in a file."""
+    said = [
+        _said(
+            (data or b"") if content is None else content.encode(),
+            received_at if kind == "bytes" else None,
+        )
+        for content, data, kind, received_at in zip(
+            rows.column("content").to_pylist(),
+            rows.column("data").to_pylist(),
+            rows.column("kind").to_pylist(),
+            rows.column("received_at").cast(pa.int64()).to_pylist(),
+            strict=True,
+        )
+    ]
+    stream, partition, event_id, landed_at = (
+        rows.column(name) for name in ("stream", "partition", "event_id", "landed_at")
+    )
+    return [stream, partition, event_id, pa.array(said, pa.int64()), landed_at]
+
+
+def _said(content: bytes, received_at: int | None) -> int:
+    """A digest of what an event says.
+
+    Two messages under one id are no duplicates if they say different things: both are kept. The id
+    of what belongs to no protocol is its index, which a stream that was made anew has once more:
+    such an entry only comes again as the node took it.
+    """
+    key = b"" if received_at is None else _TIME.pack(received_at)
+    digest = blake2b(content, digest_size=_DIGEST_BYTES, key=key).digest()
+    number: int = _TIME.unpack(digest)[0]
+    return number

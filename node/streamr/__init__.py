@@ -1,0 +1,1 @@
+"""Streamr's side of a node, and its client."""

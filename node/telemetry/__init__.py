@@ -1,0 +1,1 @@
+"""Spans of what a node does."""

@@ -1,0 +1,1 @@
+"""What tests of applications use: planted failures, and a pytest plug-in."""
