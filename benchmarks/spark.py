@@ -41,7 +41,7 @@ from rillnode.node.spark.ranges import ClientOptions
 from rillnode.node.spark.session import open_session
 from rillnode.node.spark.tables import BRONZE_STRUCT
 
-TESTS: Final = Path(__file__).parent.parent / "tests"
+TESTS: Final = Path(__file__).parent.parent / "tests" / "support"
 ENTRY_BYTES: Final = 1_024
 BLOCK_ROWS: Final = 250
 BLOCKS: Final = 400

@@ -86,7 +86,7 @@ def test_a_shell_reads_every_block(scripts: list[Path]) -> None:
 def test_shellcheck_finds_nothing(scripts: list[Path]) -> None:
     shellcheck = shutil.which("shellcheck")
     if shellcheck is None:
-        pytest.skip("no shellcheck: tests/integration/shells/install.sh installs it")
+        pytest.skip("no shellcheck: tests/kernel/integration/shells/install.sh installs it")
     # A block may change the directory without asking whether that went well: a reader sees it.
     own = [
         *ROOT.glob("tests/**/*.sh"),

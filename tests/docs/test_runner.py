@@ -47,7 +47,7 @@ def test_a_run_that_is_ended_leaves_no_process(tmp_path: Path, ending: signal.Si
     options = ["-p", "conftest", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", *options, str(test)],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}{os.pathsep}{ROOT / 'src'}"},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests/support'}{os.pathsep}{ROOT / 'src'}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     ) as run:

@@ -2,7 +2,7 @@
 
 A target takes any bytes. It returns, or raises what says that they are wrong; it also checks what
 must hold of what was read. `corpus/<name>.hex` has right inputs, one a line, made of the vectors in
-`tests/conformance` and by the codecs themselves, and behind them what was handled wrong once.
+the vectors and by the codecs themselves, and behind them what was handled wrong once.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A shared store as one that is copied, or copied into; see `actors.storage.copying`.
+"""A shared store as one that is copied, or copied into; see `actors.log.copying`.
 
 Streams of a shared store have ids that say in which shard they lie, so those of a copy are others
 than its source's. What a target shows has the source's; which those are stands beside the mark:

@@ -1,0 +1,132 @@
+"""`examples/demo.py`: its verdict counts what is there, and it leaves nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+DATA = Path(__file__).parent / "data" / "thirteen.jsonl"
+DEMO_SECONDS = 400
+KILLED_SECONDS = 120
+
+
+def demo(out: Path, *arguments: str | Path, data: Path = DATA) -> tuple[int, list[str]]:
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "demo.py", "--data", data, "--out", out, *arguments],
+        cwd=out,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=DEMO_SECONDS,
+        check=False,
+    )
+    return done.returncode, done.stdout.splitlines()
+
+
+@pytest.mark.spark
+def test_every_event_is_in_every_place(tmp_path: Path) -> None:
+    code, lines = demo(tmp_path)
+
+    assert lines[-1] == "demo ok: pushed=13 consumed=13 table=13 duplicates=0", "\n".join(lines)
+    assert code == 0
+    assert any("consumer killed" in line for line in lines)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.png"]
+    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("fault", "numbers"),
+    [
+        ("unlanded", "pushed=13 consumed=13 table=12 duplicates=0"),
+        pytest.param(
+            "unpublished",
+            "pushed=12 consumed=12 table=12 duplicates=0",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "unconsumed", "pushed=13 consumed=12 table=13 duplicates=0", marks=pytest.mark.long
+        ),
+        pytest.param(
+            "duplicate", "pushed=13 consumed=13 table=14 duplicates=1", marks=pytest.mark.long
+        ),
+    ],
+)
+def test_planted_fault_is_found(fault: str, numbers: str, tmp_path: Path) -> None:
+    code, lines = demo(tmp_path, "--plant", fault)
+
+    assert lines[-1].startswith(f"demo FAILED: {numbers}: "), "\n".join(lines)
+    assert code == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "holds no events"),
+        ('{"a": 1}\nnot json\n', "event 2 is not a JSON object"),
+        ("[1]\n", "event 1 is not a JSON object"),
+    ],
+)
+def test_data_that_is_none_is_refused(content: str, said: str, tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text(content)
+    out = tmp_path / "out"
+    out.mkdir()
+
+    code, lines = demo(out, data=data)
+
+    assert code == 1
+    assert lines[-1].startswith("demo FAILED: ")
+    assert said in lines[-1]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "sign",
+    [
+        pytest.param("noted.log", id="while it consumes"),
+        pytest.param("spark/log4j2.properties", id="while it reports", marks=pytest.mark.long),
+    ],
+)
+def test_interrupt_ends_everything(sign: str, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "examples" / "demo.py", "--data", DATA, "--out", tmp_path],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + DEMO_SECONDS
+        while not (found := list(tmp_path.glob(f"work-*/{sign}"))) or not found[0].stat().st_size:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        work = found[0].relative_to(tmp_path).parts[0]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEMO_SECONDS) == 130
+    finally:
+        process.kill()
+
+    assert list(tmp_path.iterdir()) == []
+    # A process that was killed is listed until the system has taken back its memory.
+    deadline = time.monotonic() + KILLED_SECONDS
+    while (left := processes_that_name(work)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
+
+
+def processes_that_name(text: object) -> list[str]:
+    found: list[str] = []
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if str(text) in command:
+            found.append(f"{pid} {command}")
+    return found

@@ -1,0 +1,347 @@
+"""The status page in a real browser, clicked through while a load runs.
+
+`RILLNODE_SCREENSHOTS=1` writes the pictures of the documentation anew.
+"""
+
+import asyncio
+import itertools
+import json
+import math
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from chromium import CHROMIUM, Tab, browsing
+from nodes import connect_to, node_config
+from ports import free_address
+from rillnode.node.client import Client
+from rillnode.node.config import HttpListener, PeerTable
+from rillnode.node.runtime import Node
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        CHROMIUM is None,
+        reason="no Chromium: tests/kernel/integration/browser/install.sh installs it",
+    ),
+]
+
+ROOT: Final = Path(__file__).parents[3]
+PICTURES: Final = ROOT / "docs" / "how-to"
+PICTURE_BYTES_MAX: Final = 150_000
+WRITES_PICTURES: Final = bool(os.environ.get("RILLNODE_SCREENSHOTS"))
+STREAM: Final = "sensors/temperature"
+COUNT: Final = "document.querySelector('#network-count').textContent"
+ROWS: Final = "document.querySelectorAll('#detail-body tbody tr')"
+
+
+async def load(client: Client, name: str, partitions: int, most: int) -> None:
+    """Push for ever, sometimes more and sometimes less."""
+    stream = await client.stream(name, partitions=partitions)
+    sent = 0
+    for step in itertools.count():
+        count = max(1, round(most * (1.2 + math.sin(step / 20))))
+        items = [
+            json.dumps({"sensor": f"s{n % 7}", "celsius": 20 + n % 9 / 10, "sequence": n}).encode()
+            for n in range(sent, sent + count)
+        ]
+        await stream.push_many(items, partition=step % partitions)
+        sent += count
+        await asyncio.sleep(0.1)
+
+
+async def consume(client: Client) -> None:
+    stream = await client.stream(STREAM, partitions=2)
+    async for _ in stream.consume("dashboard"):
+        pass
+
+
+@asynccontextmanager
+async def loaded(directory: Path, *, busy: bool = True) -> AsyncGenerator[tuple[Node, str]]:
+    peer = PeerTable(name="core", ockam="127.0.0.1:9")
+    config = replace(node_config(directory), name="edge-1", peers=(peer,))
+    async with Node(config) as node:
+        clients = [await connect_to(node) for _ in range(3 if busy else 0)]
+        tasks = [
+            asyncio.create_task(one)
+            for one in (
+                (load(clients[0], STREAM, 2, 40), load(clients[1], "orders", 1, 6),
+                 consume(clients[2])) if busy else ()
+            )
+        ]  # fmt: skip
+        try:
+            yield node, f"http://{node.addresses()['http']}/"
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for client in clients:
+                await client.close()
+
+
+def in_browser(tmp_path: Path, body: Any, **options: Any) -> None:
+    async def main() -> None:
+        async with (
+            loaded(tmp_path / "node", **options) as (node, url),
+            browsing(tmp_path / "profile") as tab,
+        ):
+            await tab.resize(1160, 930)
+            await tab.open(url)
+            await body(node, url, tab)
+            assert tab.problems == []
+            assert all(one.startswith((url, "data:")) for one in tab.requested), tab.requested
+
+    asyncio.run(main())
+
+
+async def picture(tab: Tab, name: str, tmp_path: Path) -> None:
+    file = (PICTURES if WRITES_PICTURES else tmp_path) / name
+    await tab.screenshot(file)
+    assert file.stat().st_size > 10_000
+    assert file.stat().st_size < PICTURE_BYTES_MAX or not WRITES_PICTURES
+
+
+def test_the_page_is_clicked_through_under_load(tmp_path: Path) -> None:
+    async def body(node: Node, url: str, tab: Tab) -> None:
+        await tab.until("document.querySelector('#state').textContent === 'ready'")
+        # The tiles move.
+        value = "document.querySelector('#tile-messages .value').textContent"
+        first = await tab.until(f"{value} !== '0/s' && {value}")
+        await tab.until(f"{value} !== {json.dumps(first)}")
+        line = "document.querySelector('#tile-messages polyline').getAttribute('points')"
+        points = len((await tab.until(f"{line}")).split())
+        await tab.until(f"{line}.split(' ').length > {points}")
+        # Tables have what there is.
+        await tab.until("document.querySelectorAll('#streams tbody tr').length === 2")
+        await tab.until("document.querySelectorAll('#links tbody tr .good').length === 3")
+        await tab.until("document.querySelector('#peers').textContent.includes('core')")
+        await tab.until("document.querySelector('#sinks').textContent.includes('[[sink.spark]]')")
+        await tab.until("document.querySelector('#actors').textContent.includes('StreamActor')")
+        # A stream opens, and its tail lives.
+        await tab.click(f"[data-stream='{STREAM}']")
+        await tab.until(f"{ROWS}.length === 100")
+        newest = await tab.run(f"{ROWS}[0].textContent")
+        await tab.until(f"{ROWS}[0].textContent !== {json.dumps(newest)}")
+        assert "celsius" in await tab.run(f"{ROWS}[0].textContent")
+        assert await tab.run(f"{ROWS}.length") == 100
+        await tab.click("#toggle-hex")
+        await tab.until(f"{ROWS}[0].textContent.includes('7b 22 73 65 6e')")
+        await tab.click("#toggle-hex")
+        await tab.until(f"{ROWS}[0].textContent.includes('celsius')")
+        await tab.click("#toggle-paused")
+        # What was on its way when it was clicked may still come.
+        await asyncio.sleep(1)
+        newest = await tab.run(f"{ROWS}[0].textContent")
+        await asyncio.sleep(2)
+        assert await tab.run(f"{ROWS}[0].textContent") == newest
+        await tab.click("#toggle-paused")
+        await tab.until(f"{ROWS}[0].textContent !== {json.dumps(newest)}")
+        await tab.run("document.querySelector('.scroll').scrollIntoView({block: 'end'})")
+        await tab.run("scrollTo(0, 0)")
+        if WRITES_PICTURES:
+            await asyncio.sleep(45)
+        await picture(tab, "status-page.png", tmp_path)
+
+    in_browser(tmp_path, body)
+
+
+def test_a_route_is_tried_on_the_page(tmp_path: Path) -> None:
+    async def body(node: Node, url: str, tab: Tab) -> None:
+        # All is drawn that moves what stands below it.
+        await tab.until("document.querySelector('#state').textContent === 'ready'")
+        await tab.click("#route-input")
+        await tab.write("echo")
+        await tab.press("Enter")
+        answer = "document.querySelector('#route-answer').textContent"
+        await tab.until(f"{answer}.includes('answers')")
+        await tab.run("document.querySelector('#route-input').value = ''")
+        await tab.click("#route-input")
+        await tab.write("peer/nobody")
+        await tab.press("Enter")
+        await tab.until(f"{answer}.includes('failed')")
+
+    in_browser(tmp_path, body, busy=False)
+
+
+def test_an_empty_node_says_what_to_type(tmp_path: Path) -> None:
+    async def body(node: Node, url: str, tab: Tab) -> None:
+        await tab.until("document.querySelector('#streams .empty')")
+        assert "rillnode stream push" in await tab.run(
+            "document.querySelector('#streams').innerText"
+        )
+        assert "rillnode stream tail" in await tab.run("document.querySelector('#links').innerText")
+        await node.stream("fresh")
+        await tab.until("document.querySelector('[data-stream=fresh]')")
+        await tab.click("[data-stream=fresh]")
+        await tab.until("document.querySelector('#detail .empty')")
+        await (await node.stream("fresh")).push(b"<b>\xc3\xbc</b>")
+        await tab.until(f"{ROWS}.length === 1 && {ROWS}[0].textContent.includes('<b>\u00fc</b>')")
+
+    in_browser(tmp_path, body, busy=False)
+
+
+def test_the_keyboard_is_enough(tmp_path: Path) -> None:
+    async def body(node: Node, url: str, tab: Tab) -> None:
+        await tab.until(f"document.querySelector(\"[data-stream='{STREAM}']\")")
+        focused = "document.activeElement.dataset.stream"
+        for _ in range(40):
+            await tab.press("Tab")
+            if await tab.run(focused) == STREAM:
+                break
+        assert await tab.run(focused) == STREAM
+        outline = "getComputedStyle(document.activeElement).outlineStyle"
+        assert await tab.run(outline) == "solid"
+        await asyncio.sleep(3)  # the row is drawn anew, and the focus stays
+        assert await tab.run(focused) == STREAM
+        await tab.press("Enter")
+        await tab.until(f"{ROWS}.length > 0")
+        await tab.press("Escape")
+        await tab.until("document.querySelector('#detail').hidden")
+        assert await tab.run(focused) == STREAM
+
+    in_browser(tmp_path, body)
+
+
+def test_a_phone_has_no_sideways_scrolling(tmp_path: Path) -> None:
+    async def body(node: Node, url: str, tab: Tab) -> None:
+        for width in (320, 390, 768):
+            await tab.resize(width, 900, phone=True)
+            await tab.until("document.querySelectorAll('#links tbody tr').length === 3")
+            wide = "document.documentElement.scrollWidth"
+            assert await tab.run(wide) == width
+            await tab.click(f"[data-stream='{STREAM}']")
+            await tab.until(f"{ROWS}.length > 0")
+            assert await tab.run(wide) == width
+            await tab.run("closeTail()")
+        await tab.resize(390, 900, phone=True)
+        await tab.run("scrollTo(0, 0)")
+        if WRITES_PICTURES:
+            await asyncio.sleep(30)
+        await picture(tab, "status-page-phone.png", tmp_path)
+
+    in_browser(tmp_path, body)
+
+
+def test_without_script_there_are_tables(tmp_path: Path) -> None:
+    async def body(node: Node, url: str, tab: Tab) -> None:
+        await tab.until("document.querySelectorAll('#streams tbody tr').length === 2")
+        await tab.call("Emulation.setScriptExecutionDisabled", value=True)
+        await tab.open(url)
+        document = await tab.call("DOM.getDocument", depth=-1)
+        text = json.dumps(document)
+        assert STREAM in text
+        assert "ConnectionActor" in text
+
+    in_browser(tmp_path, body)
+
+
+def test_entries_are_shown_to_who_has_the_token(tmp_path: Path) -> None:
+    token = "0123456789abcdef" * 4
+    file = tmp_path / "token"
+    file.write_text(token)
+    file.chmod(0o600)
+
+    async def main() -> None:
+        table = HttpListener(listen="127.0.0.1:0", token_file=file)
+        async with Node(replace(node_config(tmp_path / "node"), http=table)) as node:
+            await (await node.stream("s")).push(b"content")
+            async with browsing(tmp_path / "profile") as tab:
+                await tab.resize(1280, 900)
+                await tab.open(f"http://{node.addresses()['http']}/")
+                await tab.until("document.querySelector('[data-stream=s]')")
+                await tab.click("[data-stream=s]")
+                await tab.until("document.querySelector('#detail input[type=password]')")
+                await tab.write(token)
+                await tab.press("Enter")
+                await tab.until(f"{ROWS}.length === 1 && {ROWS}[0].textContent.includes('content')")
+
+    asyncio.run(main())
+
+
+def test_a_node_that_stops_and_comes_back_is_followed(tmp_path: Path) -> None:
+    async def main() -> None:
+        address = free_address()
+        config = replace(node_config(tmp_path / "node"), http=HttpListener(listen=address))
+        async with browsing(tmp_path / "profile") as tab:
+            async with Node(config):
+                await tab.open(f"http://{address}/")
+                await tab.until("document.querySelector('#state').textContent === 'ready'")
+            await tab.until("!document.querySelector('#banner').hidden")
+            await tab.until("document.querySelector('#state').textContent === 'not reached'")
+            async with Node(config):
+                await tab.until("document.querySelector('#state').textContent === 'ready'")
+                assert await tab.run("document.querySelector('#banner').hidden")
+
+    asyncio.run(main())
+
+
+def test_a_simulation_is_watched(tmp_path: Path) -> None:
+    async def main() -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rillnode", "sim", "run",
+            str(ROOT / "configs" / "sim-partition.toml"),
+            "--seed", "1", "--http", "127.0.0.1:0", "--speed", "2.5",
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            async with asyncio.timeout(300), browsing(tmp_path / "profile") as tab:
+                line = (await process.stderr.readline()).decode()
+                url = line.removeprefix("Watch it at ").strip()
+                await tab.resize(1160, 930)
+                await tab.open(url)
+                await watch_simulation(tab, tmp_path)
+                document = json.loads(await process.stdout.readline())
+                assert document["violations"] == []
+                # The end stays to be looked at.
+                await tab.until(f"{COUNT}.includes('over')")
+                hash_shown = "document.querySelector('#network dl').textContent"
+                assert document["trace_hash"][:16] in await tab.run(hash_shown)
+                await tab.until("document.querySelector('#state').textContent === 'over'")
+                assert tab.problems == []
+                assert all(one.startswith((url, "data:")) for one in tab.requested), tab.requested
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    asyncio.run(main())
+
+
+async def watch_simulation(tab: Tab, tmp_path: Path) -> None:
+    """Look at the network, choose another node, and open its stream."""
+    await tab.until("document.querySelectorAll('#network .host.node').length === 3")
+    assert "sim-partition, seed 1" in await tab.run(COUNT)
+    await tab.until("document.querySelectorAll('#network .link').length > 5")
+    # A node is cut off after five virtual seconds, and another one cannot be heard after twelve.
+    await tab.until("document.querySelectorAll('#network .cut').length >= 4")
+    await tab.until("document.querySelector('#network .host.apart[data-name=n0]')")
+    await tab.until("document.querySelector('#network dl').textContent.includes('partition of n0')")
+    await picture(tab, "status-page-simulation.png", tmp_path)
+    await tab.click("#network .host[data-name=n2]")
+    await tab.until("location.search === '?node=n2'")
+    await tab.until("document.querySelector('#name').textContent === 'n2'")
+    await tab.until("document.querySelector('#node').value === 'n2'")
+    await tab.until("document.querySelector('#route').hidden")
+    await tab.until("document.querySelector('[data-stream=events-n2]')")
+    await tab.click("[data-stream=events-n2]")
+    await tab.until(f"{ROWS}.length > 0")
+    await tab.press("Escape")
+    # By keyboard and at the width of a phone, too.
+    await tab.run("document.querySelector('#node').focus()")
+    await tab.resize(390, 900, phone=True)
+    await tab.until("document.documentElement.scrollWidth === 390")
+    await tab.run("$('node').value = 'n1'; $('node').dispatchEvent(new Event('change'))")
+    await tab.until("document.querySelector('#name').textContent === 'n1'")
+    await tab.until("document.querySelector('#network .host.chosen[data-name=n1]')")
+    await tab.resize(1160, 930)

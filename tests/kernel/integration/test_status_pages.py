@@ -1,0 +1,510 @@
+"""The http listener of a running node: what people, browsers and Prometheus get of it."""
+
+import asyncio
+import json
+import re
+import shutil
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from msgspec.structs import replace
+from prometheus_client.parser import text_string_to_metric_families
+
+from nodes import CLIENT, connect_to, node_config
+from ports import free_port
+from rillnode.codecs.errors import ConfigError, TransportError
+from rillnode.node.config import ApiKeyTable, Config, HttpListener, MetricsTable, StreamrListener
+from rillnode.node.http import listener
+from rillnode.node.http.events import READERS_MAX
+from rillnode.node.http.listener import PATHS
+from rillnode.node.metrics import METRICS
+from rillnode.node.runtime import Node
+
+SECONDS = 60.0
+PROMTOOL = shutil.which("promtool")
+TOKEN = "0123456789abcdef" * 4
+
+
+@asynccontextmanager
+async def node_and_pages(config: Config) -> AsyncGenerator[tuple[Node, aiohttp.ClientSession]]:
+    async with Node(config) as node:
+        base = f"http://{node.addresses()['http']}"
+        async with aiohttp.ClientSession(base) as session:
+            yield node, session
+
+
+def run(
+    config: Config, body: Callable[[Node, aiohttp.ClientSession], Coroutine[Any, Any, None]]
+) -> None:
+    async def main() -> None:
+        async with node_and_pages(config) as (node, session):
+            await asyncio.wait_for(body(node, session), SECONDS)
+
+    asyncio.run(main())
+
+
+async def document(session: aiohttp.ClientSession, path: str, **headers: str) -> Any:
+    async with session.get(path, headers=headers) as answer:
+        assert answer.status == 200, await answer.text()
+        return await answer.json()
+
+
+async def refusal(session: aiohttp.ClientSession, path: str, **headers: str) -> tuple[int, str]:
+    async with session.get(path, headers=headers) as answer:
+        return answer.status, (await answer.json())["error"]
+
+
+async def ask(node: Node, line: str, rest: bytes) -> tuple[int, str]:
+    """Send what no library would, and read which refusal comes."""
+    host, _, port = node.addresses()["http"].rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"{line} HTTP/1.1\r\nHost: {host}\r\n".encode() + rest)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"Content-Length: (\d+)", head)
+    assert length is not None
+    document = json.loads(await reader.readexactly(int(length[1])))
+    writer.close()
+    return int(head.split()[1]), document["error"]
+
+
+async def events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Any]]:
+    rest = b""
+    while True:
+        rest += await answer.content.readany()
+        *whole, rest = rest.split(b"\n\n")
+        for one in whole:
+            found = re.fullmatch(rb"event: (.*)\ndata: (.*)", one)
+            assert found is not None
+            yield found[1].decode(), json.loads(found[2])
+
+
+async def metrics(session: aiohttp.ClientSession) -> dict[tuple[str, tuple[str, ...]], float]:
+    async with session.get("/metrics") as answer:
+        assert answer.status == 200
+        assert answer.content_type == "text/plain"
+        text = await answer.text()
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_every_document_tells_what_happened(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        async with await connect_to(node) as client:
+            stream = await client.stream("sensors/a", partitions=2)
+            await stream.push_many([b'{"a": 1}', b'{"a": 2}', b"\xff"])
+            await stream.push(b"text", partition=1)
+            await client.set_index("dashboard", "sensors/a", 1)
+            await client.send("nobody", b"lost", return_address=b"here")
+            while not node.status()["undelivered"]:
+                await asyncio.sleep(0.01)
+            [row] = (await document(session, "/v1/streams"))["streams"]
+            assert (row["name"], row["partitions"], row["entries"]) == ("sensors/a", 2, 4)
+            assert (row["consumers"], row["worst_lag"]) == (1, 2)
+            one = await document(session, "/v1/streams/sensors%2Fa")
+            assert [extent["next_index"] for extent in one["extents"]] == [3, 1]
+            assert one["positions"][0]["client_id"] == "dashboard"
+            shown = await document(session, "/v1/streams/sensors%2Fa/entries?index=1&limit=5")
+            assert [e["format"] for e in shown["entries"]] == ["json", "binary"]
+            last = await document(session, "/v1/streams/sensors%2Fa/entries?partition=1")
+            assert [e["text"] for e in last["entries"]] == ["text"]
+
+            links = await document(session, "/v1/links")
+            [link] = links["links"]
+            assert (links["count"], link["state"], link["protocol"]) == (1, "open", "noise")
+            assert link["peer"] == f"noise:{CLIENT.public_hex}"
+            assert link["direction"] == "in"
+            assert link["bytes_in"] > 100
+            assert link["messages_out"] > 0
+
+            overview = await document(session, "/v1/overview")
+            assert overview["totals"]["entries"] == 4
+            assert overview["totals"]["links"] == 1
+            assert overview["undelivered"] == {"unknown_address": 1}
+            actors = (await document(session, "/v1/actors"))["actors"]
+            stream_actor = next(one for one in actors if one["class"] == "StreamActor")
+            assert stream_actor["handled"] > 0
+
+    run(node_config(tmp_path), body)
+
+
+def test_a_subscriber_is_seen_while_it_follows(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        async def subscribers() -> int:
+            async with asyncio.timeout(SECONDS):
+                return int((await document(session, "/v1/streams/s"))["subscribers"])
+
+        stream = await node.stream("s")
+        await stream.push(b"x")
+        following = stream.tail(start=0)
+        await anext(following)
+        assert await subscribers() == 1
+        await following.aclose()
+        while await subscribers():
+            await asyncio.sleep(0.01)
+
+    run(node_config(tmp_path), body)
+
+
+def test_all_listed_paths_answer(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        await node.stream("s")
+        for one in PATHS:
+            path = one.path.replace("{name}", "s").partition("?")[0]
+            if path == "/v1/route":
+                continue
+            async with session.get(path) as answer:
+                assert answer.status == 200, path
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+                assert answer.headers["Cache-Control"] == "no-store"
+        async with session.get("/") as answer:
+            text = await answer.text()
+        listed = {one.path for one in PATHS}
+        for path in set(re.findall(r'href="(/[^"?]*)', text)):
+            assert path in listed
+
+    run(node_config(tmp_path), body)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/v1/streams/none", 404, "stream.unknown"),
+        ("/v1/streams/none/entries", 404, "stream.unknown"),
+        ("/v1/streams/none/tail", 404, "stream.unknown"),
+        ("/v1/streams/s/entries?partition=7", 404, "stream.partition"),
+        ("/v1/streams/s/entries?partition=-1", 400, "http.number"),
+        ("/v1/streams/s/entries?index=99999999999999999999", 400, "http.number"),
+        ("/v1/streams/s/entries?limit=x", 400, "http.number"),
+        ("/v1/nonsense", 404, "http.path"),
+        ("/v1/route", 405, "http.method"),
+    ],
+)
+def test_what_is_not_there_is_an_error(tmp_path: Path, path: str, status: int, code: str) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        await node.stream("s")
+        assert await refusal(session, path) == (status, code)
+
+    run(node_config(tmp_path), body)
+
+
+def test_looking_makes_no_stream_and_writes_nothing(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        for path in ("/v1/streams/none", "/v1/streams/none/entries"):
+            await refusal(session, path)
+        for method in ("POST", "PUT", "DELETE", "PATCH"):
+            async with session.request(method, "/v1/streams/none") as answer:
+                assert answer.status == 405
+        assert (await document(session, "/v1/streams"))["streams"] == []
+
+    run(node_config(tmp_path), body)
+
+
+def test_a_live_tail_shows_what_comes(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        stream = await node.stream("s")
+        await stream.push(b"before")
+        async with session.get("/v1/streams/s/tail") as answer:
+            assert answer.content_type == "text/event-stream"
+            shown = events(answer)
+            await anext(shown)
+            await stream.push_many([f"{n}".encode() for n in range(250)])
+            seen: list[int] = []
+            skipped = 0
+            async with asyncio.timeout(SECONDS):
+                while not seen or seen[-1] < 250:
+                    name, event = await anext(shown)
+                    assert name == "entries"
+                    seen += [one["index"] for one in event["entries"]]
+                    skipped += event["skipped"]
+            assert seen == sorted(set(seen))
+            assert len(seen) + skipped == 250
+
+    run(node_config(tmp_path), body)
+
+
+def test_events_are_the_documents(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        await node.stream("s")
+        found: dict[str, Any] = {}
+        async with session.get("/v1/events") as answer, asyncio.timeout(SECONDS):
+            async for name, event in events(answer):
+                found[name] = event
+                if len(found) == 7:
+                    break
+        assert found["streams"]["streams"][0]["name"] == "s"
+        assert found["overview"]["state"] == "ready"
+        for name, event in found.items():
+            assert (await document(session, f"/v1/{name}")).keys() == event.keys()
+
+    run(node_config(tmp_path), body)
+
+
+def test_readers_are_bounded_and_end_with_the_node(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with node_and_pages(node_config(tmp_path)) as (_, session):
+            connector = aiohttp.TCPConnector(limit=0)
+            async with aiohttp.ClientSession(session._base_url, connector=connector) as readers:  # pyright: ignore[reportPrivateUsage]
+                open_ones = [await readers.get("/v1/events") for _ in range(READERS_MAX)]
+                assert await refusal(readers, "/v1/events") == (503, "http.readers")
+                open_ones[0].close()
+                async with asyncio.timeout(SECONDS):
+                    while True:
+                        async with readers.get("/v1/events") as answer:
+                            if answer.status == 200:
+                                break
+                        await asyncio.sleep(0.1)
+
+    asyncio.run(asyncio.wait_for(main(), SECONDS))
+
+
+def test_a_route_is_tried_hop_by_hop(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        async def probe(route: object, **headers: str) -> tuple[int, Any]:
+            async with session.post("/v1/route", json={"route": route}, headers=headers) as answer:
+                return answer.status, await answer.json()
+
+        status, found = await probe("echo")
+        assert status == 200
+        assert [(hop["address"], hop["state"]) for hop in found["hops"]] == [("echo", "answers")]
+        assert found["hops"][0]["milliseconds"] > 0
+        _, found = await probe("peer/nobody;echo")
+        [hop] = found["hops"]
+        assert hop["state"] == "failed"
+        assert hop["reason"]
+        _, found = await probe("stream")
+        assert [hop["state"] for hop in found["hops"]] == ["worker"]
+        assert (await probe(""))[0] == 400
+        assert (await probe(";".join(["echo"] * 9)))[1]["error"] == "route.hops"
+        assert (await probe(7))[0] == 400
+        assert (await probe("echo", Host="evil.example"))[0] == 403
+        async with session.post("/v1/route", data='{"route": "echo"}') as answer:
+            assert answer.status == 415
+
+    run(node_config(tmp_path), body)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "code"),
+    [
+        ("Content-Length: 20", b'{"route"', 408, "http.slow"),
+        ("Content-Length: 5000", b" " * 5_000, 413, "http.too_large"),
+        ("Content-Length: 3\r\nContent-Encoding: gzip", b"abc", 400, "http.body"),
+        ("Content-Length: 2", b"[]", 400, "http.body"),
+    ],
+)
+def test_a_body_that_never_ends_or_is_none_is_answered(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    headers: str,
+    body: bytes,
+    status: int,
+    code: str,
+) -> None:
+    monkeypatch.setattr(listener, "BODY_SECONDS_MAX", 0.1 if status == 408 else SECONDS)
+
+    async def try_it(node: Node, session: aiohttp.ClientSession) -> None:
+        rest = f"Content-Type: application/json\r\n{headers}\r\n\r\n".encode() + body
+        assert await ask(node, "POST /v1/route", rest) == (status, code)
+        async with session.post("/v1/route", json={"route": "echo"}) as answer:
+            assert answer.status == 200, "who is slow keeps nobody else from trying a route"
+
+    run(node_config(tmp_path), try_it)
+
+
+def test_the_token_is_asked_for_where_there_is_data(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o600)
+    table = HttpListener(listen="127.0.0.1:0", token_file=file)
+
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        await (await node.stream("s")).push(b"x")
+        guarded = [one.path.replace("{name}", "s") for one in PATHS if one.is_data]
+        assert len(guarded) == 4
+        for path in guarded:
+            method = "POST" if path == "/v1/route" else "GET"
+            async with session.request(method, path) as answer:
+                assert answer.status == 401, path
+                assert answer.headers["WWW-Authenticate"] == "Bearer"
+        no_text = await ask(node, "GET /v1/config", b"Authorization: Bearer \xff\xfe\r\n\r\n")
+        assert no_text == (401, "http.token")
+        shown = await document(session, "/v1/streams/s/entries", Authorization=f"Bearer {TOKEN}")
+        assert len(shown["entries"]) == 1
+        assert (await document(session, "/v1/overview"))["entries"] == "token"
+
+    run(replace(node_config(tmp_path / "data"), http=table), body)
+
+
+def test_no_page_tells_a_secret(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    key_hash = "5eed" * 16
+    config = replace(
+        node_config(tmp_path / "data"),
+        http=HttpListener(listen="127.0.0.1:0", token_file=token),
+        streamr=StreamrListener(
+            listen="127.0.0.1:0", apikeys=(ApiKeyTable(name="dashboard", hash=key_hash),)
+        ),
+    )
+
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        await (await node.stream("s")).push(b"x")
+        secrets = [file.read_text().strip() for file in (tmp_path / "data").glob("*.key")]
+        secrets += [TOKEN, key_hash]
+        assert len(secrets) >= 4
+        for one in PATHS:
+            path = one.path.replace("{name}", "s")
+            if path.endswith(("/tail", "/events", "/route")):
+                continue
+            async with session.get(path, headers={"Authorization": f"Bearer {TOKEN}"}) as answer:
+                assert answer.status == 200
+                text = await answer.text()
+            for secret in secrets:
+                assert secret not in text, path
+        shown = await document(session, "/v1/config", Authorization=f"Bearer {TOKEN}")
+        assert shown["streamr"]["apikey"][0] == {"name": "dashboard", "hash": "***"}
+
+    run(config, body)
+
+
+def test_metrics_count_what_happened(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        async with await connect_to(node) as client:
+            stream = await client.stream("s", partitions=2)
+            await stream.push_many([b"a", b"b", b"c"])
+            await client.set_index("c1", "s", 1)
+            while (await metrics(session))[("rillnode_links", ("open", "noise"))] != 1:
+                await asyncio.sleep(0.01)
+            found = await metrics(session)
+        assert found[("rillnode_entries_appended_total", ())] == 3
+        assert found[("rillnode_stream_last_index", ("0", "s"))] == 2
+        assert found[("rillnode_stream_last_index", ("1", "s"))] == -1
+        assert found[("rillnode_subscription_lag_messages", ("c1", "s"))] == 2
+        assert found[("rillnode_messages_total", ("in", "noise"))] > 0
+        assert found[("rillnode_handshakes_total", ("ok", "noise"))] == 1
+        assert found[("rillnode_handshake_seconds_count", ("noise",))] == 1
+        assert found[("rillnode_ready", ("store",))] == 1
+        names = {name for name, _ in found}
+        # Sinks and decode errors have no sample before there is one.
+        assert "rillnode_actor_mailbox_messages" in names
+        host, _, port = node.addresses()["noise"].rpartition(":")
+        with socket.create_connection((host, int(port))) as bad:
+            bad.sendall(b"\x00\x04nono" * 20)
+            while (await metrics(session))[("rillnode_handshakes_total", ("failed", "noise"))] < 1:
+                await asyncio.sleep(0.01)
+        failed = (await document(session, "/v1/links"))["failed"]
+        assert failed[0]["protocol"] == "noise"
+
+    run(node_config(tmp_path), body)
+
+
+def test_what_links_carried_is_not_forgotten_with_them(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        async with await connect_to(node) as client:
+            await (await client.stream("s")).push(b"x")
+        key = ("rillnode_message_bytes_total", ("in", "noise"))
+        before = (await metrics(session))[key]
+        while (await metrics(session))[("rillnode_links", ("open", "noise"))]:
+            await asyncio.sleep(0.01)
+        assert (await metrics(session))[key] >= before > 0
+
+    run(node_config(tmp_path), body)
+
+
+def test_metrics_of_streams_are_capped(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        for number in range(5):
+            await node.stream(f"s{number}")
+            await node.client.set_index("c", f"s{number}", 0)
+        found = await metrics(session)
+        assert sum(name == "rillnode_stream_bytes" for name, _ in found) == 3
+        lags = [labels for name, labels in found if name == "rillnode_subscription_lag_messages"]
+        assert len(lags) == 3
+        assert (await document(session, "/v1/streams"))["more"] is True
+
+    run(replace(node_config(tmp_path), metrics=MetricsTable(streams_max=3)), body)
+
+
+def test_metrics_are_described_once() -> None:
+    names = [one.name for one in METRICS]
+    assert len(names) == len(set(names))
+    for one in METRICS:
+        assert one.name.endswith("_total") == (one.kind == "counter"), one.name
+        assert list(one.labels) == sorted(one.labels), one.name
+        assert one.text.endswith("."), one.name
+
+
+@pytest.mark.skipif(
+    PROMTOOL is None, reason="no promtool: tests/kernel/integration/browser/install.sh installs it"
+)
+def test_promtool_finds_no_fault_with_the_metrics(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        assert PROMTOOL is not None
+        async with await connect_to(node) as client:
+            await (await client.stream("s")).push(b"x")
+            async with session.get("/metrics") as answer:
+                text = await answer.read()
+        checking = await asyncio.create_subprocess_exec(
+            PROMTOOL, "check", "metrics",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        said, _ = await checking.communicate(text)
+        assert (checking.returncode, said) == (0, b"")
+
+    run(node_config(tmp_path), body)
+
+
+def test_two_nodes_of_one_process_count_for_themselves(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            node_and_pages(node_config(tmp_path / "a")) as (a, of_a),
+            node_and_pages(node_config(tmp_path / "b")) as (_, of_b),
+        ):
+            await (await a.stream("s")).push(b"x")
+            key = ("rillnode_entries_appended_total", ())
+            assert (await metrics(of_a))[key] == 1
+            assert (await metrics(of_b))[key] == 0
+
+    asyncio.run(main())
+
+
+def test_a_port_that_is_taken_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        table = HttpListener(listen=f"127.0.0.1:{taken.getsockname()[1]}")
+        config = replace(node_config(tmp_path), http=table)
+        with pytest.raises(TransportError, match="choose another port") as caught:
+            asyncio.run(Node(config).start())
+        assert caught.value.code == "listen.in_use"
+
+
+def test_a_certificate_that_is_none_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "c.pem"
+    file.write_text("nothing")
+    table = HttpListener(listen="127.0.0.1:0", tls_cert=file, tls_key=file)
+    with pytest.raises(ConfigError, match=r"http\.tls_cert"):
+        asyncio.run(Node(replace(node_config(tmp_path / "data"), http=table)).start())
+
+
+def test_a_peer_that_cannot_be_reached_is_told(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        port = free_port()
+        await node.client.send(f"1#127.0.0.1:{port};echo", b"x", return_address=b"back")
+        async with asyncio.timeout(SECONDS):
+            while True:
+                peers = (await document(session, "/v1/peers"))["peers"]
+                if peers and peers[0]["last_error"]:
+                    break
+                await asyncio.sleep(0.01)
+        assert str(port) in peers[0]["address"]
+
+    run(node_config(tmp_path), body)

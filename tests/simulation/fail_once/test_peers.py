@@ -1,9 +1,0 @@
-"""Every class of actors of links and channels fails once at everything that it takes."""
-
-from contract_cases import Case, costs_what_it_must, each_case_of
-from rillnode.actors.engine.faults import When
-
-
-@each_case_of("peers")
-def test_one_failure_costs_what_it_must(case: Case, when: When) -> None:
-    costs_what_it_must(case, when)

@@ -1,0 +1,36 @@
+"""One Spark session for all tests that need a Java virtual machine."""
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rillnode.node.spark.session import open_session
+
+TESTS = Path(__file__).parents[2] / "support"
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@pytest.fixture(scope="session")
+def worker_path() -> str:
+    """PYTHONPATH for other processes, so that they find the fake sink's client."""
+    return os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, worker_path: str) -> Generator[SparkSession]:
+    before = dict(os.environ)
+    os.environ["PYTHONPATH"] = worker_path
+    session = open_session(
+        "tests", master="local[2]", work_dir=tmp_path_factory.mktemp("spark"), settings=SETTINGS
+    )
+    yield session
+    session.stop()
+    os.environ.clear()
+    os.environ.update(before)

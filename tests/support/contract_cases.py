@@ -1,0 +1,310 @@
+"""Every class of actors, what it fails at once, and the loads under which the contract is to hold.
+
+A case is a class of actors and a class of messages that it takes. It is tried under the smallest
+load that comes to it, so that all of them take minutes and not hours: what goes on at once beside
+it is looked for where nothing fails, and by simulations.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import islice
+from typing import Final, get_args
+
+import pytest
+from aiohttp import web_app
+
+import contract_load
+import contract_nextgraph
+import contract_released
+import contract_shared
+import contract_sink
+from contract_load import (
+    MEMBER,
+    NODE,
+    Channel,
+    Hub,
+    Native,
+    Nextgraph,
+    Ockam,
+    Operator,
+    Overlay,
+    Peer,
+    Round,
+    Stopped,
+    Streamr,
+    add_nodes,
+)
+from contract_nextgraph import Registrar, Removed
+from contract_released import Released
+from contract_shared import OTHER, Away, add_shared_nodes
+from contract_sink import Sink
+from rillnode.actors.engine.faults import FAULTS, Fault, When
+from rillnode.actors.engine.kinds import RESTARTS_MAX
+from rillnode.actors.engine.worker import Worker
+from rillnode.actors.nextgraph import wallets
+from rillnode.actors.ockam import bidirectional_consumer, bidirectional_publisher, static_forwarding
+from rillnode.actors.overlay.member import MemberActor
+from rillnode.actors.overlay.messages import Instructed, Linked
+from rillnode.actors.overlay.neighbours import NeighboursActor
+from rillnode.actors.ports import Tracer
+from rillnode.actors.spark import sink_job
+from rillnode.node import runtime
+from rillnode.node.config import Config, SinkTables
+from rillnode.node.simulation.leftovers import leftovers
+from rillnode.node.spark import process
+from rillnode.node.telemetry.telemetry import Telemetry, Tracing
+from rillnode.testing import MemoryNetwork, PlantedFailure, actor_classes, fail, message_types
+from span_support import Kept
+
+FORGOTTEN_SECONDS: Final = 130.0
+"""Virtual time after which a node has let go of idle instances and of links that are gone."""
+
+TIMES: Final = 2
+"""Rounds under which something fails: they take long enough for what comes by itself."""
+
+AWAY_SECONDS: Final = 30.0
+"""How long aliases and subscriptions wait for whose they are here, instead of an hour."""
+
+KEY_SECONDS: Final = 20.0
+"""How long a sink's job has a key, instead of an hour."""
+
+WALLET_SECONDS: Final = 5.0
+"""How long a wallet waits for who fetches it, and he for the wallet, instead of ten minutes."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What clients do at once.
+
+    Attributes:
+        rounds: their kinds.
+        much: whether they send more than links hold.
+        shared: whether two nodes of one store are used, and not one that has its own.
+    """
+
+    rounds: tuple[type[Round], ...]
+    much: bool = False
+    shared: bool = False
+
+    @property
+    def sinks(self) -> SinkTables:
+        """What its nodes land: nothing, unless somebody has to do with that."""
+        return contract_sink.SINKS if {Sink, Stopped}.intersection(self.rounds) else SinkTables()
+
+
+USUAL: Final = Load((*contract_load.ROUNDS, *contract_sink.ROUNDS))
+RARE: Final = Load((Native, *contract_nextgraph.ROUNDS, *contract_released.ROUNDS))
+MUCH: Final = Load((Native, Streamr, Overlay, Peer, Removed), much=True)
+SHARED: Final = Load(
+    (Native, Ockam, Streamr, Nextgraph, *contract_nextgraph.ROUNDS, *contract_shared.ROUNDS),
+    shared=True,
+)
+
+ALONE: Final = (
+    Sink, Ockam, Hub, Released, Native, Stopped, Operator, Removed, Nextgraph, Registrar, Channel,
+    Overlay, Streamr, Peer,
+)  # fmt: skip
+"""The kinds of clients, the cheapest first."""
+
+TOGETHER_MAX: Final = 3
+"""So many kinds do at once what a case is tried under, of those that come to it by themselves."""
+
+FURTHER: Final = (
+    Load((Sink, Hub)),
+    Load((Native, Overlay)),
+    Load((Channel, Operator)),
+    Load((Hub, Operator)),
+    Load((Hub, Removed)),
+    Load((Nextgraph, Removed)),
+    Load((Native, Channel)),
+    Load((Streamr,), much=True),
+    Load((Overlay,), much=True),
+    Load((Removed,), much=True),
+    Load((Away,), shared=True),
+    Load((Registrar,), shared=True),
+    Load((Native,), shared=True),
+    Load((Removed,), shared=True),
+    Load((Nextgraph,), shared=True),
+)
+"""What comes to the cases that no kind comes to by itself."""
+
+Case = tuple[type[Worker], type | None]
+
+
+ROOMS: Final = {
+    "links": ("core.links.",),
+    "nextgraph": ("nextgraph.",),
+    "ockam": ("ockam.",),
+    "overlay": ("overlay.",),
+    "streamr": ("streamr.",),
+    "streams": ("core.backup.", "core.status.", "core.streams.", "spark."),
+    "telemetry": ("telemetry.",),
+}
+"""Where actors are, by the file of tests in which each of theirs fails: a file is one worker's."""
+
+
+def name_of(actor_class: type[Worker]) -> str:
+    return f"{actor_class.__module__.removeprefix('rillnode.actors.')}.{actor_class.__qualname__}"
+
+
+def id_of(case: Case) -> str:
+    actor_class, message = case
+    return f"{name_of(actor_class)}: {'any' if message is None else message.__name__}"
+
+
+def is_traced(case: Case) -> bool:
+    """Whether only nodes that make spans have such actors."""
+    return case[0].__module__.startswith("rillnode.actors.telemetry.")
+
+
+CASES: Final[list[Case]] = [
+    (actor_class, message)
+    for actor_class in actor_classes()
+    for message in message_types(actor_class) or (None,)
+]
+
+
+def cases_of(room: str) -> list[Case]:
+    """The cases that are one file's."""
+    return [one for one in CASES if name_of(one[0]).startswith(ROOMS[room])]
+
+
+FIRST: Final[dict[str, tuple[type[Worker], type, int]]] = {
+    # A member that begins anew tells the actors of all that is shared.
+    "overlay.neighbours.NeighboursActor: BeganAnew": (MemberActor, Linked, 1),
+    # It makes another where one was given up.
+    "overlay.member.MemberActor: _Respawn": (NeighboursActor, Instructed, 6 * RESTARTS_MAX),
+}
+"""To what only a failure leads: which class fails at which message before, and how often."""
+
+
+@contextmanager
+def failing_first(*cases: str) -> Generator[None]:
+    """Let fail what leads to some cases."""
+    with ExitStack() as stack:
+        for actor_class, message, times in (FIRST[case] for case in cases if case in FIRST):
+            stack.enter_context(fail(actor_class, message, times))
+        yield
+
+
+async def run_all(rounds: list[Round], times: int) -> None:
+    """Rounds of all clients at once, whatever they are told."""
+    for _ in range(times):
+        await asyncio.gather(*(one.run() for one in rounds))
+
+
+async def contract_holds(rounds: list[Round], network: MemoryNetwork) -> None:
+    """All clients come again, are served, and find what was confirmed; the nodes are well."""
+    for one in rounds:
+        one.strict = True
+        await one.run()
+        await one.check()
+    await asyncio.sleep(FORGOTTEN_SECONDS)
+    world = network._world  # pyright: ignore[reportPrivateUsage]
+    links = world.network.connections()
+    assert all(number == 1 and world.nodes.keys() >= {*ends} for ends, number in links.items())
+    for name in world.nodes.keys() & {NODE, MEMBER, OTHER}:
+        node = network.node(name)
+        assert [check for check in node.checks() if not check.ok] == []
+        sockets = sum(number for ends, number in links.items() if name in ends)
+        assert list(leftovers(node.observed, sockets=sockets)) == []
+
+
+def tracing(config: Config, tracer: Tracer | None) -> Telemetry:
+    """What a node is made of that makes spans."""
+    del config, tracer
+    return Tracing(Kept().tracer)
+
+
+def with_node(
+    program: Callable[[list[Round], MemoryNetwork], Awaitable[None]],
+    load: Load,
+    *,
+    traced: bool = False,
+) -> None:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        MemoryNetwork(seed=7, shared=load.shared) as network,
+    ):
+        for module in (bidirectional_consumer, bidirectional_publisher):
+            patch.setattr(module, "STREAM_SUBSCRIBER_AWAY_SECONDS_MAX", AWAY_SECONDS)
+        patch.setattr(static_forwarding, "ALIAS_KEPT_SECONDS", AWAY_SECONDS)
+        patch.setattr(wallets, "NEXTGRAPH_WALLET_SECONDS", WALLET_SECONDS)
+        patch.setattr(wallets, "_KEPT_MS", int(WALLET_SECONDS * 1_000))
+        patch.setattr(process, "launcher", contract_sink.launcher)
+        patch.setattr(sink_job, "KEY_SECONDS", KEY_SECONDS)
+        if traced:
+            patch.setattr(runtime, "telemetry", tracing)
+        if load.shared:
+            add_shared_nodes(network)
+        else:
+            add_nodes(network, load.sinks)
+        second = OTHER if load.shared else NODE
+
+        async def application() -> None:
+            rounds = [one(network, much=load.much, second=second) for one in load.rounds]
+            await run_all(rounds, 1)
+            await program(rounds, network)
+
+        network.run(application())
+    # Of aiohttp's, for all applications of a process: it would keep the last thousand nodes.
+    web_app._cached_build_middleware.cache_clear()  # pyright: ignore[reportPrivateUsage]
+
+
+@cache
+def reached(load: Load, *, traced: bool = False, after: str = "") -> frozenset[str]:
+    """What a load comes to where nothing fails, or only what has to before one case."""
+    found: set[str] = set()
+
+    def note(name: str) -> bool:
+        found.add(name)
+        return False
+
+    noting = [Fault(*one, 1, "before", PlantedFailure, partial(note, id_of(one))) for one in CASES]
+
+    async def noted(rounds: list[Round], _: MemoryNetwork) -> None:
+        FAULTS.extend(noting)
+        try:
+            with failing_first(after):
+                await run_all(rounds, TIMES)
+        finally:
+            for fault in noting:
+                FAULTS.remove(fault)
+
+    with_node(noted, load, traced=traced)
+    return frozenset(found)
+
+
+def load_of(case: Case) -> Load | None:
+    """The smallest that comes to a case; None: there is none."""
+    name, traced = id_of(case), is_traced(case)
+    reach = partial(reached, traced=traced, after=name if name in FIRST else "")
+    alone = (one for one in ALONE if name in reach(Load((one,))))
+    # A class that makes spans does what its base does, which is tried itself.
+    if kinds := tuple(islice(alone, 1 if traced else TOGETHER_MAX)):
+        return Load(kinds)
+    return next((one for one in FURTHER if name in reach(one)), None)
+
+
+def each_case_of(room: str) -> pytest.MarkDecorator:
+    """Call a test with each `case` of a file, and each time with `when` it fails."""
+    found = [(case, when) for case in cases_of(room) for when in get_args(When)]
+    ids = [f"{id_of(case)}, {when}" for case, when in found]
+    return pytest.mark.parametrize(("case", "when"), found, ids=ids)
+
+
+def costs_what_it_must(case: Case, when: When) -> None:
+    """Have an actor fail once under a load: the contract holds."""
+
+    async def once(rounds: list[Round], network: MemoryNetwork) -> None:
+        with failing_first(id_of(case)), fail(*case, when=when) as fault:
+            await run_all(rounds, TIMES)
+        assert fault.hits == 1, "the load has not come to it"
+        await contract_holds(rounds, network)
+
+    load = load_of(case)
+    assert load is not None, "no load comes to it"
+    with_node(once, load, traced=is_traced(case))
