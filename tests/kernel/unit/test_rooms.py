@@ -1,0 +1,202 @@
+"""The house keeps its rooms: who may import whom, and where what belongs to a plug-in lies.
+
+A plug-in is whatever lies in a folder of its name, in each layer; the rest is the kernel.
+"""
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[3]
+
+LAYERS: Final = {
+    "codecs": {"codecs"},
+    "transports": {"codecs", "transports"},
+    "actors": {"actors", "codecs"},
+    "node": {"actors", "codecs", "node", "transports"},
+}
+"""What each layer may import."""
+
+PLUG_INS: Final = (
+    "ockam", "streamr", "overlay", "nextgraph", "jetstream", "postgres", "spark", "telemetry",
+    "simulation",
+)  # fmt: skip
+
+USES: Final = {"overlay": {"streamr"}}
+"""Plug-ins that stand on another."""
+
+KERNEL_KNOWS: Final[dict[str, set[str]]] = {
+    "codecs/links.py": {"streamr"},
+    "node/brokers.py": {"nextgraph", "streamr", "telemetry"},
+    "node/cli/__init__.py": {"nextgraph", "simulation", "spark", "streamr"},
+    "node/cli/key.py": {"ockam"},
+    "node/cli/message.py": {"ockam"},
+    "node/client/__init__.py": {"ockam", "spark"},
+    "node/client/client.py": {"ockam"},
+    "node/config/__init__.py": {"ockam", "spark", "streamr", "telemetry"},
+    "node/config/peer_tables.py": {"ockam"},
+    "node/config/rules.py": {"overlay", "spark"},
+    "node/config/tables.py": {"ockam", "overlay", "spark", "streamr", "telemetry"},
+    "node/doctor/__init__.py": {"jetstream"},
+    "node/doctor/software.py": {"spark"},
+    "node/keys/files.py": {"ockam"},
+    "node/listening.py": {"ockam"},
+    "node/metrics.py": {"spark"},
+    "node/observation.py": {"ockam", "overlay", "spark"},
+    "node/peers.py": {"ockam"},
+    "node/runtime.py": {"ockam", "overlay", "spark", "telemetry"},
+    "node/stores.py": {"jetstream", "nextgraph"},
+    "node/testing/pytest_plugin.py": {"simulation"},
+}
+"""Modules of the kernel that import a plug-in still: what is to come by the plug-ins' contract."""
+
+PLUG_IN_KNOWS: Final[dict[str, set[str]]] = {
+    "nextgraph": {"simulation"},
+    "ockam": {"simulation"},
+    "simulation": {"nextgraph", "ockam", "overlay", "streamr"},
+    "spark": {"nextgraph", "streamr"},
+    "streamr": {"simulation"},
+    "telemetry": {"nextgraph", "spark", "streamr"},
+}
+"""Plug-ins that import another still."""
+
+ENGINE: Final = "actors/engine/"
+
+Graph = dict[str, set[str]]
+
+
+def module_of(path: str) -> str:
+    return "rillnode." + path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imported(tree: ast.AST, modules: dict[str, str]) -> Iterator[str]:
+    """The files whose modules a file imports, wherever the statement stands."""
+    for item in ast.walk(tree):
+        if isinstance(item, ast.ImportFrom):
+            assert item.level == 0, "imports are absolute"
+            names = [f"{item.module}.{alias.name}" for alias in item.names]
+        elif isinstance(item, ast.Import):
+            names = [alias.name for alias in item.names]
+        else:
+            continue
+        for name in names:
+            while name and name not in modules:
+                name = name.rpartition(".")[0]
+            if name:
+                yield modules[name]
+
+
+def without_types(tree: ast.Module) -> ast.Module:
+    """The module as it runs: what is for type checkers alone is left out."""
+    for item in ast.walk(tree):
+        if isinstance(item, ast.If) and "TYPE_CHECKING" in ast.dump(item.test):
+            item.body = []
+    return tree
+
+
+def graphs(sources: dict[str, str]) -> tuple[Graph, Graph]:
+    """Which file imports which: at all, and at run time."""
+    modules = {module_of(path): path for path in sources}
+    trees = {path: ast.parse(source) for path, source in sources.items()}
+    every = {path: set(imported(tree, modules)) - {path} for path, tree in trees.items()}
+    at_run = {
+        path: set(imported(without_types(tree), modules)) - {path} for path, tree in trees.items()
+    }
+    return every, at_run
+
+
+def plug_in_of(path: str) -> str | None:
+    return next((name for name in PLUG_INS if name in path.split("/")[1:-1]), None)
+
+
+def is_within(path: str, package: str) -> bool:
+    """Whether a package is the importer's own: what it gathers is asked of it late."""
+    return package.endswith("/__init__.py") and path.startswith(package.removesuffix("__init__.py"))
+
+
+def broken(sources: dict[str, str]) -> Iterator[str]:
+    """Every rule that is broken, in a line."""
+    every, at_run = graphs(sources)
+    for path, others in every.items():
+        mine = plug_in_of(path)
+        for other in sorted(others):
+            theirs = plug_in_of(other)
+            if other.split("/")[0] not in LAYERS[path.split("/")[0]]:
+                yield f"{path} imports {other} of another layer"
+            if theirs in (None, mine):
+                continue
+            if mine is None and theirs not in KERNEL_KNOWS.get(path, set()):
+                yield f"{path} of the kernel imports {other} of a plug-in"
+            if mine is not None and theirs not in USES.get(mine, set()) | PLUG_IN_KNOWS.get(
+                mine, set()
+            ):
+                yield f"{path} imports {other} of another plug-in"
+        words = [
+            word for part in path.removesuffix(".py").split("/")[1:] for word in part.split("_")
+        ]
+        if mine is None and (strange := {*words} & {*PLUG_INS}):
+            yield f"{path} lies outside the rooms of {', '.join(strange)}"
+    at_run = {
+        path: {one for one in found if not is_within(path, one)} for path, found in at_run.items()
+    }
+    of_engine = {path: found for path, found in every.items() if path.startswith(ENGINE)}
+    for name, graph in (("at run time", at_run), ("of types in the engine", of_engine)):
+        try:
+            TopologicalSorter(
+                {path: found & graph.keys() for path, found in graph.items()}
+            ).prepare()
+        except CycleError as error:
+            yield f"a circle of imports {name}: {' -> '.join(error.args[1])}"
+
+
+def sources() -> dict[str, str]:
+    return {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for layer in LAYERS
+        for path in sorted((ROOT / layer).rglob("*.py"))
+    }
+
+
+def test_the_house_keeps_its_rooms() -> None:
+    assert list(broken(sources())) == []
+
+
+def test_what_is_known_still_is() -> None:
+    """An entry that nothing needs any more goes: the tables shrink, and never grow by mistake."""
+    every, _ = graphs(sources())
+    kernel: dict[str, set[str]] = {}
+    plug_ins: dict[str, set[str]] = {}
+    for path, others in every.items():
+        mine = plug_in_of(path)
+        known = {name for other in others if (name := plug_in_of(other)) not in (None, mine)}
+        if known and mine is None:
+            kernel[path] = known
+        elif mine is not None and (known := known - USES.get(mine, set())):
+            plug_ins.setdefault(mine, set()).update(known)
+    assert (kernel, plug_ins) == (KERNEL_KNOWS, PLUG_IN_KNOWS)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("codecs/a.py", "from rillnode.transports.b import B"),
+        ("actors/core/a.py", "def f():\n    import rillnode.actors.streamr.b"),
+        ("actors/streamr/a.py", "from rillnode.actors.nextgraph import b"),
+        ("actors/core/a_streamr.py", ""),
+        ("codecs/c.py", "from rillnode.codecs.d import D"),
+        ("actors/engine/a.py", "if TYPE_CHECKING:\n    from rillnode.actors.engine.b import B"),
+    ],
+)
+def test_a_broken_rule_is_found(path: str, source: str) -> None:
+    others = {
+        "transports/b.py": "",
+        "actors/streamr/b.py": "",
+        "actors/nextgraph/b.py": "",
+        "codecs/d.py": "from rillnode.codecs.c import C",
+        "actors/engine/b.py": "from rillnode.actors.engine.a import A",
+    }
+    assert list(broken({**others, path: source}))
