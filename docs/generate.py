@@ -15,7 +15,7 @@ from rillnode.node.cli import build_parser
 from rillnode.node.cli.failures import NEXT_STEPS, Exit, step_of
 from rillnode.node.config.describe import Key, tables, toml_value
 from rillnode.node.http.listener import PATHS
-from rillnode.node.metrics import METRICS
+from rillnode.node.metrics import every_metric
 
 REFERENCE: Final = Path(__file__).parent / "reference"
 _MADE: Final = "<!-- Made by docs/generate.py; change the code, not this page. -->\n"
@@ -112,7 +112,7 @@ def metrics_page() -> str:
     rows = [
         f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels) or '-'} "
         f"| {one.text} |\n"
-        for one in METRICS
+        for one in every_metric()
     ]
     return "".join((_MADE, _METRICS_INTRO, *rows))
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import accumulate
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final
 
 from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.core import (
@@ -23,21 +23,13 @@ from prometheus_client.registry import Collector
 import rillnode
 from rillnode.actors.engine.kinds import TURN_BOUNDS
 from rillnode.actors.log import logs_of
-from rillnode.actors.spark.sink_job import DERIVED_TABLES
 from rillnode.node.http.streams import Listed
 from rillnode.node.observation import Observation
+from rillnode.node.plugin import Described, Sample
+from rillnode.node.plugins import every_plug_in
 from rillnode.transports.meters import Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class Described(NamedTuple):
-    """What a metric is called, what it means, and its labels."""
-
-    name: str
-    kind: str
-    labels: tuple[str, ...]
-    text: str
 
 
 METRICS: Final = (
@@ -128,38 +120,13 @@ METRICS: Final = (
         "1 while a shard takes no writes at this node.",
     ),
     Described("rillnode_peer_links", "gauge", ("peer",), "Links open to a configured peer."),
-    Described(
-        "rillnode_spark_batches_total", "counter", ("sink",), "Batches that a sink has committed."
-    ),
-    Described("rillnode_spark_batch_rows", "gauge", ("sink",), "Rows of the newest batch."),
-    Described("rillnode_spark_batch_seconds", "gauge", ("sink",), "Time that batch took."),
-    Described("rillnode_spark_rows_behind", "gauge", ("sink",), "Entries not yet in the table."),
-    Described(
-        "rillnode_spark_table_rows_behind", "gauge", ("sink", "table"),
-        "Rows of bronze that silver or a gold table has not taken in.",
-    ),
-    Described(
-        "rillnode_spark_table_seconds_behind", "gauge", ("sink", "table"),
-        "How long the first of these rows has been in bronze.",
-    ),
-    Described(
-        "rillnode_spark_state", "gauge", ("sink", "state"),
-        "1 for the state that a sink is in, its job's or that of its worst table: running, failed, "
-        "waiting, parked, paused and so on.",
-    ),
-    Described(
-        "rillnode_spark_table_state", "gauge", ("sink", "state", "table"),
-        "1 for the state that a table is in; 0 for running, failed and waiting where it is not.",
-    ),
-    Described("rillnode_spark_job_starts_total", "counter", ("sink",), "Starts of a sink's job."),
-    Described(
-        "rillnode_spark_job_failures", "gauge", ("sink",),
-        "Ends of the job since it last made progress.",
-    ),
 )  # fmt: skip
 
-_TABLE_STATES: Final = ("running", "failed", "waiting")
-"""States of tables that have a series at all times: an alert rule must find what it asks for."""
+
+def every_metric() -> tuple[Described, ...]:
+    """The kernel's metrics and those of all plug-ins that are installed, for who describes them."""
+    return (*METRICS, *(one for plug_in in every_plug_in() for one in plug_in.metrics))
+
 
 _OF_VIEWS: Final[dict[str, Callable[[Mapping[str, Any]], float]]] = {
     "sequence": lambda view: view["sequence"],
@@ -174,8 +141,6 @@ _OF_LINKS: Final = (
     "rillnode_links",
     "rillnode_link_failures_total",
 )
-
-Sample = tuple[Sequence[str], float]
 
 Distribution = tuple[str, Sequence[float], Sequence[int], float]
 """A label, upper bounds, how many values are within each and above all, and the values' sum."""
@@ -202,7 +167,9 @@ class NodeMetrics:
             listed: the streams, as far as they could be read.
         """
         values = {**self._general(), **await self._links(), **self._streams(listed)}
-        values |= {**self._actors(), **self._sinks()}
+        values |= self._actors()
+        for plug_in in self._node.parts.plug_ins:
+            values |= plug_in.samples()
         texts: list[bytes] = []
         # Counts the open files, one by one, in the system's tables.
         process = await asyncio.to_thread(lambda: tuple(self._process.collect()))
@@ -213,7 +180,8 @@ class NodeMetrics:
         return b"".join(texts)
 
     def _families(self, values: Mapping[str, Iterable[Sample]]) -> Iterator[Metric]:
-        for one in METRICS:
+        own = (one for plug_in in self._node.parts.plug_ins for one in plug_in.metrics)
+        for one in (*METRICS, *own):
             if one.kind == "histogram":
                 yield self._histogram(one)
                 continue
@@ -226,10 +194,9 @@ class NodeMetrics:
     def _general(self) -> dict[str, Iterable[Sample]]:
         node = self._node
         totals = node.totals()
-        status = node.parts.brokers.status()
         configured = {table.name for table in node.config.peers}
         log = node.shared_log or {"shards": 0, "views": [], "connected": False}
-        counted = {**status, "ockam_channel": node.parts.channels.status()}
+        counted = [one for plug_in in node.parts.plug_ins for one in plug_in.counters().items()]
         return {
             "rillnode_build_info": [((rillnode.__version__,), 1)],
             "rillnode_uptime_seconds": [((), node.uptime_seconds)],
@@ -239,9 +206,8 @@ class NodeMetrics:
             "rillnode_undelivered_messages_total": _by_key(node.router.undelivered),
             "rillnode_protocol_events_total": [
                 ((event, protocol), count)
-                for protocol, one in counted.items()
-                if one is not None
-                for event, count in one["counters"].items()
+                for protocol, events in counted
+                for event, count in events.items()
             ],
             "rillnode_decode_errors_total": [
                 ((code, protocol), count) for (protocol, code), count in node.malformed.items()
@@ -351,52 +317,6 @@ class NodeMetrics:
             "rillnode_actor_slowest_handle_seconds": [
                 (name, kind.slowest_handler_seconds) for name, kind in rows
             ],
-        }
-
-    def _sinks(self) -> dict[str, list[Sample]]:
-        sinks = [((name,), one) for name, one in self._node.parts.sinks.statuses().items()]
-
-        def reported(key: str) -> list[Sample]:
-            # A job says what it likes; only numbers can be told on.
-            found: list[tuple[tuple[str], Any]] = [
-                (name, one["report"].get(key)) for name, one in sinks
-            ]
-            return [(name, value) for name, value in found if isinstance(value, int | float)]
-
-        def of_tables(key: str) -> list[Sample]:
-            found: list[tuple[tuple[str, str], Any]] = [
-                ((name, table), one["report"].get(table))
-                for (name,), one in sinks
-                for table in DERIVED_TABLES
-            ]
-            values = [
-                (names, cast("dict[str, Any]", one).get(key))
-                for names, one in found
-                if isinstance(one, dict)
-            ]
-            return [(names, value) for names, value in values if isinstance(value, int | float)]
-
-        # Batches are numbered from 0; one that waits for rows has the number of the next.
-        running = {name for name, one in sinks if one["report"].get("state") == "running"}
-
-        return {
-            "rillnode_spark_batches_total": [
-                (name, batch + (name in running)) for name, batch in reported("batch")
-            ],
-            "rillnode_spark_batch_rows": reported("rows"),
-            "rillnode_spark_batch_seconds": reported("seconds"),
-            "rillnode_spark_rows_behind": [(name, one["rows_behind"]) for name, one in sinks],
-            "rillnode_spark_table_rows_behind": of_tables("rows_behind"),
-            "rillnode_spark_table_seconds_behind": of_tables("seconds_behind"),
-            "rillnode_spark_state": [((*name, one["state"]), 1) for name, one in sinks],
-            "rillnode_spark_table_state": [
-                ((name, state, table), state == now["state"])
-                for (name,), one in sinks
-                for table, now in one["tables"].items()
-                for state in dict.fromkeys((*_TABLE_STATES, now["state"]))
-            ],
-            "rillnode_spark_job_starts_total": [(name, one["starts"]) for name, one in sinks],
-            "rillnode_spark_job_failures": [(name, one["failures"]) for name, one in sinks],
         }
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -16,29 +16,19 @@ from rillnode.actors.core.streams.subscribers import Subscribers
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.log import LogStore, StoreHealth
 from rillnode.actors.log.watch import SharedStore
-from rillnode.node.brokers import Brokers, Listening
 from rillnode.node.config import Config
 from rillnode.node.http.history import Totals
-from rillnode.node.ockam.channels import Channels
-from rillnode.node.overlay.overlay import Overlay
 from rillnode.node.peers import Peers
-from rillnode.node.spark.sinks import Sinks
+from rillnode.node.plugin import Check, Listening, PlugIn
 from rillnode.transports.groups import LinkGroup
+
+P = TypeVar("P", bound=PlugIn)
 
 State = Literal["new", "starting", "ready", "draining", "stopped"]
 LostKind = Literal["actor", "thread"]
 
 LINKS_LISTED_MAX: Final = 200
 """Links in one document. Own choice: what people look through."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that must be right for the node to be ready."""
-
-    name: str
-    ok: bool
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +41,7 @@ class Parts:
 
     links: Mapping[str, Listening]
     peers: Peers
-    channels: Channels
-    brokers: Brokers
-    sinks: Sinks
-    overlay: Overlay
+    plug_ins: Sequence[PlugIn]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,13 +219,7 @@ class Observation:
         for name, texts in (("actors", actors), ("threads", threads)):
             if texts:
                 checks.append(Check(name, False, "; ".join(texts)))
-        sinks = self.parts.sinks
-        failing = sinks.failing()
-        checks += [
-            Check(f"sink {name}", name not in failing, failing.get(name, ""))
-            for name in sinks.statuses()
-        ]
-        return checks
+        return [*checks, *(one for plug_in in self.parts.plug_ins for one in plug_in.checks())]
 
     def _store_check(self) -> Check:
         """Whether writes are taken, as far as is known; while they wait for servers, not."""
@@ -276,11 +257,19 @@ class Observation:
             "lost": [asdict(lost) for lost in self.lost],
             "actors": msgspec.to_builtins(self.system.stats()),
             "peers": parts.peers.statuses(),
-            "channels": parts.channels.status(),
-            "overlay": parts.overlay.status(),
-            **parts.brokers.status(),
-            "sinks": parts.sinks.statuses(),
+            **self.of_plug_ins(),
         }
+
+    def of_plug_ins(self) -> dict[str, Any]:
+        """What plug-ins add to the status document."""
+        shown: dict[str, Any] = {}
+        for plug_in in self.parts.plug_ins:
+            shown |= plug_in.status()
+        return shown
+
+    def plug_in(self, kind: type[P]) -> P | None:
+        """The plug-in of a class, where the node has it."""
+        return next((one for one in self.parts.plug_ins if isinstance(one, kind)), None)
 
     def status_document(self) -> bytes:
         """`status`, as JSON text."""

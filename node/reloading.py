@@ -1,10 +1,10 @@
 """What of a running node's configuration can be changed.
 
-Grants, API keys, quotas, streams, and log levels.
+Grants, quotas, streams, log levels, and what plug-ins can take over of their own tables.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,13 +16,14 @@ from rillnode.actors.core.streams.retention import Recount
 from rillnode.actors.core.streams.revising import EnsureStream
 from rillnode.actors.core.streams.rules import StreamRules
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
-from rillnode.node.config import ApiKeyTable, Config
+from rillnode.node.config import Config
+from rillnode.node.plugin import PlugIn
 
 logger = logging.getLogger("rillnode.node.reloading")
 
 _CHANGEABLE: Final = ("grants", "quotas", "streams", "log")
-"""Fields of a configuration that take effect without a restart, beside the API keys in the table
-of another; `log` is the command line's."""
+"""Fields of a configuration that take effect without a restart, beside what plug-ins take over;
+`log` is the command line's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class Reloading:
     Attributes:
         streams: the stream service.
         retention: the retention actor.
-        api_keys: takes those that Streamr's clients may log in with.
+        plug_ins: take over what they can of their own tables.
     """
 
     system: AsyncioSystemBase
@@ -41,7 +42,7 @@ class Reloading:
     rules: StreamRules
     streams: Cell
     retention: Cell
-    api_keys: Callable[[Sequence[ApiKeyTable]], None]
+    plug_ins: Sequence[PlugIn]
 
     def apply(self, old: Config, new: Config) -> Config:
         """Let a checked configuration take effect as far as that can be done; it does not fail.
@@ -53,15 +54,16 @@ class Reloading:
         Returns:
             The configuration in effect: `old` with what could be changed.
         """
-        effective = _effective(old, new)
+        changed = {name: getattr(new, name) for name in _CHANGEABLE}
+        effective = msgspec.structs.replace(old, **changed)
+        for plug_in in self.plug_ins:
+            effective = plug_in.reload(effective, new)
         if old.grants != new.grants:
             before, after = set(old.grants), set(new.grants)
             lost, given = before - after, after - before
             self.access.replace(
                 [table.grant() for table in lost], [table.grant() for table in given]
             )
-        if old.streamr != effective.streamr and effective.streamr is not None:
-            self.api_keys(effective.streamr.apikeys)
         if old.quotas != new.quotas:
             self.quotas.set([table.quota for table in new.quotas])
             self.system.post(self.retention, Recount())
@@ -73,8 +75,8 @@ class Reloading:
         if waiting:
             logger.warning("restart_needed", extra={"tables": ", ".join(waiting)})
         fields = new.__struct_fields__
-        changed = [name for name in fields if getattr(old, name) != getattr(effective, name)]
-        logger.info("config_reloaded", extra={"changed": ", ".join(changed) or "nothing"})
+        different = [name for name in fields if getattr(old, name) != getattr(effective, name)]
+        logger.info("config_reloaded", extra={"changed": ", ".join(different) or "nothing"})
         return effective
 
 
@@ -84,12 +86,3 @@ def ensure_streams(system: AsyncioSystemBase, streams: Cell, config: Config) -> 
         if not table.is_pattern:
             ensure = EnsureStream(table.name, table.partitions, table.retention)
             system.post(streams, ensure)
-
-
-def _effective(old: Config, new: Config) -> Config:
-    """The old configuration with what of the new one takes effect without a restart."""
-    effective = msgspec.structs.replace(old, **{name: getattr(new, name) for name in _CHANGEABLE})
-    if old.streamr is None or new.streamr is None:
-        return effective
-    listener = msgspec.structs.replace(old.streamr, apikeys=new.streamr.apikeys)
-    return msgspec.structs.replace(effective, streamr=listener)

@@ -18,7 +18,13 @@ from rillnode.actors.core.status import ADDRESS as STATUS_ADDRESS
 from rillnode.actors.core.status import StatusActor
 from rillnode.actors.core.streams import index_service, service
 from rillnode.actors.core.streams.answers import not_done
-from rillnode.actors.core.streams.context import ADDRESS_PREFIX, StreamContext, StreamRemoved
+from rillnode.actors.core.streams.context import (
+    ADDRESS_PREFIX,
+    PushedKeys,
+    StreamContext,
+    StreamRemoved,
+    no_keys,
+)
 from rillnode.actors.core.streams.following import StoreFollower
 from rillnode.actors.core.streams.holds import Holds
 from rillnode.actors.core.streams.resolving import stream_guard, stream_resolver
@@ -31,7 +37,6 @@ from rillnode.actors.log import (
     StoreHealth,
     StreamRecord,
 )
-from rillnode.actors.ockam.catalog import spawn_services
 from rillnode.actors.ports import Clock, Entropy, Tracer
 from rillnode.codecs.errors import NodeFailed
 from rillnode.codecs.keys import SEED_BYTES, Identity
@@ -39,7 +44,6 @@ from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.node.backup import remove_abandoned_copies
-from rillnode.node.brokers import Brokers, Listening
 from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
@@ -48,14 +52,12 @@ from rillnode.node.entered import Entered
 from rillnode.node.http.listener import listen_status
 from rillnode.node.keys.files import read_key, read_or_make_key
 from rillnode.node.listening import listen_noise, listen_ockam
-from rillnode.node.observation import Check, Observation, Parts
-from rillnode.node.ockam.channels import Channels
-from rillnode.node.overlay.overlay import Overlay
+from rillnode.node.observation import Observation, Parts
 from rillnode.node.peers import Peers
+from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Variants
+from rillnode.node.plugins import make_plug_ins
 from rillnode.node.reloading import Reloading, ensure_streams
-from rillnode.node.spark.sinks import Sinks
 from rillnode.node.stores import MakeStore, store_maker
-from rillnode.node.telemetry import telemetry
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.memory import connect_memory
@@ -107,7 +109,6 @@ class Node:
         self.config = config
         self._given_clock = clock
         self._entropy = entropy
-        self._tracer = tracer
         self._access = Access(table.grant() for table in config.grants)
         self._identity = identity or _identity_of(config, entropy)
         self._threads = SystemThreads(self._on_thread_end)
@@ -115,14 +116,13 @@ class Node:
         self._links: dict[str, Listening] = {}
         self._http: WebServer | None = None
         self._dialled = Peers(config, self._identity)
-        self._overlay = Overlay(config, self._identity, entropy)
-        self._channels = Channels(config, entropy, channel_key)
-        self._brokers = Brokers(config, self._identity, entropy)
-        self._sinks = Sinks(config.sink.all, config.data_dir, entropy)
-        parts = Parts(
-            links=self._links, peers=self._dialled, channels=self._channels,
-            brokers=self._brokers, sinks=self._sinks, overlay=self._overlay,
+        given = {"telemetry": tracer, "ockam": channel_key}
+        host = Host(
+            config=config, identity=self._identity, entropy=entropy, threads=self._threads,
+            given={table: part for table, part in given.items() if part is not None},
         )  # fmt: skip
+        self._plug_ins = make_plug_ins(host)
+        parts = Parts(links=self._links, peers=self._dialled, plug_ins=self._plug_ins)
         self._observed = Observation(config, self.identity, parts)
         self._entered = Entered()
 
@@ -134,12 +134,17 @@ class Node:
     @property
     def nextgraph_peer_id(self) -> str | None:
         """The Ed25519 key of the NextGraph broker, hex; None without one."""
-        return self._brokers.nextgraph_peer_id
+        return self.facts.get("nextgraph_peer_id")
 
     @property
     def ethereum_address(self) -> str | None:
         """The address that signs for Streamr's clients what others push; None without them."""
-        return self._brokers.ethereum_address
+        return self.facts.get("ethereum_address")
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What plug-ins tell of themselves, such as the public halves of their keys, by name."""
+        return {name: text for one in self._plug_ins for name, text in one.facts.items()}
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -177,17 +182,18 @@ class Node:
         Raises:
             RillnodeError: the store cannot be opened, or an address cannot be bound.
         """
-        traced = self._telemetry = telemetry(self.config, self._tracer)
+        variants = (one.variants for one in self._plug_ins)
+        self._variants = next((one for one in variants if one is not None), Variants())
         self._observed.state = "starting"
         loop = asyncio.get_running_loop()
         self._clock = self._given_clock or SystemClock(loop)
         self._system = AsyncioSystemBase(clock=self._clock, loop=loop)
         self._system.on_fatal = self._on_fatal
         self._actors = ActorSystem(systemBase=self._system, transientUnique=True)
-        self._router = traced.router(self._system)
+        self._router = self._variants.router(self._system)
         quotas = [table.quota for table in self.config.quotas]
         self._quotas = Quotas(quotas, self._clock)
-        self._store = self._make_store(traced.complete(self._complete), self._on_health)
+        self._store = self._make_store(self._variants.complete(self._complete), self._on_health)
         self._observed.begin(self._system, self._router, self._store)
         try:
             if self.config.http.enabled:
@@ -198,12 +204,10 @@ class Node:
             await asyncio.to_thread(self._open_store)
             self._observed.health = self._store.health
             self._spawn()
-            self._channels.start(self._peers)
             await self._listen()
             self._dialled.start(self._peers, self._clock)
-            self._overlay.start(self._context, self._peers, self.addresses().get("noise"))
-            await self._overlay.listen(self._links)
-            self._start_sinks()
+            for plug_in in self._plug_ins:
+                await plug_in.serve(self._links)
         except BaseException:
             await self.stop()
             raise
@@ -217,7 +221,8 @@ class Node:
         failed = self._entered.failure is not None
         self._observed.state = "draining"
         # Jobs first: to finish a batch, each may still have to connect.
-        await self._sinks.stop(self._system.post, 0.0 if failed else JOBS_SECONDS)
+        for plug_in in self._plug_ins:
+            await plug_in.finish(0.0 if failed else JOBS_SECONDS)
         for listener in self._links.values():
             listener.stop_accepting()
         self._dialled.stop()
@@ -231,12 +236,13 @@ class Node:
         for listener in self._links.values():
             await listener.close()
         await self._dialled.close()
-        await self._overlay.close()
+        for plug_in in self._plug_ins:
+            await plug_in.close()
         await self._system.shutdown()
         await asyncio.to_thread(self._store.close)
         if self._http is not None:
             await self._http.close()
-        await self._telemetry.close()
+        await self._variants.close()
         self._observed.state = "stopped"
         logger.info("node_stopped", extra={"node": self.config.name})
 
@@ -259,7 +265,7 @@ class Node:
         """The actors of all links, whatever they speak."""
         if not hasattr(self, "_peers"):
             return ()
-        return (*self._peers.open, *self._brokers.open)
+        return (*self._peers.open, *(cell for one in self._plug_ins for cell in one.links))
 
     async def _drain(self) -> None:
         if hasattr(self, "client"):
@@ -285,26 +291,28 @@ class Node:
         system, router = self._system, self._router
         context = StreamContext(
             system, router, self._store, self._access, self._clock, self._entropy, self._quotas,
-            self._brokers.pushed_keys,
+            pushed_keys_of(self._plug_ins),
         )  # fmt: skip
-        context = self._context = self._telemetry.streams(context)
+        context = self._variants.streams(context)
         peers = PeerContext(system, router, self._store, self._access, self._entropy)
-        self._peers = self._telemetry.peers(peers)
-        self._access.rights.links = lambda: (*self._peers.open, *self._channels.open)
-        self._holds = Holds()
-        retention = system.spawn(partial(RetentionActor, context, self._holds))
+        self._peers = self._variants.peers(peers)
+        self._access.rights.links = lambda: (
+            *self._peers.open,
+            *(cell for one in self._plug_ins for cell in one.holders),
+        )
+        holds = Holds()
+        retention = system.spawn(partial(RetentionActor, context, holds))
 
         def on_stream(change: StreamRecord | StreamRemoved) -> None:
             system.post(retention, change)
-            self._brokers.changed(change)
-            self._overlay.changed(change)
+            for plug_in in self._plug_ins:
+                plug_in.changed(change)
             if isinstance(change, StreamRemoved):
                 system.post(self._indexes, change)
 
         rules = StreamRules(table.rule for table in self.config.streams)
         streams = system.spawn(partial(service.StreamService, context, on_stream, rules))
         system.spawn(partial(StoreFollower, context, on_stream))
-        self._brokers.start(context, streams, rules, on_stream, self._telemetry)
         self._indexes = system.spawn(partial(index_service.IndexService, context))
         status = system.spawn(
             partial(StatusActor, router, self._access, self._observed.status_document)
@@ -322,11 +330,16 @@ class Node:
         router.register_guard(ADDRESS_PREFIX, stream_guard(self._access))
         for prefix in (ADDRESS_PREFIX, service.ADDRESSES[0]):  # all services' begin with that
             router.register_refusal(prefix, not_done)
-        spawn_services(context, self._indexes, self.config.services.enabled)
+        core = Core(
+            streams=context, peers=self._peers, service=streams, indexes=self._indexes,
+            rules=rules, holds=holds, changed=on_stream, actor=self._variants.actor,
+        )  # fmt: skip
+        for plug_in in self._plug_ins:
+            plug_in.start(core)
         ensure_streams(system, streams, self.config)
         self._reloading = Reloading(
             system=system, access=self._access, quotas=self._quotas, rules=rules,
-            streams=streams, retention=retention, api_keys=self._brokers.set_api_keys,
+            streams=streams, retention=retention, plug_ins=self._plug_ins,
         )  # fmt: skip
         self._session = Session(self._connect_memory, entropy=self._entropy)
         self._connect_memory_now(self._session)
@@ -352,7 +365,6 @@ class Node:
             links["noise"] = await listen_noise(config.noise, self._peers, clock, codec)
         if config.ockam is not None and config.ockam.enabled:
             links["ockam"] = await listen_ockam(config.ockam, self._peers, clock)
-        await self._brokers.listen(clock, links)
 
     def _noise_codec(self) -> NoiseLink:
         return NoiseLink.responder(
@@ -360,22 +372,8 @@ class Node:
         )
 
     def _accept(self, identity: str) -> bool:
-        return self._access.known(f"noise:{identity}") or self._overlay.admits(identity)
-
-    def _start_sinks(self) -> None:
-        if not self.config.sink.all:
-            return
-        # Only a node with sinks needs what the `spark` extra installs.
-        from rillnode.node.spark.process import launcher
-
-        address = self._links["noise"].address
-        self._sinks.start(
-            self._context,
-            launch=launcher(self.config, self.identity, address, self._sinks, self._threads),
-            access=self._access,
-            holds=self._holds,
-            index_service=self._indexes,
-            actor=self._telemetry.sink_actor,
+        return self._access.known(f"noise:{identity}") or any(
+            one.admits(identity) for one in self._plug_ins
         )
 
     # What fails for good ---------------------------------------------------------------------
@@ -412,7 +410,8 @@ class Node:
         indexes = self._router.lookup(index_service.ADDRESSES[0])
         if indexes is not None:
             self._system.post_threadsafe([(indexes, health)])
-        self._brokers.on_health(health)
+        for plug_in in self._plug_ins:
+            plug_in.on_health(health)
         if health.writable:
             logger.info("store_writable")
         else:
@@ -439,6 +438,14 @@ class Node:
     def status(self) -> dict[str, Any]:
         """How the node is, as a JSON document."""
         return self._observed.status()
+
+
+def pushed_keys_of(plug_ins: Sequence[PlugIn]) -> PushedKeys:
+    """The secondary keys of what is pushed: those of each plug-in that has some."""
+    found = [keys for one in plug_ins if (keys := one.pushed_keys) is not no_keys]
+    if len(found) < 2:
+        return found[0] if found else no_keys
+    return lambda received_at, count: [one for keys in found for one in keys(received_at, count)]
 
 
 def _identity_of(config: Config, entropy: Entropy) -> Identity:

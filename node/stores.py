@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rillnode.actors.core.threads import Threads
 from rillnode.actors.log import Complete, LogStore, OnHealth
 from rillnode.actors.log.rocks.store import RocksLogStore
-from rillnode.actors.nextgraph.records import place_of
+from rillnode.actors.log.shared.placement import PlaceOf
 from rillnode.actors.ports import Entropy
 from rillnode.node.config import Config, StoreTable
 
@@ -20,8 +21,16 @@ if TYPE_CHECKING:
 MakeStore = Callable[[Complete, OnHealth], LogStore]
 """Makes a node's store out of whom it tells of completed work and of its health."""
 
-PLACES = (place_of,)
-"""What protocols say of where their names lie in a shared store; the same at every node."""
+
+@lru_cache
+def places() -> tuple[PlaceOf, ...]:
+    """What plug-ins say of where their names lie in a shared store.
+
+    All that are installed are asked, whatever the configuration says: the nodes of one log have to
+    agree, and so must have the same packages that name something here.
+    """
+    points = sorted(entry_points(group="rillnode.places"), key=lambda one: one.name)
+    return tuple(point.load() for point in points)
 
 
 def store_maker(config: Config, entropy: Entropy, threads: Threads) -> MakeStore:
@@ -80,7 +89,7 @@ def shared_store(
         on_health=on_health,
         loop=asyncio.get_running_loop(),
         options=SharedOptions(shards=table.shards),
-        places=PLACES,
+        places=places(),
         copying=copying,
     )
 

@@ -9,11 +9,12 @@ even be started is dealt with in the same way.
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from rillnode.actors.core.access import Access
 from rillnode.actors.ports import JobLauncher, JobProcess
-from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.errors import RillnodeError, TransportError
 
 logger = logging.getLogger("rillnode.actors.spark.sink_job")
 
@@ -326,3 +327,12 @@ class SinkJob:
     def _forget_failures(self) -> None:
         self._faults = self._status.failures = 0
         self._status.last_exit = None
+
+
+def no_start(directory: Path, error: OSError) -> TransportError:
+    """Why a job that needs `directory` could not be started: something that passes."""
+    return TransportError(
+        "job.start",
+        f"the job cannot be started now: {directory}: {error}. Make room on that disk, let the "
+        "node write there, or give it more processes, as the reason says; it is tried again",
+    )

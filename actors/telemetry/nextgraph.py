@@ -3,8 +3,7 @@
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.session import Session
 from rillnode.actors.nextgraph.topic import TopicActor
-from rillnode.actors.ports import Tracer
-from rillnode.actors.telemetry.store import counts
+from rillnode.actors.telemetry.store import TracedStore, counts
 from rillnode.codecs.nextgraph.events import Event
 
 
@@ -16,9 +15,11 @@ class TracedTopic(TopicActor):
 
     stands_for = TopicActor
 
-    def __init__(self, tracer: Tracer, context: BrokerContext, key: tuple[bytes, bytes]) -> None:
+    def __init__(
+        self, store: TracedStore, context: BrokerContext, key: tuple[bytes, bytes]
+    ) -> None:
         super().__init__(context, key)
-        self._tracer = tracer
+        self._tracer = store.tracer
 
     def _forward(self, event: Event, publisher: Session | None) -> int:
         if not set(self._feed.followers) - {publisher}:

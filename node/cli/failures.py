@@ -74,6 +74,7 @@ NEXT_STEPS: Final = {
     "peer": "`rillnode peer ls` shows the peer's address and why it is out of reach",
     "pipeline.busy": "`rillnode sink pause NAME`, or stop the node; then try again",
     "pipeline": "see what the job has logged; `rillnode sink show NAME` has its last error",
+    "plugin": "install what is missing; in a clone of rillnode, `make setup`",
     "quota": "`rillnode stream trim` and `stream rm` make room; [[quota]] on the node sets it",
     "request": "try again; `rillnode status` tells whether the node is busy",
     "resend": "ask for at least one message",

@@ -113,7 +113,7 @@ def _document(before: _Look, now: _Look, streams_max: int) -> dict[str, Any]:
             for name, row in status["listeners"].items()
         ],
         "peers": _named("peer", status["peers"], ("state", "round_trip_seconds")),
-        "sinks": _named("sink", status["sinks"], ("state", "rows_behind", "failures")),
+        "sinks": _named("sink", status.get("sinks", {}), ("state", "rows_behind", "failures")),
     }
 
 

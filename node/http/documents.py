@@ -97,7 +97,7 @@ class Documents:
 
     async def sinks(self) -> dict[str, Any]:
         """The sinks, their jobs and newest batches."""
-        statuses = self._node.parts.sinks.statuses()
+        statuses = self._node.of_plug_ins().get("sinks", {})
         return {"sinks": [{"name": name, **status} for name, status in statuses.items()]}
 
     async def warnings(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Protocol
 from aiohttp import web
 
 from rillnode.node.http.answers import HEADERS
-from rillnode.node.observation import Check
+from rillnode.node.plugin import Check
 
 
 class Checked(Protocol):

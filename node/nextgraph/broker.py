@@ -1,20 +1,18 @@
 """NextGraph's side of a node: the broker's key, its actors, and the listener for its clients."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping
 from ipaddress import ip_address
 from typing import Any, Final
 
 from aiohttp import HttpVersion11, web
 
-from rillnode.actors.core.streams.context import StreamContext, StreamRemoved
-from rillnode.actors.core.streams.rules import StreamRules
+from rillnode.actors.core.streams.context import StreamRemoved
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import StoreHealth, StreamRecord
 from rillnode.actors.nextgraph.broker import spawn_broker, stream_removed
 from rillnode.actors.nextgraph.connection import BrokerEvents
-from rillnode.actors.nextgraph.context import BrokerContext, StreamChange
-from rillnode.actors.ports import Entropy
+from rillnode.actors.nextgraph.context import BrokerContext
+from rillnode.actors.nextgraph.topic import TopicActor
 from rillnode.codecs.keys import SEED_BYTES
 from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.bootstrap import (
@@ -30,13 +28,11 @@ from rillnode.codecs.nextgraph.bootstrap import (
 )
 from rillnode.codecs.nextgraph.text_ids import format_id
 from rillnode.codecs.nextgraph.types import BindAddress, IPv4, IPv6
-from rillnode.node.config import Config
-from rillnode.node.config.tables import NextgraphListener
 from rillnode.node.http.proxies import proxied_hosts
 from rillnode.node.keys.files import read_or_make_key
 from rillnode.node.nextgraph.access import Caller, admits, may_bootstrap
+from rillnode.node.plugin import Core, Host, Listening, PlugIn
 from rillnode.node.tls import tls_context
-from rillnode.transports.clock import Clock
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.keepalive import keep_alive
 from rillnode.transports.links import LinkLimits
@@ -48,7 +44,7 @@ IDLE_SECONDS: Final = 60
 is gone, and released clients take a WebSocket ping for a malformed message and close."""
 
 
-class Nextgraph:
+class Nextgraph(PlugIn):
     """The broker of a node whose configuration has a `[nextgraph]` table that is turned on.
 
     Raises:
@@ -58,45 +54,35 @@ class Nextgraph:
     _context: BrokerContext
     _server: WebServer
 
-    def __init__(self, config: Config, table: NextgraphListener, entropy: Entropy) -> None:
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        table = host.config.nextgraph
+        assert table is not None, "it is the table that asks for this plug-in"
         self._table = table
-        self._peer = read_or_make_key(config.nextgraph_key_file, entropy(SEED_BYTES))
+        self._peer = read_or_make_key(host.config.nextgraph_key_file, host.entropy(SEED_BYTES))
 
     @property
-    def peer_id(self) -> str:
+    def facts(self) -> Mapping[str, str]:
         """The broker's Ed25519 key, hex."""
-        return self._peer.public_hex
+        return {"nextgraph_peer_id": self._peer.public_hex}
 
     @property
-    def open(self) -> Sequence[Cell]:
+    def links(self) -> Iterable[Cell]:
         """The connections that there are."""
         return tuple(self._context.connections) if hasattr(self, "_context") else ()
 
-    def start(
-        self,
-        streams: StreamContext,
-        rules: StreamRules,
-        changed: StreamChange,
-        topic: Callable[..., Worker],
-    ) -> None:
-        """Make the actors.
-
-        Args:
-            streams: the node's parts.
-            rules: what is configured for streams by name.
-            changed: told of the streams that are made for topics.
-            topic: makes the actor of a topic.
-        """
+    def start(self, core: Core) -> None:
+        """Make the actors."""
         context = BrokerContext(
-            streams=streams,
+            streams=core.streams,
             peer=self._peer,
             registration=self._table.registration,
             discoverable=self._table.discoverable,
             bootstrap=self.bootstrap,
-            rules=rules,
-            stream_changed=changed,
+            rules=core.rules,
+            stream_changed=core.changed,
         )
-        spawn_broker(context, topic)
+        spawn_broker(context, core.actor(TopicActor))
         self._context = context
 
     def changed(self, change: StreamRecord | StreamRemoved) -> None:
@@ -110,7 +96,7 @@ class Nextgraph:
             system = self._context.streams.system
             system.post_threadsafe([(self._context.repairs, health)])
 
-    async def listen(self, clock: Clock) -> WebServer:
+    async def serve(self, bound: MutableMapping[str, Listening]) -> None:
         """Bind the listener.
 
         Raises:
@@ -125,11 +111,11 @@ class Nextgraph:
             connections_max=table.connections_max,
             connections_per_address_max=table.connections_per_address_max,
         )
+        clock = self._context.streams.clock
         group = LinkGroup(transport="nextgraph", clock=clock, limits=limits)
-        self._server = await listen_web(
+        bound["nextgraph"] = self._server = await listen_web(
             self._app(group), *table.address, group=group, tls=tls_context(table, "nextgraph")
         )
-        return self._server
 
     def bootstrap(self) -> BootstrapContent:
         """Where clients reach the broker."""
@@ -141,12 +127,12 @@ class Nextgraph:
         )
         return BootstrapContent([server])
 
-    def status(self) -> dict[str, Any] | None:
+    def status(self) -> dict[str, Any]:
         """The broker's id, also as its clients write it, and what was dropped or refused."""
         if not hasattr(self, "_context"):
-            return None
-        return {
-            "peer_id": self.peer_id,
+            return {"nextgraph": None}
+        shown = {
+            "peer_id": self._peer.public_hex,
             "text_id": format_id(self._peer.public_key),
             "connections": len(self._context.connections),
             "clients": len(self._context.sessions),
@@ -154,6 +140,11 @@ class Nextgraph:
             "topics": len(self._context.topics),
             "counters": dict(self._context.counters),
         }
+        return {"nextgraph": shown}
+
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        """What was dropped or refused."""
+        return {"nextgraph": self._context.counters} if hasattr(self, "_context") else {}
 
     def _server_type(self) -> BrokerServerType:
         if self._table.public_name is not None:

@@ -30,7 +30,7 @@ from rillnode.actors.overlay.member import MemberActor, Shares
 from rillnode.actors.overlay.stream_keys import parse_overlay_address
 from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS
 from rillnode.actors.overlay.tracker import TrackerActor
-from rillnode.actors.ports import Clock, Dialling, Entropy
+from rillnode.actors.ports import Clock, Dialling
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.keys import Identity, parse_identities
 from rillnode.codecs.noise.handshake import DH_BYTES
@@ -40,6 +40,7 @@ from rillnode.codecs.streamr.node_address import AnyAddress, NodeAddress, Releas
 from rillnode.node.config import Config, parse_address
 from rillnode.node.listening import noise_limits
 from rillnode.node.peers import ADDRESS_PREFIX
+from rillnode.node.plugin import Core, Host, Listening, PlugIn
 from rillnode.transports.dialer import TcpDialer
 from rillnode.transports.links import LinkEvents
 
@@ -52,7 +53,7 @@ RELEASE_SECONDS: Final = 10.0
 _SEED_BYTES: Final = 16
 
 
-class Overlay:
+class Overlay(PlugIn):
     """What `[tracker]`, `[overlay]` and `[streamr_network]` ask for; without them, nothing."""
 
     _context: OverlayContext | None = None
@@ -61,22 +62,32 @@ class Overlay:
     _links: "OverlayLinks | None" = None
     _released: "StreamrNetwork | None" = None
 
-    def __init__(self, config: Config, identity: Identity, entropy: Entropy) -> None:
-        self._config = config
-        self._identity = identity
-        self._entropy = entropy
-        table = config.overlay
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._config = host.config
+        self._identity = host.identity
+        self._entropy = host.entropy
+        table = host.config.overlay
         patterns = () if table is None else table.streams
         self._patterns = [re.compile(translate(pattern)) for pattern in patterns]
 
-    def start(self, streams: StreamContext, peers: PeerContext, bound: str | None) -> None:
-        """Make the actors.
+    def start(self, core: Core) -> None:
+        """Keep the node's parts until its address is known."""
+        self._core = core
 
-        Args:
-            streams: the node's parts.
-            peers: likewise.
-            bound: the address that the `noise` listener has taken.
+    async def serve(self, bound: MutableMapping[str, Listening]) -> None:
+        """Make the actors, and bind the listener for released nodes if there is to be one.
+
+        Raises:
+            RillnodeError: as `StreamrNetwork.listen`.
         """
+        noise = bound.get("noise")
+        self.spawn(self._core.streams, self._core.peers, None if noise is None else noise.address)
+        if self._released is not None:
+            await self._released.listen(bound)
+
+    def spawn(self, streams: StreamContext, peers: PeerContext, bound: str | None) -> None:
+        """Make the actors; `bound` is the address that the `noise` listener has taken."""
         router, config = streams.router, self._config
         released, tracked = config.streamr_network, self._is_tracker
         if released is not None and released.enabled:
@@ -120,15 +131,6 @@ class Overlay:
         router.register_guard(MEMBER_ADDRESS, self._context.admits)
         self._member = streams.system.spawn(partial(MemberActor, self._context, Shares()))
 
-    async def listen(self, bound: MutableMapping[str, Any]) -> None:
-        """Bind the listener for released nodes, if there is to be one; it is in `bound` then.
-
-        Raises:
-            RillnodeError: as `StreamrNetwork.listen`.
-        """
-        if self._released is not None:
-            await self._released.listen(bound)
-
     def changed(self, change: StreamRecord | StreamRemoved) -> None:
         """Take over that there is a stream, or that it is no more."""
         if self._member is not None:
@@ -145,16 +147,17 @@ class Overlay:
         if self._released is not None:
             await self._released.close()
 
-    def status(self) -> dict[str, Any] | None:
+    def status(self) -> dict[str, Any]:
         """Who is linked, what was sent and taken; None where the node takes no part."""
         if self._context is None:
-            return None
-        return {
+            return {"overlay": None}
+        shown = {
             "neighbours": dict(self._context.neighbours),
             "counters": dict(self._context.counters),
             "links": {} if self._links is None else self._links.statuses(),
             "released": None if self._released is None else self._released.status(),
         }
+        return {"overlay": shown}
 
     def _takes_part(self, stream_id: str) -> bool:
         return not stream_id.startswith(RESERVED_PREFIX) and any(

@@ -48,7 +48,7 @@ def leftovers(observed: Observation, sockets: int) -> Iterator[str]:
             links, others = listener.link_count, listener.connection_count
             yield f"{links} WebSockets and {others} other connections of {name}"
         yield from _of_links(name, listener.group) if isinstance(listener, TcpListener) else ()
-    channels = observed.parts.channels.status()
+    channels = observed.of_plug_ins().get("channels")
     if channels is not None and channels["open"]:
         yield f"{channels['open']} secure channels that nobody uses"
     for address, cell in observed.router.table.items():

@@ -35,7 +35,7 @@ from rillnode.actors.ports import Clock
 from rillnode.node.simulation.disk import Disk, Rows, Table
 from rillnode.node.simulation.loop import ProcessLoop
 from rillnode.node.simulation.scenario import DiskTable, FaultKind, StoreTable
-from rillnode.node.stores import PLACES
+from rillnode.node.stores import places
 
 SLOW_FACTOR: Final = 40.0
 """How much longer answers of the servers take, at most."""
@@ -70,7 +70,7 @@ class SharedServers(MemoryServers):
     @property
     def placement(self) -> Placement:
         """Where names lie."""
-        return Placement(len(self.shards), PLACES)
+        return Placement(len(self.shards), places())
 
     def oracle(self, shard: int) -> ViewTables:
         """What a view is that has all frames of a shard."""
@@ -219,7 +219,7 @@ class SharedDisk(Disk):
             on_health=on_health,
             loop=loop,
             options=self._options,
-            places=PLACES,
+            places=places(),
         )
         return store
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from rillnode.actors.overlay.stream_keys import stream_key
 from rillnode.node.config import Config, StreamTable
 from rillnode.node.overlay.config import OverlayTable, TrackerTable
+from rillnode.node.overlay.overlay import Overlay
 from rillnode.node.simulation.clients.programs import payload_of
 from rillnode.node.simulation.history import History, Log, Push, log_of
 from rillnode.node.simulation.node_configs import examined_config
@@ -158,14 +159,14 @@ class SharedStream:
         storage = [f"n{number}" for number in range(self._scenario.storage_nodes)]
         graphs = [self._graph(partition) for partition in range(self._scenario.partitions)]
         for machine in self._nodes:
-            name, overlay = machine.name, machine.node.observed.parts.overlay
+            name, overlay = machine.name, machine.node.observed.plug_in(Overlay)
             links = _overlay(machine)["links"]
             near = {name, *storage, *(other for graph in graphs for other in graph[name])}
             for other in (one for one in self._nodes if one.name not in near):
                 identity = other.identity.public_hex
                 if identity in links:
                     self._history.broken("left-over", f"{name} keeps a link to {other.name}")
-                if overlay.admits(identity):
+                if overlay is not None and overlay.admits(identity):
                     self._history.broken("left-over", f"{name} lets {other.name} in for ever")
 
     # How it spreads --------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from rillnode.actors.log import Append, WriteOperation
 from rillnode.node.config import Config, StreamTable
 from rillnode.node.overlay.config import OverlayTable, TrackerTable
+from rillnode.node.overlay.overlay import Overlay
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.loop import SimulationStuck
@@ -220,8 +221,9 @@ class Spreading:
 
     def _overlay(self, machine: NodeMachine) -> dict[str, Any]:
         # Of the whole status, which is asked of every node a few times, most would be for nothing.
-        status = machine.node.observed.parts.overlay.status()
-        assert status is not None
+        overlay = machine.node.observed.plug_in(Overlay)
+        assert overlay is not None
+        status: dict[str, Any] = overlay.status()["overlay"]
         return status
 
     def _neighbours(self) -> list[list[int]]:

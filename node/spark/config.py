@@ -103,6 +103,11 @@ class SinkTables(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     files: tuple[FilesSink, ...] = ()
 
     @property
+    def enabled(self) -> bool:
+        """Whether there are any."""
+        return bool(self.spark or self.files)
+
+    @property
     def all(self) -> tuple[SparkSink | FilesSink, ...]:
         """The sinks of every kind."""
         return (*self.spark, *self.files)

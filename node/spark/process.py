@@ -15,17 +15,17 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from rillnode.actors.core.threads import SYSTEM_THREADS, Threads
 from rillnode.actors.ports import JobLauncher
+from rillnode.actors.spark.sink_job import no_start
 from rillnode.node.config import Config, FilesSink, SparkSink
 from rillnode.node.spark.export import ExportConfig
 from rillnode.node.spark.files import absolute
 from rillnode.node.spark.installed import require_spark
 from rillnode.node.spark.job_config import DerivedConfig, JobConfig, save_job_config
 from rillnode.node.spark.job_log import FAILURE_PREFIX
-from rillnode.node.spark.sinks import Sinks, no_start
 
 COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.job")
 EXPORT_COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.export")
@@ -38,8 +38,16 @@ SESSION_END_SECONDS: Final = 10.0
 SESSION_POLL_SECONDS: Final = 0.02
 
 
+class Keys(Protocol):
+    """Knows the file of each sink's key."""
+
+    def key_path(self, sink: str) -> Path:
+        """Where a sink's job finds its key."""
+        ...
+
+
 def launcher(
-    config: Config, identity: str, address: str, sinks: Sinks, threads: Threads
+    config: Config, identity: str, address: str, sinks: Keys, threads: Threads
 ) -> JobLauncher:
     """What starts the jobs of a node's sinks.
 

@@ -1,50 +1,53 @@
-"""A node's Spark sinks: their actors, their jobs' keys and processes."""
+"""A node's Spark sinks: their actors, their jobs' keys and processes, how they are."""
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rillnode.actors.core.access import Access
-from rillnode.actors.core.streams.context import StreamContext
-from rillnode.actors.core.streams.holds import Holds
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.engine.worker import Worker
-from rillnode.actors.ports import Entropy, JobLauncher
-from rillnode.actors.spark.sink_job import BRONZE, DERIVED_TABLES, SinkStatus
+from rillnode.actors.spark.sink_job import BRONZE, DERIVED_TABLES, SinkStatus, no_start
 from rillnode.actors.spark.spark_sink import SinkPorts, SinkSettings, SparkSinkActor, StopSink
-from rillnode.codecs.errors import TransportError
 from rillnode.codecs.keys import Identity
 from rillnode.node.config import FilesSink, SparkSink
 from rillnode.node.keys.files import read_key
+from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Sample
+from rillnode.node.spark.metrics import METRICS, samples
 
 
-class Sinks:
+class Sinks(PlugIn):
     """The sinks of one node."""
 
-    def __init__(
-        self, tables: Sequence[SparkSink | FilesSink], data_dir: Path, entropy: Entropy
-    ) -> None:
-        self._tables = {table.name: table for table in tables}
-        self._dir = data_dir / "sinks"
-        self._entropy = entropy
+    metrics = METRICS
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._tables = {table.name: table for table in host.config.sink.all}
+        self._dir = host.config.data_dir / "sinks"
+        self._entropy = host.entropy
         self._cells: dict[str, Cell] = {}
         self._statuses: dict[str, SinkStatus] = {}
 
-    def start(
-        self,
-        context: StreamContext,
-        *,
-        launch: JobLauncher,
-        access: Access,
-        holds: Holds,
-        index_service: Cell,
-        actor: Callable[..., Worker] = SparkSinkActor,
-    ) -> None:
-        """Spawn an actor for each sink; it starts its job."""
-        ports = SinkPorts(launch, self._issue_key, access, holds, index_service)
+    def start(self, core: Core) -> None:
+        """Keep the node's parts until jobs can connect to it."""
+        self._core = core
+
+    async def serve(self, bound: MutableMapping[str, Listening]) -> None:
+        """Spawn an actor for each sink; it starts its job.
+
+        Raises:
+            ConfigError: there are Spark sinks, and no Spark.
+        """
+        # Here, because it needs what the extra installs, and sinks are described without it.
+        from rillnode.node.spark.process import launcher
+
+        core, host = self._core, self.host
+        address = bound["noise"].address
+        launch = launcher(host.config, host.identity.public_hex, address, self, host.threads)
+        context, actor = core.streams, core.actor(SparkSinkActor)
+        ports = SinkPorts(launch, self._issue_key, context.access, core.holds, core.indexes)
         for name, table in self._tables.items():
             settings = SinkSettings(
                 name=name,
@@ -57,8 +60,11 @@ class Sinks:
                 partial(actor, context, settings, ports, status)
             )
 
-    async def stop(self, post: Callable[[Cell, object], None], seconds: float) -> None:
+    async def finish(self, seconds: float) -> None:
         """End all jobs and wait for them, not longer; they finish the batch that they are in."""
+        if not self._cells:
+            return
+        post = self._core.streams.system.post
         for cell in self._cells.values():
             post(cell, StopSink())
         loop = asyncio.get_running_loop()
@@ -71,6 +77,20 @@ class Sinks:
                 if status.state not in ("stopping", "stopped"):
                     # Its actor has failed, and the instance that follows starts a job again.
                     post(self._cells[name], StopSink())
+
+    def status(self) -> dict[str, Any]:
+        """Each sink's state."""
+        return {"sinks": self.statuses()}
+
+    def checks(self) -> Iterator[Check]:
+        """Whether each sink does its work."""
+        failing = self.failing()
+        for name in self._statuses:
+            yield Check(f"sink {name}", name not in failing, failing.get(name, ""))
+
+    def samples(self) -> Mapping[str, Sequence[Sample]]:
+        """What jobs report, and how they are."""
+        return samples(self.statuses())
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """Each sink's state, for people."""
@@ -133,12 +153,3 @@ def table_names(sink: SparkSink | FilesSink) -> tuple[str, ...]:
     if sink.silver_dir is None:
         return (BRONZE,)
     return (BRONZE, *DERIVED_TABLES[: None if sink.gold_dir is not None else 1])
-
-
-def no_start(directory: Path, error: OSError) -> TransportError:
-    """Why a job that needs `directory` could not be started: something that passes."""
-    return TransportError(
-        "job.start",
-        f"the job cannot be started now: {directory}: {error}. Make room on that disk, let the "
-        "node write there, or give it more processes, as the reason says; it is tried again",
-    )

@@ -1,22 +1,20 @@
 """Streamr's side of a node: its key, its actors, and the listener for its clients."""
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from rillnode.actors.core.streams.context import (
     PushedKeys,
-    StreamContext,
     StreamRemoved,
     stream_address,
 )
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import StreamRecord
-from rillnode.actors.ports import Entropy
 from rillnode.actors.streamr.catalogue import Catalogue
 from rillnode.actors.streamr.connection import StreamrEvents, Terms
 from rillnode.actors.streamr.context import Relays, StreamrContext
@@ -24,25 +22,25 @@ from rillnode.actors.streamr.directory import Directory, Done, LoadDirectory
 from rillnode.actors.streamr.fanout import Audience
 from rillnode.actors.streamr.key_exchange import KeyExchangeActor
 from rillnode.actors.streamr.outlet import EITHER_LAYOUT, RELEASED_ONLY
+from rillnode.actors.streamr.relay import RelayActor
 from rillnode.actors.streamr.sessions import Sessions, SessionSettings
-from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import STREAMR_FRAME_BYTES_MAX, STREAMR_LINK_BUFFER_BYTES_MAX
 from rillnode.codecs.streamr.control_forms import CONTROL_VERSIONS
 from rillnode.codecs.streamr.ethereum import SECRET_BYTES, EthereumKey
 from rillnode.codecs.streamr.session_tokens import derive_key
 from rillnode.codecs.streamr.sort_keys import pushed_keys
 from rillnode.codecs.streamr.stream_message import Layout
-from rillnode.node.config import ApiKeyTable, Config, StreamrListener
+from rillnode.node.config import ApiKeyTable, Config
 from rillnode.node.keys.files import read_secret, write_secret
+from rillnode.node.plugin import Core, Host, Listening, PlugIn
 from rillnode.node.streamr.rest import PREFIX, Rest, add_routes
 from rillnode.node.streamr.rest.numbers import Numbers
 from rillnode.node.streamr.rest.origins import origin_check
 from rillnode.node.tls import tls_context
-from rillnode.transports.clock import Clock
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import LinkLimits
 from rillnode.transports.web import accept_websocket
-from rillnode.transports.web_server import WebServer, listen_web
+from rillnode.transports.web_server import listen_web
 
 PING_SECONDS: Final = 60.0
 """Clients never ping; Streamr's broker does so often."""
@@ -63,7 +61,7 @@ _KEYLESS_RELEASE: Final = "4."
 _TOKENS: Final = b"streamr session tokens"
 
 
-class Streamr:
+class Streamr(PlugIn):
     """The parts of a node that its `[streamr]` table asks for.
 
     Raises:
@@ -75,18 +73,19 @@ class Streamr:
     _sessions: Sessions
     _stream_service: Cell
 
-    def __init__(
-        self, config: Config, table: StreamrListener, identity: Identity, entropy: Entropy
-    ) -> None:
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        table = host.config.streamr
+        assert table is not None, "it is the table that asks for this plug-in"
         self._table = table
-        self._entropy = entropy
-        self._key = _read_or_make_key(config.ethereum_key_file, entropy(SECRET_BYTES))
-        self._token_key = derive_key(bytes.fromhex(identity.seed_hex), _TOKENS)
+        self._entropy = host.entropy
+        self._key = _read_or_make_key(host.config.ethereum_key_file, host.entropy(SECRET_BYTES))
+        self._token_key = derive_key(bytes.fromhex(host.identity.seed_hex), _TOKENS)
 
     @property
-    def ethereum_address(self) -> str:
+    def facts(self) -> Mapping[str, str]:
         """The address that signs what other clients have pushed."""
-        return self._key.address
+        return {"ethereum_address": self._key.address}
 
     @property
     def pushed_keys(self) -> PushedKeys:
@@ -94,16 +93,15 @@ class Streamr:
         return partial(pushed_keys, self._key.address)
 
     @property
-    def open(self) -> Sequence[Cell]:
+    def links(self) -> Iterable[Cell]:
         """The connections that there are."""
         return tuple(self._context.open) if hasattr(self, "_context") else ()
 
-    def start(
-        self, streams: StreamContext, stream_service: Cell, relay: Callable[..., Worker]
-    ) -> None:
-        """Make the actors; `relay` makes that of a stream partition."""
-        system = streams.system
-        self._stream_service = stream_service
+    def start(self, core: Core) -> None:
+        """Make the actors."""
+        streams, system = core.streams, core.streams.system
+        relay = core.actor(RelayActor)
+        self._stream_service = core.service
         self._catalogue = Catalogue(streams.access)
         settings = SessionSettings(
             token_key=self._token_key,
@@ -140,11 +138,14 @@ class Streamr:
                 if cell is not None:
                     self._context.streams.system.post(cell, change)
 
-    def set_api_keys(self, tables: Sequence[ApiKeyTable]) -> None:
-        """Let these be the API keys; what goes on by another one ends."""
-        self._sessions.set_api_keys(_names_by_hash(tables))
+    def reload(self, old: Config, new: Config) -> Config:
+        """Take over the API keys; what goes on by another one ends."""
+        if old.streamr is None or new.streamr is None or old.streamr.apikeys == new.streamr.apikeys:
+            return old
+        self._sessions.set_api_keys(_names_by_hash(new.streamr.apikeys))
+        return replace(old, streamr=replace(old.streamr, apikeys=new.streamr.apikeys))
 
-    async def listen(self, clock: Clock) -> WebServer:
+    async def serve(self, bound: MutableMapping[str, Listening]) -> None:
         """Bind the listener, once logouts and permissions are known again.
 
         Raises:
@@ -167,7 +168,7 @@ class Streamr:
             connections_max=table.connections_max,
             connections_per_address_max=table.connections_per_address_max,
         )
-        group = LinkGroup(transport="streamr", clock=clock, limits=limits)
+        group = LinkGroup(transport="streamr", clock=self._context.streams.clock, limits=limits)
         origins = frozenset(table.origins)
         app = self._app(group, origins)
         rest = Rest(
@@ -179,17 +180,23 @@ class Streamr:
             origins=origins,
         )
         add_routes(app, rest)
-        return await listen_web(app, *table.address, group=group, tls=tls_context(table, "streamr"))
+        tls = tls_context(table, "streamr")
+        bound["streamr"] = await listen_web(app, *table.address, group=group, tls=tls)
 
-    def status(self) -> dict[str, Any] | None:
+    def status(self) -> dict[str, Any]:
         """The node's address, and what was dropped or refused."""
         if not hasattr(self, "_context"):
-            return None
-        return {
-            "ethereum_address": self.ethereum_address,
+            return {"streamr": None}
+        shown = {
+            **self.facts,
             "connections": len(self._context.open),
             "counters": dict(self._context.counters),
         }
+        return {"streamr": shown}
+
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        """What was dropped or refused."""
+        return {"streamr": self._context.counters} if hasattr(self, "_context") else {}
 
     def _app(self, group: LinkGroup, origins: Set[str]) -> web.Application:
         async def connect(request: web.Request) -> web.StreamResponse:

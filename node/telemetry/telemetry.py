@@ -1,13 +1,14 @@
-"""What a node is made of, with and without a tracer.
+"""What a node is made of when it makes spans.
 
-Whether spans are made is decided once, when a node starts: without a tracer it has the plain parts
-and its messages pass nothing that knows of spans.
+That is decided once, when a node starts: without a tracer it has the plain parts and its messages
+pass nothing that knows of spans.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
@@ -18,62 +19,24 @@ from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import Complete, Operation
 from rillnode.actors.ports import Tracer
-from rillnode.actors.spark.spark_sink import SparkSinkActor
 from rillnode.actors.telemetry.links import Forwarding, TracedConnection, TracedPeer
 from rillnode.actors.telemetry.messages import TracedRouter
 from rillnode.actors.telemetry.store import traced_store
-from rillnode.actors.telemetry.streams import TracedSink, TracedStreamActor
+from rillnode.actors.telemetry.streams import TracedStreamActor
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.config import Config
+from rillnode.node.plugin import PlugIn, Variants
+
+_TRACED: Final = {
+    "rillnode.actors.spark.spark_sink.SparkSinkActor": "spark.TracedSink",
+    "rillnode.actors.streamr.relay.RelayActor": "streamr.TracedRelay",
+    "rillnode.actors.nextgraph.topic.TopicActor": "nextgraph.TracedTopic",
+}
+"""Actors of other plug-ins, and what stands for them in `rillnode.actors.telemetry`."""
 
 _MODULES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
-class Telemetry:
-    """The parts of a node without a tracer, which are the plain ones."""
-
-    def router(self, system: AsyncioSystemBase) -> Router:
-        """The node's router."""
-        return Router(system)
-
-    def complete(self, complete: Complete) -> Complete:
-        """Whom the store hands completed operations to."""
-        return complete
-
-    def streams(self, context: StreamContext) -> StreamContext:
-        """What the actors of streams work with."""
-        return context
-
-    def peers(self, context: PeerContext) -> PeerContext:
-        """What the actors of links and peers work with."""
-        return context
-
-    @property
-    def sink_actor(self) -> Callable[..., Worker]:
-        """Makes the actor of a sink."""
-        return SparkSinkActor
-
-    # The brokers' actors: their codecs and libraries are only for who has asked for them.
-
-    @property
-    def relay_actor(self) -> Callable[..., Worker]:
-        """Makes the actor of a stream partition's Streamr clients."""
-        from rillnode.actors.streamr.relay import RelayActor
-
-        return RelayActor
-
-    @property
-    def topic_actor(self) -> Callable[..., Worker]:
-        """Makes the actor of a NextGraph topic."""
-        from rillnode.actors.nextgraph.topic import TopicActor
-
-        return TopicActor
-
-    async def close(self) -> None:
-        """Hand over what was not handed over yet."""
-
-
-class Tracing(Telemetry):
+class Tracing(Variants):
     """The parts of a node that tell a tracer what they do.
 
     Args:
@@ -115,24 +78,17 @@ class Tracing(Telemetry):
             peer_actor=partial(TracedPeer, forwarding),
         )
 
-    @property
-    def sink_actor(self) -> Callable[..., Worker]:
-        """Makes the actor of a sink."""
-        return partial(TracedSink, self._store)
-
-    @property
-    def relay_actor(self) -> Callable[..., Worker]:
-        """Makes the actor of a stream partition's Streamr clients."""
-        from rillnode.actors.telemetry.streamr import TracedRelay
-
-        return partial(TracedRelay, self._store)
-
-    @property
-    def topic_actor(self) -> Callable[..., Worker]:
-        """Makes the actor of a NextGraph topic."""
-        from rillnode.actors.telemetry.nextgraph import TracedTopic
-
-        return partial(TracedTopic, self._tracer)
+    def actor(self, plain: type[Worker]) -> Callable[..., Worker]:
+        """Makes actors that tell of what they do, where there are such of that class."""
+        variant = _TRACED.get(f"{plain.__module__}.{plain.__qualname__}")
+        if variant is None:
+            return plain
+        # Here, because each stands on a plug-in that most nodes do without.
+        module, _, name = variant.partition(".")
+        made: Callable[..., Worker] = getattr(
+            import_module(f"rillnode.actors.telemetry.{module}"), name
+        )
+        return partial(made, self._store)
 
     async def close(self) -> None:
         """Hand over what was not handed over yet."""
@@ -140,27 +96,29 @@ class Tracing(Telemetry):
             await asyncio.to_thread(self._close)
 
 
-def telemetry(config: Config, tracer: Tracer | None) -> Telemetry:
-    """What a node is made of: with the tracer that it was given, or the configured one, or none.
+class Telemetry(PlugIn):
+    """Spans of what a node does, where `[telemetry]` or whoever made the node asks for them."""
 
-    Raises:
-        ConfigError: spans are configured, and the extra that they need is not installed.
-    """
-    if tracer is not None:
-        return Tracing(tracer)
-    if not config.telemetry.enabled:
-        return Telemetry()
-    if not all(map(_installed, _MODULES)):
-        raise ConfigError(
-            "config.extra",
-            'telemetry.enabled: spans need the extra "otel": pip install "rillnode[otel]"',
-            key="telemetry.enabled",
-        )
-    # Here, because most nodes have neither spans nor the extra.
-    from rillnode.node.telemetry.otel import exporting
+    @property
+    def variants(self) -> Variants:
+        """The parts that tell a tracer: the one that the node was given, or the configured one.
 
-    provider_tracer, close = exporting(config)
-    return Tracing(provider_tracer, close)
+        Raises:
+            ConfigError: the extra that spans need is not installed.
+        """
+        tracer: Tracer | None = self.host.given.get("telemetry")
+        if tracer is not None:
+            return Tracing(tracer)
+        if not all(map(_installed, _MODULES)):
+            raise ConfigError(
+                "config.extra",
+                'telemetry.enabled: spans need the extra "otel": pip install "rillnode[otel]"',
+                key="telemetry.enabled",
+            )
+        # Here, because a node with a tracer of its own does without the extra.
+        from rillnode.node.telemetry.otel import exporting
+
+        return Tracing(*exporting(self.host.config))
 
 
 def _installed(module: str) -> bool:

@@ -49,13 +49,14 @@ from rillnode.actors.ockam import bidirectional_consumer, bidirectional_publishe
 from rillnode.actors.overlay.member import MemberActor
 from rillnode.actors.overlay.messages import Instructed, Linked
 from rillnode.actors.overlay.neighbours import NeighboursActor
-from rillnode.actors.ports import Tracer
 from rillnode.actors.spark import sink_job
 from rillnode.node import runtime
-from rillnode.node.config import Config, SinkTables
+from rillnode.node.config import SinkTables
+from rillnode.node.plugin import Host, PlugIn, Variants
+from rillnode.node.plugins import make_plug_ins
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.spark import process
-from rillnode.node.telemetry.telemetry import Telemetry, Tracing
+from rillnode.node.telemetry.telemetry import Tracing
 from rillnode.testing import MemoryNetwork, PlantedFailure, actor_classes, fail, message_types
 from span_support import Kept
 
@@ -213,10 +214,16 @@ async def contract_holds(rounds: list[Round], network: MemoryNetwork) -> None:
         assert list(leftovers(node.observed, sockets=sockets)) == []
 
 
-def tracing(config: Config, tracer: Tracer | None) -> Telemetry:
-    """What a node is made of that makes spans."""
-    del config, tracer
-    return Tracing(Kept().tracer)
+class Spans(PlugIn):
+    """Has a node make spans, whatever its configuration says."""
+
+    @property
+    def variants(self) -> Variants:
+        return Tracing(Kept().tracer)
+
+
+def with_spans(host: Host) -> list[PlugIn]:
+    return [Spans(host), *make_plug_ins(host)]
 
 
 def with_node(
@@ -237,7 +244,7 @@ def with_node(
         patch.setattr(process, "launcher", contract_sink.launcher)
         patch.setattr(sink_job, "KEY_SECONDS", KEY_SECONDS)
         if traced:
-            patch.setattr(runtime, "telemetry", tracing)
+            patch.setattr(runtime, "make_plug_ins", with_spans)
         if load.shared:
             add_shared_nodes(network)
         else:

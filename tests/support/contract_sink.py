@@ -13,6 +13,7 @@ from rillnode.node.client.session import Session
 from rillnode.node.config import Config, FilesSink, SinkTables
 from rillnode.node.keys.files import read_key
 from rillnode.node.simulation.memory_network import PROGRAM
+from rillnode.node.spark.process import Keys
 from rillnode.node.spark.sinks import Sinks
 
 SINK: Final = "bronze"
@@ -54,7 +55,7 @@ _JOB: Final = "contract_job"
 
 
 def launcher(
-    config: Config, identity: str, address: str, sinks: Sinks, threads: Threads
+    config: Config, identity: str, address: str, sinks: Keys, threads: Threads
 ) -> Callable[[str, dict[str, str], Callable[[int], None]], Job]:
     """What starts such jobs, in the place of `rillnode.node.spark.process.launcher`."""
 
@@ -85,7 +86,9 @@ class Sink(Round):
 
     @property
     def _sinks(self) -> Sinks:
-        return self.network.node(NODE).observed.parts.sinks
+        sinks = self.network.node(NODE).observed.plug_in(Sinks)
+        assert sinks is not None
+        return sinks
 
     @property
     def _job(self) -> Job:

@@ -5,6 +5,7 @@ from pathlib import Path
 from core_support import Core, Peer
 from rillnode.actors.core.access import Grant
 from rillnode.actors.core.links.connection import PeerContext
+from rillnode.actors.core.threads import SYSTEM_THREADS
 from rillnode.actors.overlay.dialect import Dialect, decode, decode_wrapped
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.codecs import native
@@ -20,6 +21,7 @@ from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, Stream
 from rillnode.node.config import Config
 from rillnode.node.overlay.config import OverlayTable
 from rillnode.node.overlay.overlay import Overlay
+from rillnode.node.plugin import Host
 
 FRIEND = "2" * 64
 ADDRESS = overlay_address("s", 0)
@@ -54,12 +56,25 @@ class Node:
 
 async def started(core: Core) -> tuple[Node, Peer]:
     """A node with the stream `s`, another node, and a client of the first."""
-    overlay = Overlay(CONFIG, Identity.from_seed(bytes(32)), core.context.entropy)
-    overlay.start(core.context, peers(core), "127.0.0.1:1")
+    overlay = overlay_at(core, CONFIG, Identity.from_seed(bytes(32)))
     core.changes.append(overlay.changed)
     client = core.peer()
     await client.ask("stream", CreateRequest("s"))
     return Node(core), client
+
+
+def overlay_at(core: Core, config: Config, identity: Identity) -> Overlay:
+    """The overlay's side of a node that is made of a core."""
+    host = Host(
+        config=config,
+        identity=identity,
+        entropy=core.context.entropy,
+        threads=SYSTEM_THREADS,
+        given={},
+    )
+    overlay = Overlay(host)
+    overlay.spawn(core.context, peers(core), "127.0.0.1:1")
+    return overlay
 
 
 def peers(core: Core) -> PeerContext:

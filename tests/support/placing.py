@@ -15,9 +15,9 @@ from rillnode.actors.log import (
 from rillnode.actors.log.memory import MemoryLogStore
 from rillnode.actors.log.records import BESIDE_LOGS, beside_log
 from rillnode.actors.log.shared.placement import Placement
-from rillnode.node.stores import PLACES
+from rillnode.node.stores import places
 
-PLACE = Placement(16, PLACES)
+PLACE = Placement(16, places())
 
 
 def check_placed(store: MemoryLogStore, operation: Any) -> None:

@@ -22,7 +22,7 @@ from rillnode.actors.log.shared.rocks_view import RocksView
 from rillnode.actors.log.shared.shard import SharedOptions, View
 from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.actors.log.watch import AnyWatch
-from rillnode.node.stores import PLACES
+from rillnode.node.stores import places
 from store_support import ANSWER_SECONDS, ThreadedDriver
 
 T = TypeVar("T")
@@ -205,7 +205,7 @@ class JetStreamDriver(OnLoopDriver):
     ) -> None:
         self.server = server
         self.prefix = prefix
-        super().__init__(directory, places=PLACES, shards=shards)
+        super().__init__(directory, places=places(), shards=shards)
 
     def engine(self) -> tuple[SharedLog, Blobs]:
         options = JetStreamOptions(

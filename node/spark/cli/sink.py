@@ -68,7 +68,7 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
         document = await client.status()
     rows = [
         {"name": name, **{column: sink.get(column) for column in _COLUMNS}}
-        for name, sink in document["sinks"].items()
+        for name, sink in document.get("sinks", {}).items()
     ]
     terminal.rows(rows, empty="no sinks; a [[sink.spark]] in node.toml makes one")
     return Exit.OK
@@ -78,7 +78,7 @@ async def show(args: argparse.Namespace, terminal: Terminal) -> int:
     """Show one sink."""
     async with connected(args, terminal) as client:
         document = await client.status()
-    sinks: Mapping[str, Mapping[str, Any]] = document["sinks"]
+    sinks: Mapping[str, Mapping[str, Any]] = document.get("sinks", {})
     if args.name not in sinks:
         raise RequestError("sink.unknown", f"the node has no sink {args.name!r}")
     sink = sinks[args.name]

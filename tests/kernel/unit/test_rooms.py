@@ -31,7 +31,6 @@ USES: Final = {"overlay": {"streamr"}}
 
 KERNEL_KNOWS: Final[dict[str, set[str]]] = {
     "codecs/links.py": {"streamr"},
-    "node/brokers.py": {"nextgraph", "streamr", "telemetry"},
     "node/cli/__init__.py": {"nextgraph", "simulation", "spark", "streamr"},
     "node/cli/key.py": {"ockam"},
     "node/cli/message.py": {"ockam"},
@@ -45,11 +44,9 @@ KERNEL_KNOWS: Final[dict[str, set[str]]] = {
     "node/doctor/software.py": {"spark"},
     "node/keys/files.py": {"ockam"},
     "node/listening.py": {"ockam"},
-    "node/metrics.py": {"spark"},
-    "node/observation.py": {"ockam", "overlay", "spark"},
     "node/peers.py": {"ockam"},
-    "node/runtime.py": {"ockam", "overlay", "spark", "telemetry"},
-    "node/stores.py": {"jetstream", "nextgraph"},
+    "node/runtime.py": {"ockam"},
+    "node/stores.py": {"jetstream"},
     "node/testing/pytest_plugin.py": {"simulation"},
 }
 """Modules of the kernel that import a plug-in still: what is to come by the plug-ins' contract."""

@@ -22,9 +22,10 @@ from rillnode.actors.spark.sink_job import DERIVED_TABLES, SinkStatus
 from rillnode.node import metrics
 from rillnode.node.config import Config, Location, SinkTables, SparkSink
 from rillnode.node.http.streams import Listed
-from rillnode.node.metrics import METRICS, NodeMetrics
+from rillnode.node.metrics import NodeMetrics, every_metric
+from rillnode.node.observation import Observation
 from rillnode.node.runtime import Node
-from rillnode.node.spark.sinks import table_names
+from rillnode.node.spark.sinks import Sinks, table_names
 
 ROOT: Final = Path(__file__).parents[4]
 DASHBOARD: Final = ROOT / "configs" / "grafana-dashboard.json"
@@ -37,9 +38,9 @@ PROCESS: Final = {
     "process_max_fds",
 }
 
-KNOWN: Final = {one.name: set(one.labels) for one in METRICS} | {
+KNOWN: Final = {one.name: set(one.labels) for one in every_metric()} | {
     f"{one.name}_{part}": {*one.labels, "le"}
-    for one in METRICS
+    for one in every_metric()
     if one.kind == "histogram"
     for part in ("bucket", "count", "sum")
 }
@@ -75,6 +76,22 @@ def test_legends_and_annotations_name_labels_that_exist() -> None:
     assert set(re.findall(r"\$labels\.(\w+)", RULES.read_text())) <= labels
 
 
+def a_sink(name: str = "lake") -> SparkSink:
+    return SparkSink(
+        name=name,
+        streams=("*",),
+        table_dir=Location("t"),
+        silver_dir=Location("s"),
+        gold_dir=Location("g"),
+    )
+
+
+def statuses_of(observed: Observation) -> dict[str, SinkStatus]:
+    sinks = observed.plug_in(Sinks)
+    assert sinks is not None
+    return sinks._statuses  # pyright: ignore[reportPrivateUsage]
+
+
 def test_sinks_are_told_of_as_their_jobs_report(tmp_path: Path) -> None:
     reports: dict[str, dict[str, Any]] = {
         "busy": {"batch": 7, "state": "running", "rows": 40, "seconds": 0.5},
@@ -84,9 +101,9 @@ def test_sinks_are_told_of_as_their_jobs_report(tmp_path: Path) -> None:
     }
     behind = {"state": "running", "versions_behind": 2, "rows_behind": 30, "seconds_behind": 4}
     reports["busy"] |= {"silver": behind, "gold/chains": {"rows_behind": "?"}, "own": behind}
-    node = Node(Config(name="a", data_dir=tmp_path))
+    node = Node(Config(name="a", data_dir=tmp_path, sink=SinkTables(spark=(a_sink(),))))
     observed = node.observed
-    statuses = observed.parts.sinks._statuses  # pyright: ignore[reportPrivateUsage]
+    statuses = statuses_of(observed)
     for name, report in reports.items():
         statuses[name] = SinkStatus(rows_behind=3, report=report)
 
@@ -120,19 +137,13 @@ def test_sinks_are_told_of_as_their_jobs_report(tmp_path: Path) -> None:
 
 def test_a_table_that_is_not_kept_is_seen_wherever_a_sink_is(tmp_path: Path) -> None:
     """In the state of the sink, in readiness, and in metrics that do not go away."""
-    sink = SparkSink(
-        name="lake",
-        streams=("*",),
-        table_dir=Location("t"),
-        silver_dir=Location("s"),
-        gold_dir=Location("g"),
-    )
+    sink = a_sink()
     node = Node(Config(name="a", data_dir=tmp_path, sink=SinkTables(spark=(sink,))))
     observed = node.observed
     tables = table_names(sink)
     assert tables == ("bronze", *DERIVED_TABLES)
     status = SinkStatus(tables=tables, state="running", pid=7)
-    observed.parts.sinks._statuses["lake"] = status  # pyright: ignore[reportPrivateUsage]
+    statuses_of(observed)["lake"] = status
     behind = {"rows_behind": 30, "seconds_behind": 400}
     parts: dict[str, dict[str, Any]] = {name: {"state": "running"} for name in DERIVED_TABLES}
 
@@ -149,7 +160,7 @@ def test_a_table_that_is_not_kept_is_seen_wherever_a_sink_is(tmp_path: Path) -> 
             one.reason for one in observed.checks() if one.name == "sink lake" and not one.ok
         ]
         series = {(table, state): float(value) for state, table, value in told}
-        return observed.parts.sinks.statuses()["lake"], unready, series
+        return observed.status()["sinks"]["lake"], unready, series
 
     def now() -> tuple[Any, list[str], dict[tuple[str, str], float]]:
         return asyncio.run(look())

@@ -10,7 +10,7 @@ from neighbour_support import (
     Node,
     broadcast,
     log_length,
-    peers,
+    overlay_at,
     started,
     subscribe,
 )
@@ -38,7 +38,6 @@ from rillnode.codecs.streamr.control_messages import (
     UnsubscribeResponse,
 )
 from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, StreamMessage
-from rillnode.node.overlay.overlay import Overlay
 
 
 def check_no_failures(core: Core) -> None:
@@ -261,8 +260,7 @@ def test_streams_that_could_not_be_listed_are_shared_a_little_later() -> None:
 
         with pytest.MonkeyPatch.context() as broken:
             broken.setattr(core.store, "read", failing_once)
-            overlay = Overlay(CONFIG, Identity.from_seed(bytes(32)), core.context.entropy)
-            overlay.start(core.context, peers(core), "127.0.0.1:1")
+            overlay_at(core, CONFIG, Identity.from_seed(bytes(32)))
             await core.settle()
         assert core.router.lookup(overlay_address("s", 0)) is None
         core.clock.advance(RETRY_SECONDS)

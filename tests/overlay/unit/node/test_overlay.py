@@ -6,13 +6,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from core_support import Core, with_core
+from neighbour_support import overlay_at, peers
 from rillnode.actors.core.access import NODE_PRINCIPAL, Grant
-from rillnode.actors.core.links.connection import PeerContext
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.streamr.node_address import NodeAddress
 from rillnode.node.config import Config, NoiseListener, PeerTable
 from rillnode.node.overlay.config import OverlayTable, TrackerTable
-from rillnode.node.overlay.overlay import RELEASE_SECONDS, Overlay, OverlayLinks
+from rillnode.node.overlay.overlay import RELEASE_SECONDS, OverlayLinks
 
 OWN = Identity.from_seed(bytes(32))
 TRACKER, FRIEND, STRANGER = "1" * 64, "2" * 64, "3" * 64
@@ -24,10 +24,6 @@ CONFIG = Config(
     overlay=OverlayTable(trackers=("t",)),
     peers=(PeerTable(name="t", noise="127.0.0.1:1", identity=TRACKER),),
 )
-
-
-def context_of(core: Core) -> PeerContext:
-    return PeerContext(core.system, core.router, core.store, core.access, core.context.entropy)
 
 
 async def reached(core: Core, principal: str, address: bytes) -> bool:
@@ -42,8 +38,7 @@ def test_who_is_not_named_or_granted_reaches_nobody() -> None:
     async def test(core: Core) -> None:
         friend = Grant(who=f"noise:{FRIEND}", streams="s", may=frozenset(("push", "subscribe")))
         core.access.add(friend)
-        overlay = Overlay(CONFIG, OWN, core.context.entropy)
-        overlay.start(core.context, context_of(core), "127.0.0.1:4100")
+        overlay = overlay_at(core, CONFIG, OWN)
         peer = core.peer()
         await peer.ask("stream")  # let everything start
         stream = b"overlay/s/0"
@@ -65,8 +60,7 @@ def test_who_is_not_named_or_granted_reaches_nobody() -> None:
 def test_a_tracker_that_changes_its_key_is_heard_with_either() -> None:
     async def test(core: Core) -> None:
         peer = PeerTable(name="t", noise="127.0.0.1:1", identity=f"{TRACKER},{FRIEND}")
-        overlay = Overlay(replace(CONFIG, peers=(peer,)), OWN, core.context.entropy)
-        overlay.start(core.context, context_of(core), "127.0.0.1:4100")
+        overlay = overlay_at(core, replace(CONFIG, peers=(peer,)), OWN)
         await core.settle()
         assert await reached(core, f"noise:{TRACKER}", b"overlay")
         assert await reached(core, f"noise:{FRIEND}", b"overlay")
@@ -78,7 +72,7 @@ def test_a_tracker_that_changes_its_key_is_heard_with_either() -> None:
 
 def test_a_link_stays_for_a_while_after_the_last_that_needed_it() -> None:
     async def test(core: Core) -> None:
-        links = OverlayLinks(CONFIG, OWN, context_of(core), core.clock)
+        links = OverlayLinks(CONFIG, OWN, peers(core), core.clock)
         node = NodeAddress(FRIEND, "127.0.0.1", 1)
         route = links.hold(node)
         assert links.hold(node) == route

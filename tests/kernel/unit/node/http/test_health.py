@@ -8,7 +8,7 @@ import aiohttp
 from aiohttp import web
 
 from rillnode.node.http.health import add_health
-from rillnode.node.observation import Check
+from rillnode.node.plugin import Check
 from rillnode.transports.web_server import listen_web
 
 

@@ -1,0 +1,238 @@
+"""The contract of plug-ins: what one may add to a node, and what a node gives it for that.
+
+A plug-in is a subclass of `PlugIn`, made anew for each node. Packages name theirs as entry points,
+so that a node finds them without importing what its configuration does not ask for:
+
+    [project.entry-points."rillnode.plugins"]
+    syslog = "rillnode_syslog:Syslog"
+
+    [project.entry-points."rillnode.tables"]
+    syslog = "syslog"       # the table [syslog] of node.toml is for the plug-in of that name
+
+The kernel calls it in this order, all on the loop's thread: `__init__`, `start`, `serve`; then
+`changed`, `on_health`, `reload` and what tells of it as often as needed; at last `finish` and
+`close`. What raises in `__init__`, `start` or `serve` keeps the node from starting.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from rillnode.actors.core.links.connection import PeerContext
+from rillnode.actors.core.router import Router
+from rillnode.actors.core.streams.context import (
+    PushedKeys,
+    StreamContext,
+    StreamRemoved,
+    no_keys,
+)
+from rillnode.actors.core.streams.holds import Holds
+from rillnode.actors.core.streams.records import Changed
+from rillnode.actors.core.streams.rules import StreamRules
+from rillnode.actors.core.threads import Threads
+from rillnode.actors.engine.system import AsyncioSystemBase, Cell
+from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import Complete, StoreHealth, StreamRecord
+from rillnode.actors.ports import Entropy
+from rillnode.codecs.keys import Identity
+from rillnode.node.config import Config
+from rillnode.transports.tcp import TcpListener
+from rillnode.transports.web_server import WebServer
+
+Listening = TcpListener | WebServer
+"""A bound listener."""
+
+Sample = tuple[Sequence[str], float]
+"""Values of a metric's labels, in their order, and its value."""
+
+
+class Described(NamedTuple):
+    """A metric: its name, `counter`, `gauge` or `histogram`, its labels, and what it means."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must be right for the node to be ready."""
+
+    name: str
+    ok: bool
+    reason: str = ""
+
+
+class Variants:
+    """Which router, store and actors a node is made of: here the plain ones."""
+
+    def router(self, system: AsyncioSystemBase) -> Router:
+        """The node's router."""
+        return Router(system)
+
+    def complete(self, complete: Complete) -> Complete:
+        """Whom the store hands completed operations to."""
+        return complete
+
+    def streams(self, context: StreamContext) -> StreamContext:
+        """What the actors of streams work with."""
+        return context
+
+    def peers(self, context: PeerContext) -> PeerContext:
+        """What the actors of links and peers work with."""
+        return context
+
+    def actor(self, plain: type[Worker]) -> Callable[..., Worker]:
+        """Makes actors in place of those of a class, from the same arguments."""
+        return plain
+
+    async def close(self) -> None:
+        """Hand over what was not handed over yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The node that a plug-in is made for.
+
+    Attributes:
+        config: as it is when the node is made; see `PlugIn.reload`.
+        entropy: where random bytes are from.
+        threads: make threads, and tell the node of one that ends with an error.
+        given: parts that whoever made the node gave it, in place of what the plug-in would make.
+    """
+
+    config: Config
+    identity: Identity
+    entropy: Entropy
+    threads: Threads
+    given: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Core:
+    """The kernel's parts of a node that starts.
+
+    Attributes:
+        streams: what actors of streams work with; system, router, store, access and clock, too.
+        peers: what the actors of links work with.
+        service: the stream service.
+        indexes: the index service.
+        rules: what is configured for streams by name.
+        holds: what retention keeps for others.
+        changed: to be told of streams that the plug-in makes or changes by itself.
+        actor: which actors to make for a class of the plug-in's own.
+    """
+
+    streams: StreamContext
+    peers: PeerContext
+    service: Cell
+    indexes: Cell
+    rules: StreamRules
+    holds: Holds
+    changed: Changed
+    actor: Callable[[type[Worker]], Callable[..., Worker]]
+
+
+class PlugIn:
+    """What one plug-in adds to one node; what it leaves out adds nothing.
+
+    Args:
+        host: the node.
+
+    Raises:
+        ConfigError: a file of the configuration cannot be used, or an extra is missing.
+
+    Attributes:
+        metrics: the metrics that it adds to the node's; `samples` has their values.
+    """
+
+    metrics: ClassVar[Sequence[Described]] = ()
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    # Life ------------------------------------------------------------------------------------
+
+    def start(self, core: Core) -> None:
+        """Make the actors; the store is open, and no listener is bound yet."""
+
+    async def serve(self, bound: MutableMapping[str, Listening]) -> None:
+        """Bind the listeners, then do what needs those of the kernel.
+
+        Args:
+            bound: all listeners of the node by name. The plug-in's own have to be in it as soon
+                as they are bound, so that the node stops and closes them.
+
+        Raises:
+            RillnodeError: it cannot.
+        """
+
+    async def finish(self, seconds: float) -> None:
+        """Have end what may still have to connect to this node; not longer than so many seconds."""
+
+    async def close(self) -> None:
+        """Close what is not in `bound`; the node has drained."""
+
+    # What happens meanwhile ------------------------------------------------------------------
+
+    def changed(self, change: StreamRecord | StreamRemoved) -> None:
+        """Take over that a stream's record is another, or that it is no more."""
+
+    def on_health(self, health: StoreHealth) -> None:
+        """Take over how the store is; called from any thread, before `start` too."""
+
+    def reload(self, old: Config, new: Config) -> Config:
+        """Let a checked configuration take effect as far as it is the plug-in's; it does not fail.
+
+        Returns:
+            `old` with what of its own tables has taken effect.
+        """
+        return old
+
+    def admits(self, identity: str) -> bool:
+        """Whether who has proved an identity may connect, though no grant names it."""
+        return False
+
+    # What there is of it ---------------------------------------------------------------------
+
+    @property
+    def variants(self) -> Variants | None:
+        """What the node is to be made of; None: the plain parts. Asked for at each start."""
+        return None
+
+    @property
+    def pushed_keys(self) -> PushedKeys:
+        """The secondary keys by which its clients find what others push."""
+        return no_keys
+
+    @property
+    def links(self) -> Iterable[Cell]:
+        """The actors of its links; each is told to drain when the node stops."""
+        return ()
+
+    @property
+    def holders(self) -> Iterable[Cell]:
+        """Actors, beside those of links, that go on by the rights of whom they serve."""
+        return ()
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What `rillnode run` prints of it: its key's public half, for instance, by name."""
+        return {}
+
+    def status(self) -> dict[str, Any]:
+        """Its parts of the status document, by key."""
+        return {}
+
+    def checks(self) -> Iterator[Check]:
+        """What must be right for the node to be ready."""
+        return iter(())
+
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        """What was dropped or refused, by protocol and event."""
+        return {}
+
+    def samples(self) -> Mapping[str, Sequence[Sample]]:
+        """The values of its own metrics, by their names."""
+        return {}

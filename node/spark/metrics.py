@@ -1,0 +1,89 @@
+"""The metrics of Spark sinks: what their jobs report, and how they are."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from rillnode.actors.spark.sink_job import DERIVED_TABLES
+from rillnode.node.plugin import Described, Sample
+
+METRICS: Final = (
+    Described(
+        "rillnode_spark_batches_total", "counter", ("sink",), "Batches that a sink has committed."
+    ),
+    Described("rillnode_spark_batch_rows", "gauge", ("sink",), "Rows of the newest batch."),
+    Described("rillnode_spark_batch_seconds", "gauge", ("sink",), "Time that batch took."),
+    Described("rillnode_spark_rows_behind", "gauge", ("sink",), "Entries not yet in the table."),
+    Described(
+        "rillnode_spark_table_rows_behind", "gauge", ("sink", "table"),
+        "Rows of bronze that silver or a gold table has not taken in.",
+    ),
+    Described(
+        "rillnode_spark_table_seconds_behind", "gauge", ("sink", "table"),
+        "How long the first of these rows has been in bronze.",
+    ),
+    Described(
+        "rillnode_spark_state", "gauge", ("sink", "state"),
+        "1 for the state that a sink is in, its job's or that of its worst table: running, failed, "
+        "waiting, parked, paused and so on.",
+    ),
+    Described(
+        "rillnode_spark_table_state", "gauge", ("sink", "state", "table"),
+        "1 for the state that a table is in; 0 for running, failed and waiting where it is not.",
+    ),
+    Described("rillnode_spark_job_starts_total", "counter", ("sink",), "Starts of a sink's job."),
+    Described(
+        "rillnode_spark_job_failures", "gauge", ("sink",),
+        "Ends of the job since it last made progress.",
+    ),
+)  # fmt: skip
+
+_TABLE_STATES: Final = ("running", "failed", "waiting")
+"""States of tables that have a series at all times: an alert rule must find what it asks for."""
+
+
+def samples(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Sequence[Sample]]:
+    """The values of `METRICS`, out of the documents of all sinks."""
+    sinks = [((name,), one) for name, one in statuses.items()]
+
+    def reported(key: str) -> list[Sample]:
+        # A job says what it likes; only numbers can be told on.
+        found: list[tuple[tuple[str], Any]] = [
+            (name, one["report"].get(key)) for name, one in sinks
+        ]
+        return [(name, value) for name, value in found if isinstance(value, int | float)]
+
+    def of_tables(key: str) -> list[Sample]:
+        found: list[tuple[tuple[str, str], Any]] = [
+            ((name, table), one["report"].get(table))
+            for (name,), one in sinks
+            for table in DERIVED_TABLES
+        ]
+        values = [
+            (names, cast("dict[str, Any]", one).get(key))
+            for names, one in found
+            if isinstance(one, dict)
+        ]
+        return [(names, value) for names, value in values if isinstance(value, int | float)]
+
+    # Batches are numbered from 0; one that waits for rows has the number of the next.
+    running = {name for name, one in sinks if one["report"].get("state") == "running"}
+
+    return {
+        "rillnode_spark_batches_total": [
+            (name, batch + (name in running)) for name, batch in reported("batch")
+        ],
+        "rillnode_spark_batch_rows": reported("rows"),
+        "rillnode_spark_batch_seconds": reported("seconds"),
+        "rillnode_spark_rows_behind": [(name, one["rows_behind"]) for name, one in sinks],
+        "rillnode_spark_table_rows_behind": of_tables("rows_behind"),
+        "rillnode_spark_table_seconds_behind": of_tables("seconds_behind"),
+        "rillnode_spark_state": [((*name, one["state"]), 1) for name, one in sinks],
+        "rillnode_spark_table_state": [
+            ((name, state, table), state == now["state"])
+            for (name,), one in sinks
+            for table, now in one["tables"].items()
+            for state in dict.fromkeys((*_TABLE_STATES, now["state"]))
+        ],
+        "rillnode_spark_job_starts_total": [(name, one["starts"]) for name, one in sinks],
+        "rillnode_spark_job_failures": [(name, one["failures"]) for name, one in sinks],
+    }
