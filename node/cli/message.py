@@ -14,9 +14,9 @@ from rillnode.node.cli.entries import input_chunks
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, UsageError, add_noun, add_verb, seconds
 from rillnode.node.cli.terminal import Terminal, printable
-from rillnode.node.client import Answer, Client, SecureChannel
+from rillnode.node.client import Answer, Client
 from rillnode.node.keys.files import read_channel_key
-from rillnode.node.ockam.client.channel import ChannelLevel
+from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel
 
 _WAIT_SECONDS: Final = 10.0
 

@@ -9,10 +9,6 @@ from rillnode.node.client.blocking import (
 from rillnode.node.client.client import Client, SavedIndex, connect
 from rillnode.node.client.messages import Answer
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
-from rillnode.node.ockam.client.channel import SecureChannel
-from rillnode.node.ockam.client.hub import Hub
-from rillnode.node.ockam.client.hub_stream import HubEntry, HubStream
-from rillnode.node.spark.client.sink import sink_client
 
 __all__ = [
     "Answer",
@@ -20,15 +16,10 @@ __all__ = [
     "BlockingIteration",
     "BlockingStream",
     "Client",
-    "Hub",
-    "HubEntry",
-    "HubStream",
     "PartitionInfo",
     "SavedIndex",
-    "SecureChannel",
     "Stream",
     "StreamInfo",
     "connect",
     "connect_blocking",
-    "sink_client",
 ]

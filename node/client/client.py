@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -14,7 +14,6 @@ from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
-from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client.documents import make_checkpoint, node_status
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer, as_route
@@ -23,12 +22,15 @@ from rillnode.node.client.session import Connect, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.keys.files import read_key
-from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel, open_channel
-from rillnode.node.ockam.client.hub import PATIENCE_SECONDS, Hub
-from rillnode.node.ockam.client.hub_calls import HubServices
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial
+
+if TYPE_CHECKING:
+    from rillnode.codecs.ockam.channel_key import ChannelKey
+    from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel
+    from rillnode.node.ockam.client.hub import Hub
+    from rillnode.node.ockam.client.hub_calls import HubServices
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Client:
         return WeakSet()
 
     @cached_property
-    def _channels(self) -> WeakSet[SecureChannel]:
+    def _channels(self) -> "WeakSet[SecureChannel]":
         """Likewise."""
         return WeakSet()
 
@@ -256,28 +258,31 @@ class Client:
         self,
         route: Route | str = "",
         *,
-        services: HubServices = "auto",
+        services: "HubServices" = "auto",
         answer_seconds: float = ANSWER_SECONDS,
-        patience_seconds: float = PATIENCE_SECONDS,
-    ) -> Hub:
+        patience_seconds: float | None = None,
+    ) -> "Hub":
         """The streams of any Ockam node, at the end of a route; see `Hub`."""
+        # Here as below: who speaks to rillnode alone does without the plug-in.
+        from rillnode.node.ockam.client.hub import PATIENCE_SECONDS, Hub
+
         return Hub(
             self._session.messages,
             route,
             services=services,
             answer_seconds=answer_seconds,
-            patience_seconds=patience_seconds,
+            patience_seconds=PATIENCE_SECONDS if patience_seconds is None else patience_seconds,
         )
 
     async def secure_channel(
         self,
         route: Route | str,
         *,
-        level: ChannelLevel = "2022",
-        key: ChannelKey | None = None,
+        level: "ChannelLevel" = "2022",
+        key: "ChannelKey | None" = None,
         remote_key: str | None = None,
         timeout_seconds: float = ANSWER_SECONDS,
-    ) -> SecureChannel:
+    ) -> "SecureChannel":
         """Open an Ockam secure channel, end to end through all nodes of a route.
 
         Args:
@@ -294,6 +299,9 @@ class Client:
             HandshakeError: the listener has another key, or speaks another level.
             RequestError, ActorError, TransportError: as `ask`.
         """
+        from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
+        from rillnode.node.ockam.client.channel import open_channel
+
         messages = self._session.messages
         channel = await open_channel(
             messages,

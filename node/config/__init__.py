@@ -1,36 +1,37 @@
-"""Configuration: TOML, environment and overrides into checked structs."""
+"""Configuration: TOML, environment and overrides into checked structs.
 
-from rillnode.node.config.address import ListenAddress, parse_address
-from rillnode.node.config.listener_tables import Listener, WebListener
-from rillnode.node.config.load import (
-    Loaded,
-    check_config,
-    load,
-    load_config,
-    parse_config,
-)
-from rillnode.node.config.location import Location
-from rillnode.node.config.peer_tables import DiallingTable, PeerTable
-from rillnode.node.config.store_tables import StoreTable
-from rillnode.node.config.stream_tables import QuotaTable, StreamTable
-from rillnode.node.config.tables import (
-    ChannelTable,
-    Config,
-    GrantTable,
-    HttpListener,
-    IdentityTable,
-    LogTable,
-    MetricsTable,
-    NextgraphListener,
-    NoiseListener,
-    OckamListener,
-    StreamrListener,
-    for_process,
-)
-from rillnode.node.ockam.config import ServicesTable
-from rillnode.node.spark.config import FilesSink, SinkTables, SparkSink
-from rillnode.node.streamr.config import ApiKeyTable
-from rillnode.node.telemetry.config import TelemetryTable
+What is had from here is imported on first use: tables of plug-ins stand on modules of this folder.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rillnode.node.config.address import ListenAddress, parse_address
+    from rillnode.node.config.listener_tables import Listener, WebListener
+    from rillnode.node.config.loading import Loaded, check_config, load, load_config, parse_config
+    from rillnode.node.config.location import Location
+    from rillnode.node.config.peer_tables import DiallingTable, PeerTable
+    from rillnode.node.config.store_tables import StoreTable
+    from rillnode.node.config.stream_tables import QuotaTable, StreamTable
+    from rillnode.node.config.tables import (
+        ChannelTable,
+        Config,
+        GrantTable,
+        HttpListener,
+        IdentityTable,
+        LogTable,
+        MetricsTable,
+        NextgraphListener,
+        NoiseListener,
+        OckamListener,
+        StreamrListener,
+        for_process,
+    )
+    from rillnode.node.ockam.config import ServicesTable
+    from rillnode.node.spark.config import FilesSink, SinkTables, SparkSink
+    from rillnode.node.streamr.config import ApiKeyTable
+    from rillnode.node.telemetry.config import TelemetryTable
 
 __all__ = [
     "ApiKeyTable",
@@ -67,3 +68,60 @@ __all__ = [
     "parse_address",
     "parse_config",
 ]
+
+_HOMES: Final = {
+    "rillnode.node.config.address": (
+        "ListenAddress",
+        "parse_address",
+    ),
+    "rillnode.node.config.listener_tables": (
+        "Listener",
+        "WebListener",
+    ),
+    "rillnode.node.config.loading": (
+        "Loaded",
+        "check_config",
+        "load",
+        "load_config",
+        "parse_config",
+    ),
+    "rillnode.node.config.location": ("Location",),
+    "rillnode.node.config.peer_tables": (
+        "DiallingTable",
+        "PeerTable",
+    ),
+    "rillnode.node.config.store_tables": ("StoreTable",),
+    "rillnode.node.config.stream_tables": (
+        "QuotaTable",
+        "StreamTable",
+    ),
+    "rillnode.node.config.tables": (
+        "ChannelTable",
+        "Config",
+        "GrantTable",
+        "HttpListener",
+        "IdentityTable",
+        "LogTable",
+        "MetricsTable",
+        "NextgraphListener",
+        "NoiseListener",
+        "OckamListener",
+        "StreamrListener",
+        "for_process",
+    ),
+    "rillnode.node.ockam.config": ("ServicesTable",),
+    "rillnode.node.spark.config": (
+        "FilesSink",
+        "SinkTables",
+        "SparkSink",
+    ),
+    "rillnode.node.streamr.config": ("ApiKeyTable",),
+    "rillnode.node.telemetry.config": ("TelemetryTable",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect as types
 from msgspec import structs
 
-from rillnode.node.config.load import Loaded
+from rillnode.node.config.loading import Loaded
 from rillnode.node.config.location import Location
 from rillnode.node.config.paths import KeyPath, bare, expected, format_path
 from rillnode.node.config.tables import Config, for_process

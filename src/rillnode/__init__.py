@@ -24,12 +24,8 @@ if TYPE_CHECKING:
         BlockingIteration,
         BlockingStream,
         Client,
-        Hub,
-        HubEntry,
-        HubStream,
         PartitionInfo,
         SavedIndex,
-        SecureChannel,
         Stream,
         StreamInfo,
         connect,
@@ -37,6 +33,9 @@ if TYPE_CHECKING:
     )
     from rillnode.node.config import Config
     from rillnode.node.iteration import Iteration
+    from rillnode.node.ockam.client.channel import SecureChannel
+    from rillnode.node.ockam.client.hub import Hub
+    from rillnode.node.ockam.client.hub_stream import HubEntry, HubStream
     from rillnode.node.runtime import Node
 
 __version__ = "0.1.0"
@@ -88,12 +87,8 @@ _HOMES: Final = {
         "BlockingIteration",
         "BlockingStream",
         "Client",
-        "Hub",
-        "HubEntry",
-        "HubStream",
         "PartitionInfo",
         "SavedIndex",
-        "SecureChannel",
         "Stream",
         "StreamInfo",
         "connect",
@@ -101,6 +96,9 @@ _HOMES: Final = {
     ),
     "rillnode.node.config": ("Config",),
     "rillnode.node.iteration": ("Iteration",),
+    "rillnode.node.ockam.client.channel": ("SecureChannel",),
+    "rillnode.node.ockam.client.hub": ("Hub",),
+    "rillnode.node.ockam.client.hub_stream": ("HubEntry", "HubStream"),
     "rillnode.node.runtime": ("Node",),
 }
 

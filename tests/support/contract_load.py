@@ -45,7 +45,7 @@ from rillnode.codecs.routing.stream import (
     encode_request,
 )
 from rillnode.codecs.streamr.key_requests import REQUESTS_MAX, RETRY_MS
-from rillnode.node.client import Client, SecureChannel, Stream
+from rillnode.node.client import Client, Stream
 from rillnode.node.client.messages import Answer
 from rillnode.node.config import (
     ChannelTable,
@@ -58,6 +58,7 @@ from rillnode.node.config import (
     StreamTable,
 )
 from rillnode.node.iteration import Iteration
+from rillnode.node.ockam.client.channel import SecureChannel
 from rillnode.node.overlay.config import OverlayTable, StreamrNetworkListener
 from rillnode.node.runtime import Node
 from rillnode.node.simulation.disk import Disk

@@ -2,10 +2,16 @@
 
 import subprocess
 import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 import rillnode
+from rillnode.node import config
+
+ROOT: Final = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("name", rillnode.__all__)
@@ -23,3 +29,43 @@ def test_importing_the_package_imports_no_node() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == []
+
+
+# In a process of their own each, so that no other has imported before what one stands on.
+ALONE = """
+import os, sys
+from importlib import import_module
+import aiohttp, coincurve, msgspec, nacl, rocksdict  # once for all
+for name in sys.argv[1:]:
+    if not os.fork():
+        try:
+            import_module(name)
+        except BaseException as error:
+            print(name, repr(error), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def not_imported_alone(names: Iterable[str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, *names], capture_output=True, text=True, check=True
+    )
+    return done.stdout + done.stderr
+
+
+def test_each_home_of_public_names_can_be_imported_first() -> None:
+    homes = (rillnode._HOMES, config._HOMES)  # pyright: ignore[reportPrivateUsage]
+    assert not_imported_alone(name for one in homes for name in one) == ""
+
+
+@pytest.mark.long
+def test_each_module_can_be_imported_first() -> None:
+    modules = [
+        ".".join(("rillnode", *path.relative_to(ROOT).with_suffix("").parts))
+        for layer in ("codecs", "transports", "actors", "node")
+        for path in sorted((ROOT / layer).rglob("*.py"))
+        if path.name not in ("__init__.py", "_init.py")
+    ]
+    assert len(modules) > 500
+    assert not_imported_alone(modules) == ""

@@ -34,7 +34,6 @@ KERNEL_KNOWS: Final[dict[str, set[str]]] = {
     "node/cli/__init__.py": {"nextgraph", "simulation", "spark", "streamr"},
     "node/cli/key.py": {"ockam"},
     "node/cli/message.py": {"ockam"},
-    "node/client/__init__.py": {"ockam", "spark"},
     "node/client/client.py": {"ockam"},
     "node/config/__init__.py": {"ockam", "spark", "streamr", "telemetry"},
     "node/config/peer_tables.py": {"ockam"},

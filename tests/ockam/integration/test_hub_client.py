@@ -29,9 +29,10 @@ from rillnode.codecs.routing.stream import (
     SaveIndexRequest,
     SavePartitionIndexRequest,
 )
-from rillnode.node.client import Hub, HubEntry, HubStream
 from rillnode.node.config import PeerTable
 from rillnode.node.ockam.client.channel import ChannelLevel
+from rillnode.node.ockam.client.hub import Hub
+from rillnode.node.ockam.client.hub_stream import HubEntry, HubStream
 from rillnode.node.runtime import Node
 
 PATIENT: Any = {"answer_seconds": 60.0}

@@ -20,7 +20,8 @@ from rillnode.codecs.routing.stream import (
     SavePartitionIndexRequest,
     Status,
 )
-from rillnode.node.client import Client, HubEntry, HubStream
+from rillnode.node.client import Client
+from rillnode.node.ockam.client.hub_stream import HubEntry, HubStream
 
 
 async def take(stream: HubStream, count: int, client_id: str = "c", **options: Any) -> list[bytes]:

@@ -19,7 +19,8 @@ from rillnode.codecs.routing.stream import (
     Request,
     Status,
 )
-from rillnode.node.client import Client, HubEntry
+from rillnode.node.client import Client
+from rillnode.node.ockam.client.hub_stream import HubEntry
 
 
 @pytest.mark.parametrize("payload", [b"", b"\x05hello", bytes(100), b"\xff" * 2_000])
