@@ -16,7 +16,7 @@ The kernel calls it in this order, all on the loop's thread: `__init__`, `start`
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from rillnode.actors.core.links.connection import PeerContext
 from rillnode.actors.core.router import Router
@@ -35,9 +35,12 @@ from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import Complete, StoreHealth, StreamRecord
 from rillnode.actors.ports import Entropy
 from rillnode.codecs.keys import Identity
+from rillnode.node.client.client import Client
 from rillnode.node.config import Config
 from rillnode.transports.tcp import TcpListener
 from rillnode.transports.web_server import WebServer
+
+T = TypeVar("T")
 
 Listening = TcpListener | WebServer
 """A bound listener."""
@@ -108,6 +111,12 @@ class Host:
     threads: Threads
     given: Mapping[str, Any]
 
+    def table(self, name: str, kind: type[T]) -> T:
+        """The configuration's table of a plug-in: it is there, as it asks for the plug-in."""
+        found = getattr(self.config, name)
+        assert isinstance(found, kind), "checked when the configuration was read"
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
@@ -122,6 +131,7 @@ class Core:
         holds: what retention keeps for others.
         changed: to be told of streams that the plug-in makes or changes by itself.
         actor: which actors to make for a class of the plug-in's own.
+        client: the node's client in its own process, which may do everything; from `serve` on.
     """
 
     streams: StreamContext
@@ -132,6 +142,7 @@ class Core:
     holds: Holds
     changed: Changed
     actor: Callable[[type[Worker]], Callable[..., Worker]]
+    client: Callable[[], Client]
 
 
 class PlugIn:
@@ -144,9 +155,14 @@ class PlugIn:
         ConfigError: a file of the configuration cannot be used, or an extra is missing.
 
     Attributes:
+        tables: the types of its tables, by name: msgspec structs, or tuples of them for tables of
+            which there may be several (`[[name]]`). What stands under "Attributes" in their
+            docstrings describes their keys to users. Of one with `enabled` that is off, and of an
+            empty tuple, the plug-in is not made. rillnode's own tables are the kernel's still.
         metrics: the metrics that it adds to the node's; `samples` has their values.
     """
 
+    tables: ClassVar[Mapping[str, Any]] = {}
     metrics: ClassVar[Sequence[Described]] = ()
 
     def __init__(self, host: Host) -> None:

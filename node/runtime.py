@@ -333,6 +333,7 @@ class Node:
         core = Core(
             streams=context, peers=self._peers, service=streams, indexes=self._indexes,
             rules=rules, holds=holds, changed=on_stream, actor=self._variants.actor,
+            client=lambda: self.client,
         )  # fmt: skip
         for plug_in in self._plug_ins:
             plug_in.start(core)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from functools import lru_cache, partial
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.actors.log.shared.placement import PlaceOf
 from rillnode.actors.ports import Entropy
 from rillnode.node.config import Config, StoreTable
+from rillnode.node.installed import PLACES, installed, load
 
 if TYPE_CHECKING:
     from rillnode.actors.jetstream.options import JetStreamOptions
@@ -29,8 +29,7 @@ def places() -> tuple[PlaceOf, ...]:
     All that are installed are asked, whatever the configuration says: the nodes of one log have to
     agree, and so must have the same packages that name something here.
     """
-    points = sorted(entry_points(group="rillnode.places"), key=lambda one: one.name)
-    return tuple(point.load() for point in points)
+    return tuple(load(PLACES, name) for name in installed(PLACES))
 
 
 def store_maker(config: Config, entropy: Entropy, threads: Threads) -> MakeStore:

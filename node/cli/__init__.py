@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, cast
 
 from rillnode import __version__
-from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.errors import ConfigError, RillnodeError
 from rillnode.node.cli import (
     backup,
     bench,
@@ -37,15 +37,12 @@ from rillnode.node.cli import (
     verify,
 )
 from rillnode.node.cli.failures import Exit, exit_code, next_step
-from rillnode.node.cli.parsing import Parser, UsageError
+from rillnode.node.cli.parsing import Commands, Parser, UsageError, add_verb
 from rillnode.node.cli.terminal import Terminal, printable
 from rillnode.node.config.kinds import Level
 from rillnode.node.config.tables import LogTable
+from rillnode.node.installed import VERBS, installed, load
 from rillnode.node.logs import configure_logs
-from rillnode.node.nextgraph import cli as nextgraph
-from rillnode.node.simulation import cli as sim
-from rillnode.node.spark.cli import pipeline, sink
-from rillnode.node.streamr import cli as apikey
 
 _ABOUT = """rillnode: an actor-model node for event streams.
 
@@ -53,11 +50,10 @@ _ABOUT = """rillnode: an actor-model node for event streams.
 """
 
 _NOUNS = (
-    init, run, status, top, stream, short, index, message, peer, route, sink, pipeline,
-    key, apikey, nextgraph, config, backup, restore, verify, store,
-    doctor, bench, sim, completion,
+    init, run, status, top, stream, short, index, message, peer, route,
+    key, config, backup, restore, verify, store, doctor, bench, completion,
 )  # fmt: skip
-"""In the order of the help."""
+"""In the order of the help, before those of plug-ins."""
 
 _OTHERS_WRITE = 0o022
 
@@ -70,7 +66,27 @@ def build_parser() -> Parser:
     commands = parser.add_commands(metavar="COMMAND", title="commands")
     for noun in _NOUNS:
         noun.add(commands)
+    for name in installed(VERBS):
+        _add_of_plug_in(commands, name)
     return parser
+
+
+def _add_of_plug_in(commands: Commands, name: str) -> None:
+    """Add what a package has named; one that is broken stops no other command."""
+    try:
+        load(VERBS, name)(commands)
+    except ConfigError as error:
+        broken = error  # the name of an exception ends with its clause
+
+        def refuse(_: argparse.Namespace, __: Terminal) -> int:
+            raise broken
+
+        add_verb(
+            commands, name, refuse,
+            summary="cannot be loaded: run it to see why",
+            text=error.text,
+            examples=[f"rillnode {name}"],
+        )  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None, terminal: Terminal | None = None) -> int:
@@ -85,6 +101,9 @@ def main(argv: Sequence[str] | None = None, terminal: Terminal | None = None) ->
         args = build_parser().parse_args(sys.argv[1:] if argv is None else argv)
     except UsageError as error:
         return _misused(terminal, error)
+    except ConfigError as error:  # of the plug-ins that are installed
+        _report(terminal, str(error), next_step(error, "rillnode"))
+        return Exit.USAGE
     except SystemExit as done:  # --help, --version
         return Exit.OK if done.code is None else int(done.code)
     terminal.as_json, terminal.quiet = args.json, args.quiet

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rillnode.node.config.address import ListenAddress, parse_address
     from rillnode.node.config.listener_tables import Listener, WebListener
-    from rillnode.node.config.loading import Loaded, check_config, load, load_config, parse_config
+    from rillnode.node.config.loading import (
+        Loaded,
+        check_config,
+        load,
+        load_config,
+        parse_config,
+        with_tables,
+    )
     from rillnode.node.config.location import Location
     from rillnode.node.config.peer_tables import DiallingTable, PeerTable
     from rillnode.node.config.store_tables import StoreTable
@@ -67,6 +74,7 @@ __all__ = [
     "load_config",
     "parse_address",
     "parse_config",
+    "with_tables",
 ]
 
 _HOMES: Final = {
@@ -84,6 +92,7 @@ _HOMES: Final = {
         "load",
         "load_config",
         "parse_config",
+        "with_tables",
     ),
     "rillnode.node.config.location": ("Location",),
     "rillnode.node.config.peer_tables": (

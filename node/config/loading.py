@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -30,8 +31,11 @@ from rillnode.node.config.paths import (
 from rillnode.node.config.problem import Problem, problem_of, unknown_key
 from rillnode.node.config.rules import problems
 from rillnode.node.config.tables import Config, default_data_dir
+from rillnode.node.installed import PLUG_INS, TABLES, installed
+from rillnode.node.installed import load as load_installed
 
 ENVIRONMENT_PREFIX: Final = "RILLNODE__"
+_OWN: Final = frozenset(Config.__struct_encode_fields__)
 _REPEATED_TABLE = re.compile(r"Cannot declare \((.*?)\) twice")
 
 
@@ -43,6 +47,12 @@ class _Settings:
     tree: dict[str, Any] = field(default_factory=dict[str, Any])
     lines: dict[KeyPath, int] = field(default_factory=dict[KeyPath, int])
     origins: dict[KeyPath, str] = field(default_factory=dict[KeyPath, str])
+
+    @property
+    def kind(self) -> type[Config]:
+        """What the values are to be: with the tables of plug-ins that are asked for."""
+        asked = {str(path[0]) for path in self.origins} | self.tree.keys()
+        return _config_with(frozenset(asked - {*_OWN}))
 
     def where(self, path: KeyPath) -> str:
         """The place to look at, for people: `node.toml:12`, `--set`, a variable's name."""
@@ -79,6 +89,49 @@ class Loaded:
             except (KeyError, IndexError, TypeError):
                 return "default"
         return self._settings.where(path)
+
+
+@lru_cache
+def _config_with(asked: frozenset[str]) -> type[Config]:
+    """A configuration that may have tables of these names, where plug-ins have said so.
+
+    Raises:
+        ConfigError: one of their plug-ins is missing or broken.
+    """
+    owners = installed(TABLES) if asked else {}
+    fields = [(name, _kind_of(owners[name].value, name)) for name in sorted(asked & owners.keys())]
+    if not fields:
+        return Config
+    made = msgspec.defstruct(
+        "Config",
+        [(name, kind | None, None) for name, kind in fields],
+        bases=(Config,),
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
+    return cast(type[Config], made)
+
+
+def _kind_of(plug_in: str, table: str) -> Any:
+    kinds: Mapping[str, Any] = load_installed(PLUG_INS, plug_in, table).tables
+    if table not in kinds:
+        text = f"[{table}]: the plug-in {plug_in!r} has named this table and does not describe it"
+        raise ConfigError("plugin.broken", text, key=table)
+    return kinds[table]
+
+
+def with_tables(config: Config, **tables: Any) -> Config:
+    """A configuration that has these tables of plug-ins, too.
+
+    Raises:
+        ConfigError: no plug-in has named one of them, or its plug-in cannot be imported.
+    """
+    there = {name: getattr(config, name) for name in config.__struct_fields__}
+    kind = _config_with(frozenset(tables) | (there.keys() - {*Config.__struct_fields__}))
+    if unknown := tables.keys() - {*kind.__struct_fields__}:
+        raise ConfigError("plugin.missing", f"no installed plug-in has named {min(unknown)!r}")
+    return kind(**{**there, **tables})
 
 
 def parse_config(text: str, path: Path) -> Config:
@@ -172,9 +225,10 @@ def _override(settings: _Settings, key: str, text: str, origin: str) -> None:
     except ValueError as error:
         raise ConfigError("config.syntax", f"{origin}: {error}") from None
     settings.origins[path] = origin
+    root = inspect.type_info(settings.kind)
     for length in range(1, len(path) + 1):
-        if type_at(path[:length]) is None:
-            raise settings.error(unknown_key(path[: length - 1], str(path[length - 1])))
+        if type_at(path[:length], root) is None:
+            raise settings.error(unknown_key(path[: length - 1], str(path[length - 1]), root))
     value = _value(settings, path, text)
     try:
         settings.tree = _placed(settings.tree, path, value)
@@ -201,7 +255,8 @@ def _placed(at: Any, path: KeyPath, value: Any) -> Any:
 
 def _value(settings: _Settings, path: KeyPath, text: str) -> Any:
     """Texts stand for themselves; everything else is a TOML value."""
-    match bare(type_at(path)):
+    root = inspect.type_info(settings.kind)
+    match bare(type_at(path, root)):
         case inspect.StrType() | inspect.LiteralType() | inspect.CustomType():
             return text
         case kind:
@@ -238,7 +293,9 @@ def _convert(settings: _Settings) -> Config:
         return path if kind is Path else Location(path)
 
     tree = {"data_dir": str(default_data_dir()), **settings.tree}
+    kind = settings.kind
     try:
-        return msgspec.convert(tree, Config, dec_hook=absolute)
+        return msgspec.convert(tree, kind, dec_hook=absolute)
     except msgspec.ValidationError as error:
-        raise settings.error(problem_of(error, settings.tree)) from None
+        found = problem_of(error, settings.tree, inspect.type_info(kind))
+        raise settings.error(found) from None

@@ -356,6 +356,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             "nextgraph": self.nextgraph,
             "http": self.http,
         }
+        for name in self.__struct_fields__[len(Config.__struct_fields__) :]:  # those of plug-ins
+            if isinstance(table := getattr(self, name), Listener):
+                tables[name] = table
         return {name: table for name, table in tables.items() if table and table.enabled}
 
 

@@ -62,6 +62,10 @@ NOT_RUN: Final[dict[Name, str]] = {
         '.venv/bin/python -m pytest -m "long or not long" tests/*/integration/test_power_cut.py',
     ): _IS_TESTS,
     (
+        "docs/how-to/write-a-plugin.md",
+        "pip install -e examples/plugin",
+    ): "it would change the environment that the tests run in; test_plugin_package.py does so",
+    (
         "docs/how-to/simulate.md",
         "rillnode sim run configs/sim-partition.toml --seed 1 --http 127.0.0.1:8090 --speed 1",
     ): "it stays until Ctrl-C; test_site.py and test_status_browser.py watch runs",

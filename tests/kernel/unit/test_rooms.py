@@ -31,7 +31,6 @@ USES: Final = {"overlay": {"streamr"}}
 
 KERNEL_KNOWS: Final[dict[str, set[str]]] = {
     "codecs/links.py": {"streamr"},
-    "node/cli/__init__.py": {"nextgraph", "simulation", "spark", "streamr"},
     "node/cli/key.py": {"ockam"},
     "node/cli/message.py": {"ockam"},
     "node/client/client.py": {"ockam"},

@@ -3,19 +3,40 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node import plugins
-from rillnode.node.config import Config, LogTable, ServicesTable, SinkTables, TelemetryTable
+from rillnode.node import installed
+from rillnode.node.cli import main
+from rillnode.node.config import (
+    Config,
+    Listener,
+    LogTable,
+    ServicesTable,
+    SinkTables,
+    TelemetryTable,
+    load,
+    loading,
+    parse_config,
+    with_tables,
+)
+from rillnode.node.config.kinds import HostPort
+from rillnode.node.plugin import PlugIn
 from rillnode.node.runtime import Node
 
 TABLES = "rillnode.tables"
 PLUG_INS = "rillnode.plugins"
+VERBS = "rillnode.verbs"
+
+
+def forget() -> None:
+    installed.installed.cache_clear()
+    loading._config_with.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.fixture
@@ -23,11 +44,11 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     """What the installed packages say."""
     there: list[EntryPoint] = []
     monkeypatch.setattr(
-        plugins, "entry_points", lambda group: [p for p in there if p.group == group]
+        installed, "entry_points", lambda group: [p for p in there if p.group == group]
     )
-    plugins._installed.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    forget()
     yield there
-    plugins._installed.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    forget()
 
 
 def node(tmp_path: Path, **tables: object) -> Node:
@@ -110,3 +131,96 @@ def test_a_node_imports_nothing_of_what_it_was_not_asked_for(tmp_path: Path) -> 
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+class Table(Listener, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Weather.
+
+    Attributes:
+        degrees: How warm it is.
+    """
+
+    listen: HostPort = "127.0.0.1:4100"
+    degrees: int = 0
+
+
+class Weather(PlugIn):
+    """A plug-in of somebody's."""
+
+    tables: ClassVar[Mapping[str, Any]] = {"weather": Table, "storm": tuple[Table, ...]}
+
+
+@pytest.fixture
+def weather(points: list[EntryPoint]) -> None:
+    here = f"{__name__}:Weather"
+    points += [EntryPoint("weather", here, PLUG_INS), EntryPoint("weather", "weather", TABLES)]
+    points += [EntryPoint("storm", "weather", TABLES), EntryPoint("calm", "weather", TABLES)]
+
+
+@pytest.mark.usefixtures("weather")
+class TestTablesOfPlugIns:
+    file = Path("node.toml")
+
+    def test_they_are_read_and_typed(self) -> None:
+        config = parse_config(
+            'name = "a"\n[weather]\ndegrees = 7\nlisten = "127.0.0.1:1"', self.file
+        )
+        assert vars_of(config) == {"weather": Table(degrees=7, listen="127.0.0.1:1")}
+        storms = parse_config('name = "a"\n[[storm]]\nlisten = "127.0.0.1:2"', self.file)
+        assert vars_of(storms) == {"storm": (Table(listen="127.0.0.1:2"),)}
+        assert type(parse_config('name = "a"', self.file)) is Config
+
+    def test_what_is_wrong_with_one_is_told_like_anything_else(self) -> None:
+        with pytest.raises(ConfigError, match=r"node.toml:3: weather.degrees: .*a whole number"):
+            parse_config('name = "a"\n[weather]\ndegrees = "warm"', self.file)
+        with pytest.raises(ConfigError, match="is taken by noise"):
+            parse_config('name = "a"\n[weather]', self.file)
+        with pytest.raises(ConfigError, match="has named this table and does not describe it"):
+            parse_config('name = "a"\n[calm]', self.file)
+
+    def test_set_and_environment_reach_them(self, tmp_path: Path) -> None:
+        file = tmp_path / "node.toml"
+        file.write_text('name = "a"\nnoise.listen = "127.0.0.1:0"')
+        loaded = load(file, ["weather.degrees=3"], {"RILLNODE__WEATHER__LISTEN": "127.0.0.1:9"})
+        assert vars_of(loaded.config) == {"weather": Table(degrees=3, listen="127.0.0.1:9")}
+        with pytest.raises(ConfigError, match="did you mean degrees"):
+            load(file, ["weather.degree=3"])
+
+    def test_a_program_adds_one(self, tmp_path: Path) -> None:
+        plain = Config(name="a", data_dir=tmp_path, services=ServicesTable(enabled=()))
+        config = with_tables(plain, weather=Table(listen="127.0.0.1:0"))
+        assert with_tables(config, storm=()) == with_tables(plain, storm=(), weather=config.weather)  # type: ignore[attr-defined]
+        plug_ins = Node(config).observed.parts.plug_ins
+        assert [type(one) for one in plug_ins] == [Weather]
+        assert plug_ins[0].host.table("weather", Table).listen == "127.0.0.1:0"
+        with pytest.raises(ConfigError) as caught:
+            with_tables(plain, fog=Table())
+        assert caught.value.code == "plugin.missing"
+
+    def test_one_that_is_off_makes_none(self, tmp_path: Path) -> None:
+        plain = Config(name="a", data_dir=tmp_path, services=ServicesTable(enabled=()))
+        off = with_tables(plain, weather=Table(enabled=False), storm=())
+        assert Node(off).observed.parts.plug_ins == []
+
+
+def vars_of(config: Config) -> dict[str, Any]:
+    """The tables of plug-ins in a configuration."""
+    names = {*config.__struct_fields__} - {*Config.__struct_fields__}
+    return {name: found for name in names if (found := getattr(config, name)) is not None}
+
+
+def test_a_broken_verb_stops_no_other(
+    points: list[EntryPoint], capsys: pytest.CaptureFixture[str]
+) -> None:
+    points.append(EntryPoint("storm", "nowhere:add", VERBS))
+    assert main(["storm"]) == 2
+    assert "plugin.broken" in capsys.readouterr().err
+    assert main(["key", "--help"]) == 0
+
+
+def test_a_clone_without_installation_says_what_to_run(
+    points: list[EntryPoint], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert points == []
+    assert main(["status"]) == 2
+    assert "make setup" in capsys.readouterr().err

@@ -1,0 +1,75 @@
+"""What installed packages say of themselves as entry points: read without importing them."""
+
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from rillnode.codecs.errors import ConfigError
+
+PLUG_INS: Final = "rillnode.plugins"
+"""Plug-ins by name: subclasses of `rillnode.node.plugin.PlugIn`."""
+
+TABLES: Final = "rillnode.tables"
+"""Tables of node.toml, each with the name of the plug-in that it is for."""
+
+VERBS: Final = "rillnode.verbs"
+"""Commands of the command line: functions that add one, as those of `rillnode.node.cli` do."""
+
+PLACES: Final = "rillnode.places"
+"""Where names lie in a shared log: functions as `rillnode.actors.log.shared.placement.PlaceOf`."""
+
+
+@lru_cache
+def installed(group: str) -> dict[str, EntryPoint]:
+    """What there is in a group, by name and in the order of names.
+
+    Raises:
+        ConfigError: `plugin.taken`, two packages have named the same; `plugin.missing`, not even
+            rillnode's own are there.
+    """
+    found: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=group), key=lambda one: one.name):
+        other = found.setdefault(point.name, point)
+        if other.value != point.value:
+            text = (
+                f"the name {point.name!r} is taken by {_package(other)} and by {_package(point)}: "
+                "uninstall one of them"
+            )
+            raise ConfigError("plugin.taken", text)
+    if not found:
+        text = (
+            "rillnode's own plug-ins are not installed, as a clone is older than its installation "
+            "or was never set up: run `make setup`"
+        )
+        raise ConfigError("plugin.missing", text)
+    return found
+
+
+def load(group: str, name: str, table: str = "") -> Any:
+    """Import what a package has named.
+
+    Args:
+        group: where it is named.
+        name: its name there.
+        table: the table of the configuration that asks for it.
+
+    Raises:
+        ConfigError: `plugin.missing`, nothing is named so; `plugin.broken`, it cannot be imported.
+    """
+    asked = f"[{table}]: " if table else ""
+    point = installed(group).get(name)
+    if point is None:
+        text = (
+            f"{asked}the plug-in {name!r} is not installed: install the package that brings it; "
+            "in a clone of rillnode run `make setup`"
+        )
+        raise ConfigError("plugin.missing", text, key=table)
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        text = f"{asked}the plug-in {name!r} ({point.value}) cannot be imported: {error}"
+        raise ConfigError("plugin.broken", text, key=table) from error
+
+
+def _package(point: EntryPoint) -> str:
+    return point.value if point.dist is None else f"the package {point.dist.name}"
