@@ -1,0 +1,1 @@
+"""Takes syslog messages into a stream of a rillnode node."""

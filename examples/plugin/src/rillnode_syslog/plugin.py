@@ -1,0 +1,200 @@
+"""The plug-in: its table, two listeners, and the actor that pushes what they take."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import msgspec
+
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
+from rillnode.codecs.errors import RillnodeError, TransportError
+from rillnode.node.client.stream import Stream
+from rillnode.node.config import Listener
+from rillnode.node.config.kinds import HostPort, Name
+from rillnode.node.plugin import Check, Core, Described, Host, Listening, PlugIn, Sample
+from rillnode_syslog.messages import MESSAGE_BYTES_MAX, Frames, SyslogError, record_of
+
+WAITING_MAX = 10_000
+"""Messages that may wait for the store; what comes above them is dropped and counted."""
+
+
+class SyslogTable(Listener, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Syslog messages (RFC 5424), over UDP and TCP on the same port.
+
+    Attributes:
+        stream: The stream that they go into, as JSON; it is made where it is not there.
+    """
+
+    listen: HostPort = "127.0.0.1:5514"
+    stream: Name = "syslog"
+
+
+class Pushed(msgspec.Struct, frozen=True):
+    """Messages to be pushed, in the order in which they came."""
+
+    records: Sequence[bytes]
+
+
+class PushingActor(Worker):
+    """Pushes messages one batch after the other; the next wait in its mailbox."""
+
+    def __init__(self, plug_in: "Syslog") -> None:
+        self._plug_in = plug_in
+        self._stream: Stream | None = None
+
+    async def handle(self, message: Pushed, sender: Cell | None) -> None:
+        """Push; there is nobody to tell of a failure, so it is counted."""
+        counts, number = self._plug_in.counts, len(message.records)
+        try:
+            if self._stream is None:
+                self._stream = await self._plug_in.open_stream()
+            await self._stream.push_many(message.records)
+            counts["stored"] += number
+        except RillnodeError as error:
+            self._plug_in.trouble = str(error)
+            counts["lost"] += number
+        else:
+            self._plug_in.trouble = ""
+        finally:
+            self._plug_in.waiting -= number
+
+
+class Syslog(PlugIn):
+    """What `[syslog]` asks for."""
+
+    tables: ClassVar[Mapping[str, Any]] = {"syslog": SyslogTable}
+    metrics: ClassVar[Sequence[Described]] = (
+        Described(
+            "rillnode_syslog_messages_total", "counter", ("outcome",),
+            "Syslog messages: stored, malformed, dropped as too many waited, lost.",
+        ),
+    )  # fmt: skip
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._table = host.table("syslog", SyslogTable)
+        self.counts: Counter[str] = Counter()
+        self.waiting = 0
+        self.trouble = ""
+        self._connections: set[asyncio.BaseTransport] = set()
+        self._datagrams: asyncio.BaseTransport | None = None
+        self._server: asyncio.Server | None = None
+
+    def start(self, core: Core) -> None:
+        """Make the actor."""
+        self._core = core
+        self._actor = core.streams.system.spawn(partial(core.actor(PushingActor), self))
+
+    async def serve(self, bound: MutableMapping[str, Listening]) -> None:
+        """Bind both ports."""
+        host, port = self._table.address
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(partial(Connection, self), host, port)
+            host, port = self._server.sockets[0].getsockname()[:2]
+            self._datagrams, _ = await loop.create_datagram_endpoint(
+                partial(Datagrams, self), local_addr=(host, port)
+            )
+        except OSError as error:
+            text = f"[syslog] cannot listen on {self._table.listen}: {error}"
+            raise TransportError("listen.failed", text) from error
+        self.address = f"{host}:{port}"
+
+    async def finish(self, seconds: float) -> None:
+        """Take nothing more; what was taken is pushed while the node drains."""
+        if self._datagrams is not None:
+            self._datagrams.close()
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self._connections):
+            connection.close()
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """Where it listens."""
+        return {"syslog": self.address} if self._datagrams is not None else {}
+
+    def status(self) -> dict[str, Any]:
+        """How many messages became what."""
+        return {"syslog": {"stream": self._table.stream, "counters": dict(self.counts)}}
+
+    def checks(self) -> Iterator[Check]:
+        """Whether the last messages were stored."""
+        yield Check("syslog", not self.trouble, self.trouble)
+
+    def samples(self) -> Mapping[str, Sequence[Sample]]:
+        """The values of `metrics`."""
+        rows = [((outcome,), float(count)) for outcome, count in self.counts.items()]
+        return {"rillnode_syslog_messages_total": rows}
+
+    async def open_stream(self) -> Stream:
+        """The stream, made where it is not there."""
+        return await self._core.client().stream(self._table.stream)
+
+    def take(self, lines: Sequence[bytes]) -> None:
+        """Take messages of the listeners."""
+        records: list[bytes] = []
+        for line in lines:
+            try:
+                record = record_of(line)
+            except SyslogError:
+                self.counts["malformed"] += 1
+                continue
+            if self.waiting + len(records) >= WAITING_MAX:
+                self.counts["dropped"] += 1
+                continue
+            records.append(msgspec.json.encode(record))
+        if records:
+            self.waiting += len(records)
+            self._core.streams.system.post(self._actor, Pushed(records))
+
+    def opened(self, connection: asyncio.BaseTransport) -> None:
+        """Keep a connection, to close it when the node stops."""
+        self._connections.add(connection)
+
+    def closed(self, connection: asyncio.BaseTransport) -> None:
+        """Forget it."""
+        self._connections.discard(connection)
+
+
+class Datagrams(asyncio.DatagramProtocol):
+    """UDP: a datagram is a message (RFC 5426)."""
+
+    def __init__(self, plug_in: Syslog) -> None:
+        self._plug_in = plug_in
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        """Take one."""
+        self._plug_in.take([data[:MESSAGE_BYTES_MAX].rstrip(b"\n\0")])
+
+
+class Connection(asyncio.Protocol):
+    """One TCP connection."""
+
+    def __init__(self, plug_in: Syslog) -> None:
+        self._plug_in = plug_in
+        self._frames = Frames()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._plug_in.opened(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come; who sends no syslog is disconnected."""
+        lines: list[bytes] = []
+        try:
+            for line in self._frames.take(data):
+                lines.append(line)
+        except SyslogError:
+            self._plug_in.counts["malformed"] += 1
+            self._transport.close()
+        self._plug_in.take(lines)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._plug_in.closed(self._transport)
