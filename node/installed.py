@@ -18,6 +18,12 @@ VERBS: Final = "rillnode.verbs"
 PLACES: Final = "rillnode.places"
 """Where names lie in a shared log: functions as `rillnode.actors.log.shared.placement.PlaceOf`."""
 
+ENGINES: Final = "rillnode.engines"
+"""Engines of shared logs, by `[store] engine`: functions of that table that give log and blobs."""
+
+DOCTOR: Final = "rillnode.doctor"
+"""What `rillnode doctor` looks at: functions of configuration and environment, to findings."""
+
 
 @lru_cache
 def installed(group: str) -> dict[str, EntryPoint]:

@@ -12,10 +12,9 @@ from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.actors.log.shared.placement import PlaceOf
 from rillnode.actors.ports import Entropy
 from rillnode.node.config import Config, StoreTable
-from rillnode.node.installed import PLACES, installed, load
+from rillnode.node.installed import ENGINES, PLACES, installed, load
 
 if TYPE_CHECKING:
-    from rillnode.actors.jetstream.options import JetStreamOptions
     from rillnode.actors.log.shared.store import SharedLogStore
 
 MakeStore = Callable[[Complete, OnHealth], LogStore]
@@ -34,8 +33,8 @@ def places() -> tuple[PlaceOf, ...]:
 
 def store_maker(config: Config, entropy: Entropy, threads: Threads) -> MakeStore:
     """What makes the configured store of a node with this source of random bytes."""
-    if config.store.engine == "jetstream":
-        return _jetstream(config, entropy, threads)
+    if config.store.engine != "rocksdb":
+        return _shared(config, entropy, threads)
 
     def make(complete: Complete, on_health: OnHealth) -> LogStore:
         return RocksLogStore(
@@ -45,7 +44,7 @@ def store_maker(config: Config, entropy: Entropy, threads: Threads) -> MakeStore
     return make
 
 
-def _jetstream(config: Config, entropy: Entropy, threads: Threads) -> MakeStore:
+def _shared(config: Config, entropy: Entropy, threads: Threads) -> MakeStore:
     def make(complete: Complete, on_health: OnHealth) -> LogStore:
         return shared_store(
             config.store,
@@ -69,18 +68,20 @@ def shared_store(
     on_health: OnHealth,
     copying: bool = False,
 ) -> "SharedLogStore":
-    """A store on JetStream with its views in a directory, on the loop that runs, not open yet."""
+    """A store on a shared log with its views in a directory, on the loop that runs, not open yet.
+
+    Raises:
+        ConfigError: the plug-in that is the log's engine is missing or broken.
+    """
     # Here, because most nodes do not have this store.
-    from rillnode.actors.jetstream.blobs import JetStreamBlobs
-    from rillnode.actors.jetstream.log import JetStreamLog
     from rillnode.actors.log.shared.rocks_view import RocksView
     from rillnode.actors.log.shared.shard import SharedOptions
     from rillnode.actors.log.shared.store import SharedLogStore
 
-    log = JetStreamLog(jetstream_options(table))
+    log, blobs = load(ENGINES, table.engine, "store")(table)
     return SharedLogStore(
         log,
-        JetStreamBlobs(log),
+        blobs,
         views,
         partial(RocksView, threads=threads),
         entropy=entropy,
@@ -90,21 +91,4 @@ def shared_store(
         options=SharedOptions(shards=table.shards),
         places=places(),
         copying=copying,
-    )
-
-
-def jetstream_options(table: StoreTable) -> "JetStreamOptions":
-    """What the engine on JetStream is told."""
-    from rillnode.actors.jetstream.options import JetStreamOptions
-
-    return JetStreamOptions(
-        servers=table.servers,
-        prefix=table.prefix,
-        replicas=table.replicas,
-        credentials=table.credentials_file,
-        tls_ca=table.tls_ca,
-        tls_cert=table.tls_cert,
-        tls_key=table.tls_key,
-        monitors=table.monitors,
-        sync=table.sync,
     )

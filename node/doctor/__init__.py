@@ -7,7 +7,7 @@ from rillnode.node.config import Config
 from rillnode.node.doctor import files, machine, software
 from rillnode.node.doctor.finding import Finding as Finding
 from rillnode.node.doctor.finding import State as State
-from rillnode.node.jetstream import doctor as servers
+from rillnode.node.installed import DOCTOR, installed, load
 
 Look = Callable[[], Iterator[Finding]]
 
@@ -20,14 +20,13 @@ def examine(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     looks: tuple[Look, ...] = (
         software.python,
         partial(software.packages, config),
-        partial(software.java, config, environ),
         machine.clock,
         partial(machine.open_files, config),
         partial(machine.ports, config),
         partial(files.room, config),
         partial(files.sync_time, config),
         partial(files.keys, config),
-        partial(servers.servers, config),
+        *(partial(load(DOCTOR, name), config, environ) for name in installed(DOCTOR)),
     )
     for look in looks:
         yield from look()

@@ -1,12 +1,11 @@
-"""Python, the packages, and Java where Spark needs it."""
+"""Python and the packages."""
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import metadata
 from typing import Final
 
-from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config
 from rillnode.node.doctor.finding import Finding
 
@@ -36,19 +35,6 @@ def packages(config: Config) -> Iterator[Finding]:
         return
     found = (f"{name} {version}" for name, version in sorted(versions.items()))
     yield Finding("packages", "ok", ", ".join(found))
-
-
-def java(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """A Java that Spark can start, where there is a sink for it."""
-    if not config.sink.spark:
-        return
-    from rillnode.node.spark.java import java_home
-
-    try:
-        yield Finding("java", "ok", str(java_home(environ)))
-    except ConfigError as error:
-        advice = "`pip install 'rillnode[spark-jre]'`, or set JAVA_HOME"
-        yield Finding("java", "fail", error.text.partition(" Install")[0], advice)
 
 
 def _required() -> list[str]:

@@ -10,7 +10,6 @@ from rillnode.node.cli.connection import target_of
 from rillnode.node.client import connect
 from rillnode.node.config import Config
 from rillnode.node.doctor.finding import Finding, State
-from rillnode.node.stores import jetstream_options
 
 if TYPE_CHECKING:
     from rillnode.actors.jetstream.options import JetStreamOptions
@@ -27,14 +26,17 @@ _BEHIND_FRAMES: Final = 1_000
 """More than a view is behind for a moment."""
 
 
-def servers(config: Config) -> Iterator[Finding]:
+def servers(config: Config, _: Mapping[str, str]) -> Iterator[Finding]:
     """Every server by itself, the syncing of all, and the log, where the store is on JetStream."""
     if config.store.engine == "jetstream":
         yield from asyncio.run(_looked_at(config))
 
 
 async def _looked_at(config: Config) -> list[Finding]:
-    options = jetstream_options(config.store)
+    # Here as below, because most nodes do not have this store.
+    from rillnode.node.jetstream.engine import options_of
+
+    options = options_of(config.store)
     found = await asyncio.gather(
         *(_server(replace(options, servers=(url,))) for url in options.servers)
     )
@@ -46,7 +48,6 @@ async def _looked_at(config: Config) -> list[Finding]:
 
 async def _server(options: "JetStreamOptions") -> Finding:
     """The only one."""
-    # Here, because most nodes do not have this store.
     from rillnode.actors.jetstream.checks import REPLICAS_VERSION_MIN, check_version, version_of
     from rillnode.actors.jetstream.connection import Connection
     from rillnode.actors.log.shared.port import LogLost

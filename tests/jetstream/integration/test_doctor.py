@@ -16,9 +16,9 @@ from rillnode.codecs.keys import Identity
 from rillnode.node.config import Config, StoreTable
 from rillnode.node.doctor import Finding
 from rillnode.node.jetstream.doctor import servers
+from rillnode.node.jetstream.engine import options_of
 from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
-from rillnode.node.stores import jetstream_options
 
 pytestmark = needs_nats
 
@@ -93,7 +93,7 @@ def test_the_log_and_the_views_of_a_node_that_runs_are_told_of(
     assert found(config)[-1].check == "store log"
 
     async def lose() -> None:
-        connection = Connection(jetstream_options(config.store))
+        connection = Connection(options_of(config.store))
         await connection.open()
         await connection.call("STREAM.DELETE.rillnode-log-1", None, dict[str, Any])
         await connection.close()

@@ -38,13 +38,10 @@ KERNEL_KNOWS: Final[dict[str, set[str]]] = {
     "node/config/peer_tables.py": {"ockam"},
     "node/config/rules.py": {"overlay", "spark"},
     "node/config/tables.py": {"ockam", "overlay", "spark", "streamr", "telemetry"},
-    "node/doctor/__init__.py": {"jetstream"},
-    "node/doctor/software.py": {"spark"},
     "node/keys/files.py": {"ockam"},
     "node/listening.py": {"ockam"},
     "node/peers.py": {"ockam"},
     "node/runtime.py": {"ockam"},
-    "node/stores.py": {"jetstream"},
     "node/testing/pytest_plugin.py": {"simulation"},
 }
 """Modules of the kernel that import a plug-in still: what is to come by the plug-ins' contract."""

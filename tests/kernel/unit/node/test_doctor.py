@@ -13,6 +13,7 @@ from rillnode.node.cli import main
 from rillnode.node.config import Config, HttpListener, NoiseListener
 from rillnode.node.doctor import Finding, files, machine, software
 from rillnode.node.keys.files import write_key
+from rillnode.node.spark.doctor import java
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_a_missing_package_is_named(config: Config, monkeypatch: pytest.MonkeyPa
 
 
 def test_java_matters_to_spark_only(config: Config) -> None:
-    assert list(software.java(config, {})) == []
+    assert list(java(config, {})) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,19 @@
+"""Java, where Spark needs it."""
+
+from collections.abc import Iterator, Mapping
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.config import Config
+from rillnode.node.doctor.finding import Finding
+from rillnode.node.spark.java import java_home
+
+
+def java(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """A Java that Spark can start, where there is a sink for it."""
+    if not config.sink.spark:
+        return
+    try:
+        yield Finding("java", "ok", str(java_home(environ)))
+    except ConfigError as error:
+        advice = "`pip install 'rillnode[spark-jre]'`, or set JAVA_HOME"
+        yield Finding("java", "fail", error.text.partition(" Install")[0], advice)
