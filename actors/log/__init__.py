@@ -252,7 +252,19 @@ class ListKeys(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class FindStream(Operation):
+class Lookup(Operation):
+    """A read of what is not written once and for all, as entries are.
+
+    Attributes:
+        lasts: result: what was found stays so until this node changes it. Else others may change it
+            at any time: who keeps it looks again, or watches.
+    """
+
+    lasts: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class FindStream(Lookup):
     """Look a stream up by name, or by id where `name` is None; result: `record`, or None."""
 
     name: str | None = None
@@ -268,7 +280,7 @@ one turn, some 5 us each, or three times that on a busy machine."""
 
 
 @dataclass(slots=True, eq=False)
-class ListStreams(Operation):
+class ListStreams(Lookup):
     """List a page of streams by name: those after `after` in byte order, with extents.
 
     It has at most `limit` streams, and ends early with the one by which it has `PAGE_LOGS` logs.
@@ -302,7 +314,7 @@ class ListStreams(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class ReadExtents(Operation):
+class ReadExtents(Lookup):
     """Read where logs begin and end; result: `extents`, one for each."""
 
     logs: list[int] = field(default_factory=list[int])
@@ -310,7 +322,7 @@ class ReadExtents(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class LoadIndex(Operation):
+class LoadIndex(Lookup):
     """Read a saved index; result: `index`, or None when never saved."""
 
     key: SavedIndexKey = field(default_factory=lambda: SavedIndexKey("", 0, ""))
@@ -318,7 +330,7 @@ class LoadIndex(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class ListIndexes(Operation):
+class ListIndexes(Lookup):
     """List saved indexes in key order after `after`, of one stream or of all (stream "")."""
 
     stream: str = ""
@@ -330,7 +342,7 @@ class ListIndexes(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class GetRecord(Operation):
+class GetRecord(Lookup):
     """Read a small named value; results: `value`, or None, and its `version`."""
 
     key: str = ""
@@ -339,7 +351,7 @@ class GetRecord(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class GetRecords(Operation):
+class GetRecords(Lookup):
     """Read named values; result: `values`, one for each key, None where there is none."""
 
     keys: Sequence[str] = ()
@@ -347,7 +359,7 @@ class GetRecords(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class HasRecords(Operation):
+class HasRecords(Lookup):
     """Look whether named values are there, without reading them; result: `found`, for each key."""
 
     keys: Sequence[str] = ()
@@ -355,7 +367,7 @@ class HasRecords(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class ListRecords(Operation):
+class ListRecords(Lookup):
     """List named values whose names begin with `prefix`, those after `after` in byte order.
 
     Attributes:

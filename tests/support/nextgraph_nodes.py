@@ -6,7 +6,7 @@ from typing import Any
 
 from core_support import Core, with_core
 from nextgraph_broker import INNER, TOPIC_A, Broker
-from rillnode.actors.log import Append, FindStream, PutRecord, log_id
+from rillnode.actors.log import Append, FindStream, Lookup, PutRecord, log_id
 from rillnode.actors.log.watch import AnyWatch, Watch, WatchValues
 from rillnode.actors.nextgraph.history import commit_key
 from rillnode.actors.nextgraph.records import topic_stream
@@ -30,14 +30,14 @@ class OtherNode:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._submit = core.store.submit
+        self._submit, self._read = core.store.submit, core.store.read
         self.first: list[tuple[Event, bytes]] = []
         self.refused = 0
         self.watches: list[Watch] = []
         self.values: list[WatchValues] = []
         # Entries of the topic's log, and those up to the last one of this node.
         self._count = self._end = 0
-        for name in ("watch", "describe", "submit"):
+        for name in ("watch", "describe", "read", "submit"):
             setattr(core.store, name, getattr(self, name))
 
     def watch(self, operation: AnyWatch) -> None:
@@ -48,6 +48,12 @@ class OtherNode:
 
     def describe(self) -> dict[str, Any]:
         return {"shards": 1, "views": [], "connected": True}
+
+    def read(self, operation: Any) -> bool:
+        """What is found may change."""
+        if isinstance(operation, Lookup):
+            operation.lasts = False
+        return self._read(operation)
 
     def submit(self, operation: Any) -> None:
         """Append before ours what is to be, and refuse ours if it does not follow from that."""

@@ -1,32 +1,23 @@
 """Follows what other nodes do with streams, where the store is shared with them."""
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from rillnode.actors.core.streams.context import StreamContext, StreamRemoved, tell_removed
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.log import FindStream, StreamRecord
-from rillnode.actors.log.waiting import read
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.log.watch import SharedStore, Watch, WatchRecords
-from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.core.streams.following")
 
 RETRY_SECONDS: Final = 1.0
 
-COUNT_SECONDS: Final = 30.0
-"""So long, roughly, does a quota not know of bytes that were appended at other nodes."""
-
 
 class _Again:
     """Time to follow again."""
-
-
-class _Count:
-    """Time to count the bytes of streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +41,18 @@ class _Removed:
     record: StreamRecord
 
 
-Message = _Changed | _Removed | _Followed | _Again | _Count
+Message = _Changed | _Removed | _Followed | _Again
 
 
 class StoreFollower(Worker):
     """One per node: what is done at other nodes holds here, too.
 
     `changed` is told of every record that was changed, and of each stream that is no more; who
-    follows a log is told of what is appended to it. Quotas count the streams that were made
-    elsewhere at once, and what was appended to them now and then.
+    follows a log is told of what is appended to it. Quotas count the streams that were made.
     """
 
     on_failure = "restart"
     essential = True
-    interleaves = True
 
     def __init__(
         self, context: StreamContext, changed: Callable[[StreamRecord | StreamRemoved], None]
@@ -77,7 +66,6 @@ class StoreFollower(Worker):
         if not isinstance(self._context.store, SharedStore):
             return
         self._watch_records()
-        self.wake_after(COUNT_SECONDS, _Count())
         followers, me = self._context.followers, self.address
         followers.begun = lambda log: me.base.post(me, _Followed(log))
         for log in followers.logs:
@@ -87,7 +75,7 @@ class StoreFollower(Worker):
         """Nobody hears of logs that get followers, until there is another instance."""
         self._context.followers.begun = None
 
-    def handle(self, message: Message, sender: Cell | None) -> Coroutine[Any, Any, None] | None:
+    def handle(self, message: Message, sender: Cell | None) -> None:
         """Take what has changed, and the times to look."""
         match message:
             case _Changed(record=record):
@@ -103,11 +91,8 @@ class StoreFollower(Worker):
                     self._watch(log, 0)
             case _Again():
                 self._watch_records()
-            case _Count():
-                return self._count()
             case _:
                 assert_never(message)
-        return None
 
     # Records ---------------------------------------------------------------------------------
 
@@ -124,20 +109,6 @@ class StoreFollower(Worker):
         elif error.code != "store.closed":
             logger.warning("records_not_followed", extra={"code": error.code})
             self.wake_after(RETRY_SECONDS, _Again())
-
-    async def _count(self) -> None:
-        """Ask what one stream after the other keeps."""
-        context = self._context
-        for name in context.quotas.measured():
-            find = FindStream(name=name)
-            with context.removals as removed:
-                try:
-                    await read(context.store, find)
-                except StoreError:
-                    continue  # until the next time
-                if find.record is not None and find.record.id not in removed:
-                    context.quotas.counted(find.record, find.extents)
-        self.wake_after(COUNT_SECONDS, _Count())
 
     # Logs ------------------------------------------------------------------------------------
 

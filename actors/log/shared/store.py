@@ -31,6 +31,7 @@ from rillnode.actors.log import (
     ListStreams,
     LoadIndex,
     LogExtent,
+    Lookup,
     OnHealth,
     Operation,
     PutRecord,
@@ -644,6 +645,8 @@ class SharedLogStore:
 
     def read(self, operation: ReadOperation) -> bool:
         """Answer at once (True), or later through `complete` (False)."""
+        if isinstance(operation, Lookup):
+            operation.lasts = False
         if self._placement is not None and self._refusal is None:
             number = self._direct(operation)
             shard = self._shards.get(number) if number is not None else None

@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from rillnode.actors.log import Capability
+from rillnode.actors.log import (
+    Capability,
+    FindStream,
+    GetRecord,
+    ListRecords,
+    ListStreams,
+    LoadIndex,
+    SavedIndexKey,
+)
 from rillnode.actors.log.rocks.checkpoint import Checkpointing
 from rillnode.actors.log.watch import SharedStore
 from rillnode.codecs.errors import StoreError
@@ -23,6 +31,18 @@ def test_what_a_store_can_do_beyond_the_others_has_a_name(driver: StoreDriver) -
         JetStreamDriver: {Capability.SHARED, Capability.POWER_CUT},
     }
     assert capabilities == expected[type(driver)]
+
+
+def test_what_is_found_lasts_where_there_can_be_no_others(driver: StoreDriver) -> None:
+    lookups = (
+        FindStream(name="s"),
+        ListStreams(),
+        LoadIndex(key=SavedIndexKey("s", 0, "c")),
+        GetRecord(key="k"),
+        ListRecords(prefix="k"),
+    )
+    found = {driver.read(lookup).lasts for lookup in lookups}
+    assert found == {Capability.SHARED not in driver.store.capabilities}
 
 
 def test_a_store_that_is_not_shared_is_opened_once(driver: StoreDriver) -> None:
