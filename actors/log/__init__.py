@@ -95,9 +95,13 @@ class Append(Operation):
     Errors: `stream.removed` (the log's stream was removed), `store.fenced` (see `seen`).
 
     Attributes:
+        received_at: in milliseconds since 1970; result: where others append, too, no less than that
+            of the entry before, as clocks differ.
         keys: secondary keys, written in the same batch: each leads to an entry of the body, whose
             offset in it stands beside it. A key does not begin with a zero byte, and several
             entries may have the same. The store does not know what keys mean.
+        timed: so many of them, the last ones, end with `received_at` as u64, big-endian, whatever
+            it becomes.
         records: named values, written in the same batch; None removes one.
         seen: this follows from what others have appended up to this index, and is refused where
             they have appended more; None: from nothing.
@@ -112,6 +116,7 @@ class Append(Operation):
     count: int = 0
     body: bytes | memoryview = b""
     keys: Sequence[tuple[bytes, int]] = ()
+    timed: int = 0
     records: Sequence[tuple[str, bytes | None]] = ()
     seen: int | None = None
     first_index: int = -1
