@@ -10,7 +10,6 @@ from rillnode.actors.log import (
     AnyWatch,
     Append,
     FindStream,
-    Lookup,
     PutRecord,
     Watch,
     WatchValues,
@@ -38,14 +37,15 @@ class OtherNode:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._submit, self._read = core.store.submit, core.store.read
+        self._submit = core.store.submit
         self.first: list[tuple[Event, bytes]] = []
         self.refused = 0
         self.watches: list[Watch] = []
         self.values: list[WatchValues] = []
         # Entries of the topic's log, and those up to the last one of this node.
         self._count = self._end = 0
-        for name in ("watch", "read", "submit"):
+        core.share_store()
+        for name in ("watch", "submit"):
             setattr(core.store, name, getattr(self, name))
 
     def watch(self, operation: AnyWatch) -> None:
@@ -54,12 +54,6 @@ class OtherNode:
             self.watches.append(operation)
         elif isinstance(operation, WatchValues):
             self.values.append(operation)
-
-    def read(self, operation: Any) -> bool:
-        """What is found may change."""
-        if isinstance(operation, Lookup):
-            operation.lasts = False
-        return self._read(operation)
 
     def submit(self, operation: Any) -> None:
         """Append before ours what is to be, and refuse ours if it does not follow from that."""

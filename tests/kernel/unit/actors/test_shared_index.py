@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core_support import Core, with_core
-from rillnode.actors.log import LoadIndex, SavedIndexKey, SaveIndex
+from rillnode.actors.log import SavedIndexKey, SaveIndex
 from rillnode.codecs import native
 from rillnode.codecs.routing.stream import GetIndexRequest, IndexResponse
 
@@ -14,11 +14,11 @@ class Others:
     """A store whose positions others save first: the next of `theirs` before ours."""
 
     def __init__(self, core: Core, monkeypatch: pytest.MonkeyPatch, theirs: list[int]) -> None:
-        self._submit, self._read = core.store.submit, core.store.read
+        self._submit = core.store.submit
         self._highest = 0
         self.theirs = theirs
         monkeypatch.setattr(core.store, "submit", self.submit)
-        monkeypatch.setattr(core.store, "read", self.read)
+        core.share_store()
 
     def submit(self, operation: Any) -> None:
         if isinstance(operation, SaveIndex):
@@ -26,11 +26,6 @@ class Others:
             del self.theirs[:1]
             operation.index = self._highest
         self._submit(operation)
-
-    def read(self, operation: Any) -> bool:
-        if isinstance(operation, LoadIndex):
-            operation.lasts = False
-        return self._read(operation)
 
 
 @pytest.mark.parametrize(("theirs", "ours", "found"), [(5, 7, 7), (9, 7, 9), (7, 7, 7)])

@@ -20,7 +20,6 @@ from rillnode.actors.log import (
     AnyWatch,
     Append,
     ListStreams,
-    Lookup,
     PutStream,
     StreamRecord,
     Watch,
@@ -47,23 +46,17 @@ class Elsewhere:
         self._core = core
         self.records: WatchRecords | None = None
         self.watches: dict[int, Watch] = {}
-        self._read = core.store.read
         self.told: list[StreamRecord | StreamRemoved] = []
         core.changes.append(self.told.append)
-        for name in ("watch", "read"):
-            setattr(core.store, name, getattr(self, name))
+        core.share_store()
+        store: Any = core.store
+        store.watch = self.watch
 
     def watch(self, operation: AnyWatch) -> None:
         if isinstance(operation, WatchRecords):
             self.records = operation
         elif isinstance(operation, Watch):
             self.watches[operation.log] = operation
-
-    def read(self, operation: Any) -> bool:
-        """What is found may change."""
-        if isinstance(operation, Lookup):
-            operation.lasts = False
-        return self._read(operation)
 
     async def change(self, changed: list[StreamRecord], removed: list[StreamRecord]) -> None:
         """Tell who waits for records."""
