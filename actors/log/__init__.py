@@ -101,7 +101,7 @@ class Append(Operation):
             offset in it stands beside it. A key does not begin with a zero byte, and several
             entries may have the same. The store does not know what keys mean.
         timed: so many of them, the last ones, end with `received_at` as u64, big-endian, whatever
-            it becomes.
+            it becomes; None: it stays, as in a copy.
         records: named values, written in the same batch; None removes one.
         seen: this follows from what others have appended up to this index, and is refused where
             they have appended more; None: from nothing.
@@ -116,7 +116,7 @@ class Append(Operation):
     count: int = 0
     body: bytes | memoryview = b""
     keys: Sequence[tuple[bytes, int]] = ()
-    timed: int = 0
+    timed: int | None = 0
     records: Sequence[tuple[str, bytes | None]] = ()
     seen: int | None = None
     first_index: int = -1

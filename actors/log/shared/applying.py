@@ -365,7 +365,7 @@ class Applier:
     def _put_behind(self, append: Append) -> None:
         """See that entries do not come before those that they stand behind: clocks differ."""
         last = self._tables.last_arrival(append.log)
-        if last is not None and append.received_at < last:
+        if append.timed is not None and last is not None and append.received_at < last:
             append.received_at = last
             at = len(append.keys) - append.timed
             end = _NUMBER.pack(max(0, last))

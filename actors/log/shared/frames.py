@@ -127,7 +127,7 @@ class _Append(msgspec.Struct, frozen=True, array_like=True, tag=1):
     count: int
     body: bytes
     keys: Sequence[tuple[bytes, int]] = ()
-    timed: int = 0
+    timed: int | None = 0
     records: Sequence[tuple[str, bytes | None]] = ()
     seen: int | None = None
 

@@ -350,9 +350,10 @@ def test_no_entry_comes_before_one_that_it_stands_behind(target: Target) -> None
         *((b"a", at) for at in (3, 5, 7, 9, 10)),
         *((b"t", at) for at in (5, 9, 9, 9, 10)),
     ]
-    # What stands behind none follows its own clock.
-    target.frame(Trim(log=LOG, before=5), timed(4), timed(2), writer=b"c", number=1)
-    assert arrivals(target) == [4, 4]
+    # What stands behind none follows its own clock, and what is copied that of its source.
+    copied = push(b"x", received_at=2, timed=None)
+    target.frame(Trim(log=LOG, before=5), timed(4), timed(2), copied, writer=b"c", number=1)
+    assert arrivals(target) == [4, 4, 2]
 
 
 def test_own_appends_under_way_need_not_be_seen(target: Target) -> None:
