@@ -15,7 +15,6 @@ from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.subscribers import Subscribers
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.log import LogStore, StoreHealth
-from rillnode.actors.log.watch import SharedStore
 from rillnode.node.config import Config
 from rillnode.node.http.history import Totals
 from rillnode.node.peers import Peers
@@ -145,7 +144,7 @@ class Observation:
     @property
     def shared_log(self) -> Mapping[str, Any] | None:
         """The log that the node shares with others; None where it has its store alone."""
-        return self.store.describe() if isinstance(self.store, SharedStore) else None
+        return self.store.describe() or None
 
     def totals(self) -> Totals:
         """What the node did since its start."""

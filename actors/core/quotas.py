@@ -123,8 +123,16 @@ class Quotas:
         if usage is not None:
             usage.streams.discard(name)
 
-    def found(self, record: StreamRecord, extents: Sequence[LogExtent]) -> None:
-        """Count a stream that was there before the node's start, or that another node has made."""
+    def found(
+        self, record: StreamRecord, extents: Sequence[LogExtent], *, by_others: bool = False
+    ) -> None:
+        """Count a stream that was there before the node's start, or that others have made.
+
+        Args:
+            record: the stream.
+            extents: of its logs; none: they are not known.
+            by_others: whether they may append, too: then it counts, whatever was known.
+        """
         usage = self.usage(record.owner)
         if usage is None:
             return
@@ -132,20 +140,8 @@ class Quotas:
         for partition, extent in enumerate(extents):
             log = log_id(record.id, partition)
             # What an append has told meanwhile is newer.
-            if log not in usage.kept:
+            if by_others or log not in usage.kept:
                 usage.keep(log, extent.data_bytes)
-
-    def measured(self) -> list[str]:
-        """The streams whose bytes are limited, by name: of principals that have such a quota."""
-        usages = [usage for usage in self._usages.values() if usage is not None]
-        return [
-            name for usage in usages if usage.quota.bytes_max is not None for name in usage.streams
-        ]
-
-    def counted(self, record: StreamRecord, extents: Sequence[LogExtent]) -> None:
-        """Other nodes append to a stream, too: so much do its logs keep now."""
-        for partition, extent in enumerate(extents):
-            self.keeps(record.owner, log_id(record.id, partition), extent)
 
     def removed(self, record: StreamRecord) -> None:
         """A stream and its bytes are gone."""

@@ -1,15 +1,15 @@
 """LogStore: the interface of the durable log under all streams.
 
-Work is submitted as operation objects. The store completes each exactly once, by setting its
-result fields (or `error`) and handing it to `complete`, the callable given at construction,
-together with all others of its group; the node's `complete` posts each operation to the actor
-named by its `reply_to`. A store may therefore be another thread or another machine.
+Work is submitted as operation objects. The store completes each exactly once, watches at most once,
+by setting its result fields (or `error`) and handing it to `complete`, the callable given at
+construction, together with all others of its group; the node's `complete` posts each operation to
+the actor named by its `reply_to`. A store may therefore be another thread or another machine.
 
 Promises of every LogStore:
 
 - Operations of one log are applied in the order of submission; indexes are dense from 0.
-- A write completes without error only when it would survive a crash of the store, and with
-  `Capability.POWER_CUT` the loss of power everywhere at once.
+- A write completes without error only when it would survive a crash of the store and, unless
+  `describe` says that it is `unsynced`, the loss of power everywhere at once.
 - When a write or sync fails, every write not yet completed gets a StoreError; the store repairs
   itself with backoff and tells `on_health`. Until then no reader sees anything of those writes.
   After the repair the ones that were still waiting have left no trace, but of the group under way
@@ -19,15 +19,19 @@ Promises of every LogStore:
 - A removal is whole: after a crash the stream is there with all that it held, or nothing of it.
 - Reads see only what is durable. They never block the caller: an answer out of the tail cache
   comes at once, any other through `complete`.
+- Others may write, too: other nodes, whose stores have the same logs. What one was confirmed stands
+  before what another appends later. A look-up says whether what it found can change so (`Lookup`);
+  a watch is complete when others have done what it waits for, and stays open where nobody does,
+  and when the store is closed; a write that follows from what others have changed since (`seen`)
+  is refused with `store.fenced`, and leaves no trace.
 
 `submit` and `read` are called by one thread at a time, usually the event loop's.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rillnode.actors.log.health import Capability as Capability
 from rillnode.actors.log.health import OnHealth as OnHealth
 from rillnode.actors.log.health import StoreHealth as StoreHealth
 from rillnode.actors.log.records import (
@@ -88,14 +92,19 @@ class Operation:
 class Append(Operation):
     """Add the entries of one checked body to a log.
 
-    Errors: `stream.removed` (the log's stream was removed), `store.fenced` (`Capability.SHARED`).
+    Errors: `stream.removed` (the log's stream was removed), `store.fenced` (see `seen`).
 
     Attributes:
+        received_at: in milliseconds since 1970; result: where others append, too, no less than that
+            of the entry before, as clocks differ.
         keys: secondary keys, written in the same batch: each leads to an entry of the body, whose
             offset in it stands beside it. A key does not begin with a zero byte, and several
             entries may have the same. The store does not know what keys mean.
+        timed: so many of them, the last ones, end with `received_at` as u64, big-endian, whatever
+            it becomes; None: it stays, as in a copy.
         records: named values, written in the same batch; None removes one.
-        seen: this follows from what others have appended up to this index; None: from nothing.
+        seen: this follows from what others have appended up to this index, and is refused where
+            they have appended more; None: from nothing.
         first_index: result: index of the first entry.
         kept_bytes: result: data bytes that the log keeps, these included.
     """
@@ -107,6 +116,7 @@ class Append(Operation):
     count: int = 0
     body: bytes | memoryview = b""
     keys: Sequence[tuple[bytes, int]] = ()
+    timed: int | None = 0
     records: Sequence[tuple[str, bytes | None]] = ()
     seen: int | None = None
     first_index: int = -1
@@ -173,11 +183,11 @@ class RemoveStream(Operation):
 class SaveIndex(Operation):
     """Save a consumer's position.
 
-    The caller keeps it monotonic: one actor owns each key. With `Capability.SHARED` nodes may save
-    the same, and the highest counts.
+    The caller keeps it monotonic: one actor of a node owns each key. Where others save the same,
+    the highest counts.
 
     Attributes:
-        index: the position; result: what is saved, which may be higher where nodes share the store.
+        index: the position; result: what is saved, which may be a higher one of others.
     """
 
     key: SavedIndexKey = field(default_factory=lambda: SavedIndexKey("", 0, ""))
@@ -196,10 +206,11 @@ class PutRecord(Operation):
 class PutRecords(Operation):
     """Store named values (None removes one) in the order given: all of them or none.
 
-    Errors: `store.fenced` (`Capability.SHARED`).
+    Errors: `store.fenced` (see `seen`).
 
     Attributes:
-        seen: names that this follows from, each with its version as it was read; 0: it was none.
+        seen: names that this follows from, each with its version as it was read; it is refused
+            where others have changed one since. 0: it was none.
     """
 
     records: Sequence[tuple[str, bytes | None]] = ()
@@ -252,7 +263,19 @@ class ListKeys(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class FindStream(Operation):
+class Lookup(Operation):
+    """A read of what is not written once and for all, as entries are.
+
+    Attributes:
+        lasts: result: what was found stays so until this node changes it. Else others may change it
+            at any time: who keeps it looks again, or watches.
+    """
+
+    lasts: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class FindStream(Lookup):
     """Look a stream up by name, or by id where `name` is None; result: `record`, or None."""
 
     name: str | None = None
@@ -268,7 +291,7 @@ one turn, some 5 us each, or three times that on a busy machine."""
 
 
 @dataclass(slots=True, eq=False)
-class ListStreams(Operation):
+class ListStreams(Lookup):
     """List a page of streams by name: those after `after` in byte order, with extents.
 
     It has at most `limit` streams, and ends early with the one by which it has `PAGE_LOGS` logs.
@@ -302,7 +325,7 @@ class ListStreams(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class ReadExtents(Operation):
+class ReadExtents(Lookup):
     """Read where logs begin and end; result: `extents`, one for each."""
 
     logs: list[int] = field(default_factory=list[int])
@@ -310,7 +333,7 @@ class ReadExtents(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class LoadIndex(Operation):
+class LoadIndex(Lookup):
     """Read a saved index; result: `index`, or None when never saved."""
 
     key: SavedIndexKey = field(default_factory=lambda: SavedIndexKey("", 0, ""))
@@ -318,7 +341,7 @@ class LoadIndex(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class ListIndexes(Operation):
+class ListIndexes(Lookup):
     """List saved indexes in key order after `after`, of one stream or of all (stream "")."""
 
     stream: str = ""
@@ -330,8 +353,14 @@ class ListIndexes(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class GetRecord(Operation):
-    """Read a small named value; results: `value`, or None, and its `version`."""
+class GetRecord(Lookup):
+    """Read a small named value.
+
+    Attributes:
+        value: result: None where there is none.
+        version: result: two values that differ have another; 0 where there is none, or where it
+            lasts.
+    """
 
     key: str = ""
     value: bytes | None = None
@@ -339,7 +368,7 @@ class GetRecord(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class GetRecords(Operation):
+class GetRecords(Lookup):
     """Read named values; result: `values`, one for each key, None where there is none."""
 
     keys: Sequence[str] = ()
@@ -347,7 +376,7 @@ class GetRecords(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class HasRecords(Operation):
+class HasRecords(Lookup):
     """Look whether named values are there, without reading them; result: `found`, for each key."""
 
     keys: Sequence[str] = ()
@@ -355,12 +384,12 @@ class HasRecords(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class ListRecords(Operation):
+class ListRecords(Lookup):
     """List named values whose names begin with `prefix`, those after `after` in byte order.
 
     Attributes:
         records: result: at most `limit` pairs (key, value).
-        versions: result: the version of each; with `Capability.SHARED` only.
+        versions: result: the version of each; none where they last.
     """
 
     prefix: str = ""
@@ -368,6 +397,53 @@ class ListRecords(Operation):
     limit: int = 1_000
     records: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
     versions: list[int] = field(default_factory=list[int])
+
+
+@dataclass(slots=True, eq=False)
+class Watch(Operation):
+    """Wait until a log holds an entry of others at `index` or behind; it may be an own one, too.
+
+    One at a time of each log: a later one takes the place of one that is not complete, which then
+    never is. Nor is it when the log's stream is removed.
+
+    Attributes:
+        next_index: result: the index after the log's last entry.
+    """
+
+    log: int = 0
+    index: int = 0
+    next_index: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class WatchRecords(Operation):
+    """Wait until others have changed streams' records since the last one was completed.
+
+    One at a time.
+
+    Attributes:
+        changed: result: the records as they are now, of new streams, too.
+        removed: result: the last records of streams that are no more.
+    """
+
+    changed: list[StreamRecord] = field(default_factory=list[StreamRecord])
+    removed: list[StreamRecord] = field(default_factory=list[StreamRecord])
+
+
+@dataclass(slots=True, eq=False)
+class WatchValues(Operation):
+    """Wait until others have changed named values since the last one was completed.
+
+    One at a time of each prefix. What came before the first one is not told of: ask for it with
+    ListRecords, after the first watch.
+
+    Attributes:
+        prefix: of the names.
+        changed: result: names, and what they stand for now; None: nothing any more.
+    """
+
+    prefix: str = ""
+    changed: list[tuple[str, bytes | None]] = field(default_factory=list[tuple[str, bytes | None]])
 
 
 WriteOperation = Append | Trim | PutStream | RemoveStream | SaveIndex | PutRecord | PutRecords
@@ -384,6 +460,7 @@ ReadOperation = (
     | HasRecords
     | ListRecords
 )
+AnyWatch = Watch | WatchRecords | WatchValues
 
 
 def written_bytes(operation: Operation) -> int:
@@ -414,11 +491,6 @@ class LogStore(Protocol):
     """A durable log of many streams; see the module's promises."""
 
     @property
-    def capabilities(self) -> frozenset[Capability]:
-        """What it promises beyond what all do; known once it is open."""
-        ...
-
-    @property
     def health(self) -> StoreHealth:
         """The state now."""
         ...
@@ -446,4 +518,15 @@ class LogStore(Protocol):
 
     def read(self, operation: ReadOperation) -> bool:
         """Answer at once out of the tail cache (True), or later through `complete` (False)."""
+        ...
+
+    def watch(self, operation: AnyWatch) -> None:
+        """Complete the operation as soon as others have done what it waits for.
+
+        It may be given before the store is open, and is never complete with an error.
+        """
+        ...
+
+    def describe(self) -> Mapping[str, Any]:
+        """The log that others write, too, and what is seen of it here, for people; else nothing."""
         ...

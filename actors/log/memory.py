@@ -4,13 +4,13 @@ It keeps the promises of every LogStore, and the time and order of all it does a
 it has no thread, and works in callbacks given to `post` and to a clock's timers, or in `flush`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rillnode.actors.log import (
-    Capability,
+    AnyWatch,
     Complete,
     OnHealth,
     Operation,
@@ -89,11 +89,6 @@ class MemoryLogStore:
         self._life = 0
 
     @property
-    def capabilities(self) -> frozenset[Capability]:
-        """What it promises beyond what all do."""
-        return frozenset({Capability.POWER_CUT})
-
-    @property
     def health(self) -> StoreHealth:
         """The state now."""
         return self._health
@@ -137,6 +132,13 @@ class MemoryLogStore:
         self._reads.append(operation)
         self._schedule()
         return False
+
+    def watch(self, operation: AnyWatch) -> None:
+        """Nobody else writes to it: there is never anything to tell."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Nothing: no others write to its logs."""
+        return {}
 
     def crash(self, *, surviving: int = 0) -> None:
         """Lose power: what was not confirmed is lost and never completed.

@@ -2,8 +2,8 @@
 
 A block that an event brought is stored with the event and stays. A block that was put is charged to
 who put it first, and names its children, so that an object can be deleted as far as nothing else
-holds it: another object with the same block, a pin, or an event. Where several nodes share the
-store, what holds blocks and what deletes them take turns by a record of the overlay.
+holds it: another object with the same block, a pin, or an event. What holds blocks and what deletes
+them at other nodes of the store take turns by a record of the overlay.
 """
 
 from collections import Counter
@@ -53,6 +53,7 @@ class BlocksActor(BrokerActor):
         super().__init__(context)
         self._overlay = overlay
         self._kept_bytes: dict[bytes, int] = {}
+        self._lasts = True
         # Of the records of these bytes, as they were read last.
         self._versions: dict[bytes, int] = {}
         # Stands for a log in the quotas; those of streams are shorter numbers.
@@ -244,10 +245,10 @@ class BlocksActor(BrokerActor):
 
     async def _kept(self, user: bytes) -> int:
         """Bytes of blocks that a user has put here."""
-        if user not in self._kept_bytes or self._context.shared:
+        if user not in self._kept_bytes or not self._lasts:
             get = GetRecord(key=self._bytes(user))
             await self.read(get)
-            self._versions[user] = get.version
+            self._versions[user], self._lasts = get.version, get.lasts
             self._note(user, int.from_bytes(get.value or b"", "big"))
         return self._kept_bytes[user]
 

@@ -43,7 +43,7 @@ def spawn_broker(context: BrokerContext, topic: Callable[..., Worker] = TopicAct
     context.users = system.spawn(partial(UsersActor, context))
     context.repairs = system.spawn(partial(RepairsActor, context))
     context.inboxes = system.spawn(partial(InboxActor, context, Readers()))
-    context.wallets = system.spawn(partial(WalletsActor, context))
+    context.wallets = system.spawn(partial(WalletsActor, context, set[bytes]()))
     context.streams.router.register(ADDRESS, system.spawn(partial(DeskActor, context)))
 
 

@@ -10,7 +10,6 @@ from rillnode.actors.core.streams.rules import StreamRules
 from rillnode.actors.engine.cell import Cells
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.log import StreamRecord
-from rillnode.actors.log.watch import SharedStore
 from rillnode.actors.nextgraph.followers import Feed
 from rillnode.actors.nextgraph.session import Session
 from rillnode.codecs.keys import Identity
@@ -75,8 +74,6 @@ class BrokerContext:
         sessions: the connections of admitted clients.
         feeds: what topics' actors owe that were replaced, until the next one takes it over.
         counters: what was refused or dropped, by reason.
-        shared: whether other nodes write the same store: what one does not look up anew may
-            be out of date.
     """
 
     streams: StreamContext
@@ -98,7 +95,3 @@ class BrokerContext:
     sessions: set[Session] = field(default_factory=set[Session])
     feeds: dict[TopicKey, Feed] = field(default_factory=dict[TopicKey, Feed])
     counters: Counter[str] = field(default_factory=Counter)
-    shared: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.shared = isinstance(self.streams.store, SharedStore)

@@ -120,9 +120,9 @@ class InboxActor(NewsActor):
             raise Refusal(ResultCode.INVALID_SIGNATURE)
         session, inbox = asked.session, (_overlay_name(request.overlay), request.inbox_id)
         await self.write(PutRecords(records=[(name_of("inbox", *inbox), session.user)]))
-        fresh = (await self._waiting(inbox))[0].next if self._context.shared else 0
+        waiting, _ = await self._waiting(inbox)
         if session.attach(self.address):
-            self._readers.add(inbox, session, fresh)
+            self._readers.add(inbox, session, waiting.next)
         asked.answer()
 
     async def _post(self, asked: Asked, request: InboxPost) -> None:

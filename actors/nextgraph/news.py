@@ -1,30 +1,25 @@
-"""Actors that hear which of the broker's records other nodes have changed."""
+"""Actors that hear which of the broker's records others have changed."""
 
-import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from rillnode.actors.engine.cell import Cell
-from rillnode.actors.log.watch import SharedStore, WatchValues
+from rillnode.actors.log import WatchValues
 from rillnode.actors.nextgraph.actor import BrokerActor
 from rillnode.actors.nextgraph.records import name_of
-
-logger = logging.getLogger("rillnode.actors.nextgraph")
-
-RETRY_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Another node has changed a record, or removed it; `name` is what follows the family."""
+    """Others have changed a record, or removed it; `name` is what follows the family."""
 
     name: str
     value: bytes | None
 
 
 class NewsActor(BrokerActor):
-    """Is told of the records of one family, where the store is shared; else it is as any other.
+    """Is told of the records of one family that others change.
 
     Subclasses `listen` when they start.
 
@@ -36,22 +31,12 @@ class NewsActor(BrokerActor):
 
     def listen(self) -> None:
         """Be sent News from now on, whichever instance there is."""
-        store = self._context.streams.store
-        if isinstance(store, SharedStore):
-            tell = partial(_tell, self.address)
-            watch = WatchValues(prefix=name_of(self.followed, ""))
-            store.watch(self.then(watch, self._heard, tell))
+        watch = WatchValues(prefix=name_of(self.followed, ""))
+        heard = self.then(watch, self._heard, partial(_tell, self.address))
+        self._context.streams.store.watch(heard)
 
     def _heard(self, watch: WatchValues) -> None:
-        if watch.error is None:
-            _tell(self.address, watch)
-            self.listen()
-        elif watch.error.code != "store.closed":
-            logger.warning("records_not_followed", extra={"code": watch.error.code})
-            self.begin(self._listen_later(), lambda _: None)
-
-    async def _listen_later(self) -> None:
-        await self.sleep(RETRY_SECONDS)
+        _tell(self.address, watch)
         self.listen()
 
 

@@ -46,6 +46,7 @@ class OuterActor(LodgerActor[bytes]):
         super().__init__(context, context.outers, key)
         self._inner: bytes | None = None
         self._looked = False
+        self._lasts = True
 
     @property
     def unused(self) -> bool:
@@ -71,10 +72,10 @@ class OuterActor(LodgerActor[bytes]):
                 assert_never(message)
 
     async def _look(self) -> None:
-        if not self._looked or (self._inner is None and self._context.shared):
+        if not self._looked or (self._inner is None and not self._lasts):
             get = GetRecord(key=name_of("outer", self._key))
             await self.read(get)
-            self._inner, self._looked = get.value, True
+            self._inner, self._looked, self._lasts = get.value, True, get.lasts
         if self._inner is None:
             self.leave_later()
 

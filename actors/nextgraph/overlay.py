@@ -74,6 +74,7 @@ class OverlayActor(LodgerActor[bytes]):
     def __init__(self, context: BrokerContext, key: bytes) -> None:
         super().__init__(context, context.overlays, key)
         self._looked = False
+        self._lasts = True
         self._overlay: Overlay | None = None
         self._pins: dict[bytes, dict[RepoKey, Pin]] = {}
         # Of what was read for the request that is served, by name.
@@ -103,17 +104,16 @@ class OverlayActor(LodgerActor[bytes]):
 
     async def _look(self, user: bytes) -> None:
         """Read the overlay and what a user keeps of it, if what was read may be out of date."""
-        shared = self._context.shared
-        if not self._looked or shared:
+        if not self._looked or not self._lasts:
             get = GetRecord(key=name_of("overlay", self._key))
             await self.read(get)
             self._overlay = None if get.value is None else unpack(get.value, Overlay)
-            self._looked = True
+            self._looked, self._lasts = True, get.lasts
             self._versions = {get.key: get.version}
         if self._overlay is None:
             self.leave_later()
             return
-        if user in self._pins and not shared:
+        if user in self._pins and self._lasts:
             return
         pins: dict[RepoKey, Pin] = {}
         prefix, after = name_of("pin", self._key, user, ""), ""

@@ -106,6 +106,8 @@ class TopicActor(LodgerActor[TopicKey]):
         self._name = topic_stream(*key)
         self._topic: _Topic | None = None
         self._looked = False
+        # Whether nobody else makes the topic, or appends to its log.
+        self._lasts = True
         self._feed = context.feeds.pop(key) if key in context.feeds else Feed()
         # What was in the log when it was looked for.
         self._end = 0
@@ -172,9 +174,10 @@ class TopicActor(LodgerActor[TopicKey]):
 
     async def _look(self) -> None:
         """Find the topic and its history, if that has not been done."""
-        if not self._looked or (self._context.shared and self._topic is None):
+        if not self._looked or (self._topic is None and not self._lasts):
             find = FindStream(name=self._name)
             await self.read(find)
+            self._lasts = find.lasts
             if find.record is not None:
                 self._topic = _Topic(find.record, await self._load(find.record))
                 self._begin(find.record, find.extents[0].next_index)
@@ -260,12 +263,12 @@ class TopicActor(LodgerActor[TopicKey]):
 
     def _leave(self, session: Session) -> None:
         followers = self._feed.followers
-        if followers.remove(session) and not followers and self._context.shared:
+        if followers.remove(session) and not followers:
             self._context.streams.followers.remove(self._feed.log, self.address)
 
     def _follow(self) -> None:
-        """Hear of what other nodes append, while somebody here follows."""
-        if self._topic is not None and self._feed.followers and self._context.shared:
+        """Hear of what others append, where they do, while somebody here follows."""
+        if self._topic is not None and self._feed.followers and not self._lasts:
             self._context.streams.followers.add(self._feed.log, self.address)
 
     # What the log holds ----------------------------------------------------------------------
@@ -274,7 +277,7 @@ class TopicActor(LodgerActor[TopicKey]):
         """Know the topic as its log is now, and forward what is new; `publish` is on its way."""
         await self._look()
         feed = self._feed
-        while self._topic is not None and (self._context.shared or feed.told < self._end):
+        while self._topic is not None and (feed.told < self._end or not self._lasts):
             read = Read(log=feed.log, index=feed.told, bytes_max=READ_BYTES)
             await self.read(read)
             feed.told = max(feed.told, read.extent.first_index)

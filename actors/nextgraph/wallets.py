@@ -2,7 +2,7 @@
 
 A wallet that is left is stored with the time until which it is kept, and leaves the store before it
 is given out. Who waits at a rendezvous waits on a connection, and is forgotten with the node.
-Where the store is shared, others see there that somebody waits, and leave the wallet in its place.
+That he waits stands in the store: other nodes of it leave the wallet there for him.
 """
 
 import logging
@@ -16,7 +16,7 @@ from rillnode.actors.engine.cell import Cell
 from rillnode.actors.log import GetRecord, ListRecords, PutRecords
 from rillnode.actors.nextgraph.actor import Question, anew, logged
 from rillnode.actors.nextgraph.context import BrokerContext
-from rillnode.actors.nextgraph.news import RETRY_SECONDS, News, NewsActor
+from rillnode.actors.nextgraph.news import News, NewsActor
 from rillnode.actors.nextgraph.records import Wallet, name_of, pack, unpack
 from rillnode.actors.nextgraph.session import Asked, Refusal
 from rillnode.codecs.errors import StoreError
@@ -25,6 +25,9 @@ from rillnode.codecs.nextgraph.requests import WalletPutExport
 from rillnode.codecs.nextgraph.results import ResultCode
 
 logger = logging.getLogger("rillnode.actors.nextgraph")
+
+RETRY_SECONDS: Final = 1.0
+"""Pause after the wallets could not be found."""
 
 _KEPT_MS: Final = int(NEXTGRAPH_WALLET_SECONDS * 1_000)
 
@@ -61,13 +64,19 @@ class _Late:
 
 
 class WalletsActor(NewsActor):
-    """One per broker."""
+    """One per broker.
+
+    Args:
+        context: the broker's.
+        shown: those for which somebody waits here, or was to, whichever instance took him.
+    """
 
     followed = "rendezvous"
     essential = True
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, shown: set[bytes]) -> None:
         super().__init__(context)
+        self._shown = shown
         # Until when each is kept, in ms since 1970.
         self._expiries: dict[bytes, int] = {}
         self._waiting: dict[bytes, _Waiting] = {}
@@ -124,13 +133,19 @@ class WalletsActor(NewsActor):
                 break
             ((after, value),) = listing.records
             self._note(bytes.fromhex(after.removeprefix(prefix)), unpack(value, Wallet).expires_at)
-        # What nodes have left that ended while somebody waited there.
+        # What instances before this one have left, and nodes that ended while somebody waited.
         shown = ListRecords(prefix=name_of("rendezvous", ""))
         await self.read(shown)
         now_ms = self._context.streams.clock.now_ms()
-        late = [name for name, value in shown.records if unpack(value, Wallet).expires_at <= now_ms]
-        if late:
-            await self.write(PutRecords(records=[(name, None) for name in late]))
+        own = {name_of("rendezvous", one) for one in self._shown}
+        records: list[tuple[str, bytes | None]] = [
+            (name, None)
+            for name, value in shown.records
+            if name in own or unpack(value, Wallet).expires_at <= now_ms
+        ]
+        if records:
+            await self.write(PutRecords(records=records))
+        self._shown.clear()
 
     def _note(self, one: bytes, expires_at: int) -> None:
         self._expiries[one] = expires_at
@@ -183,9 +198,11 @@ class WalletsActor(NewsActor):
             self.send(waiting.sender, Refusal(ResultCode.ACCESS_DENIED))
             return
         expires_at = self._context.streams.clock.now_ms() + _KEPT_MS
+        self._shown.add(one)
         try:
             await self._show(one, pack(Wallet(expires_at=expires_at, content=b"")))
         except StoreError as error:
+            self._shown.discard(one)
             self.send(waiting.sender, Refusal(logged(error)))
             return
         self._waiting[one] = waiting
@@ -194,21 +211,22 @@ class WalletsActor(NewsActor):
     async def _end_waiting(self, waiting: _Waiting) -> None:
         one = waiting.fetch.id
         if self._waiting.get(one) is waiting:
-            del self._waiting[one]
+            self._waits_no_more(one)
             self.send(waiting.sender, Refusal(ResultCode.EXPORT_WALLET_TIME_OUT))
             await self.attempt(self._show(one, None))
 
+    def _waits_no_more(self, one: bytes) -> _Waiting | None:
+        self._shown.discard(one)
+        return self._waiting.pop(one, None)
+
     async def _show(self, one: bytes, value: bytes | None) -> None:
         """Let other nodes know that somebody waits here, or nobody any more."""
-        if self._context.shared:
-            await self.write(PutRecords(records=[(name_of("rendezvous", one), value)]))
+        await self.write(PutRecords(records=[(name_of("rendezvous", one), value)]))
 
     async def _hand_over(self, asked: Asked, request: WalletPutExport) -> None:
         one = request.rendezvous_id
-        waiting = self._waiting.pop(one, None)
+        waiting = self._waits_no_more(one)
         if waiting is None:
-            if not self._context.shared:
-                raise Refusal(ResultCode.NOT_FOUND)
             await self._leave_for(request)
             asked.answer()
             return
@@ -234,6 +252,6 @@ class WalletsActor(NewsActor):
 
     async def _heard_of(self, one: bytes, value: bytes | None) -> None:
         """Fetch what was left at another node for who waits here."""
-        waiting = self._waiting.pop(one, None) if value is None else None
+        waiting = self._waits_no_more(one) if value is None else None
         if waiting is not None:
             await self.reply(waiting.sender, anew(partial(self._fetch, one)))

@@ -26,8 +26,8 @@ from rillnode.actors.core.streams.index_service import AskPosition
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import (
-    Capability,
     ListStreams,
+    LoadIndex,
     LogExtent,
     SavedIndexKey,
     StreamRecord,
@@ -164,7 +164,8 @@ class SparkSinkActor(Worker):
         self._hold = ports.holds.add(settings.name)
         self._records: dict[str, StreamRecord] = {}
         self._ranges = SinkRanges(context.store, self._reply)
-        self._shared = Capability.SHARED in context.store.capabilities
+        # Logs of which it is known what was committed; the job commits nowhere else.
+        self._learned: set[int] = set()
         ports.access.revoke(self._principal)
         for pattern in settings.streams:
             grant = Grant(who=self._principal, streams=pattern, may=frozenset({"pull"}))
@@ -283,12 +284,10 @@ class SparkSinkActor(Worker):
         self._records[record.name] = record
         for partition, extent in enumerate(extents):
             log = log_id(record.id, partition)
-            committed = self._hold.committed.get(log)
-            if committed is None or self._shared:
-                # All that is there is held, until it is known what was committed before; the
-                # job may also commit at another node.
-                committed = self._hold.committed.setdefault(log, extent.first_index)
-                self.begin(self._learn(record.name, partition), lambda _: None)
+            # All that is there is held, until it is known what was committed before.
+            committed = self._hold.committed.setdefault(log, extent.first_index)
+            if log not in self._learned:
+                self.begin(self._learn(log, record.name, partition), lambda _: None)
             behind = max(0, extent.next_index - max(committed, extent.first_index))
             kept = max(1, extent.next_index - extent.first_index)
             found.rows_behind += behind
@@ -325,11 +324,15 @@ class SparkSinkActor(Worker):
         await self._position(position.stream, position.partition, position.index)
         self._saved(commit)
 
-    async def _learn(self, stream: str, partition: int) -> None:
-        await self._position(stream, partition, None)
+    async def _learn(self, log: int, stream: str, partition: int) -> None:
+        load = LoadIndex(key=SavedIndexKey(stream, partition, self._principal))
+        await read(self._context.store, load)
+        self._note(log, load.index)
+        if load.lasts:
+            self._learned.add(log)
 
-    async def _position(self, stream: str, partition: int, index: int | None) -> None:
-        """Have a position saved, or looked for, and note what is durably committed.
+    async def _position(self, stream: str, partition: int, index: int) -> None:
+        """Have a position saved, and note what is durably committed.
 
         Raises:
             RillnodeError: that could not be done.
@@ -339,9 +342,12 @@ class SparkSinkActor(Worker):
         if position.error is not None:
             raise position.error
         record = self._records.get(stream)
-        if record is not None and position.index is not None:
-            log = log_id(record.id, partition)
-            self._hold.committed[log] = max(position.index, self._hold.committed.get(log, 0))
+        if record is not None:
+            self._note(log_id(record.id, partition), position.index)
+
+    def _note(self, log: int, index: int | None) -> None:
+        if index is not None:
+            self._hold.committed[log] = max(index, self._hold.committed.get(log, 0))
 
     def _saved(self, commit: _Commit, error: RillnodeError | None = None) -> None:
         """Count one position; the job is answered when all of its commit are durable."""

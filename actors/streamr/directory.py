@@ -3,7 +3,6 @@
 Who asks it with an operation that reads gets the same operation back, completed.
 """
 
-import logging
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,18 +20,14 @@ from rillnode.actors.log import (
     ListStreams,
     LogStore,
     PutRecords,
+    WatchValues,
 )
 from rillnode.actors.log.waiting import read, write
-from rillnode.actors.log.watch import SharedStore, WatchValues
 from rillnode.actors.ports import Clock
 from rillnode.actors.streamr.catalogue import Catalogue
 from rillnode.actors.streamr.revocations import REVOKED_PREFIX, WHOLE_LIST
 from rillnode.actors.streamr.sessions import Sessions
 from rillnode.codecs.errors import StoreError
-
-logger = logging.getLogger("rillnode.actors.streamr.directory")
-
-RETRY_SECONDS: Final = 1.0
 
 _PAGE_REVOCATIONS: Final = 500
 """So many are written or read at once: a write of them fits what every store takes."""
@@ -57,11 +52,6 @@ class Done:
     error: StoreError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _WatchAgain:
-    """Time to hear of other nodes' logouts again."""
-
-
 class Directory(Worker):
     """One per node that serves Streamr's clients.
 
@@ -81,17 +71,12 @@ class Directory(Worker):
         self._orders = Orders()
 
     def started(self) -> None:
-        """Hear of other nodes' logouts from now on: what is loaded later misses none of them."""
+        """Hear of others' logouts from now on: what is loaded later misses none of them."""
         self._watch()
 
     async def handle(
         self,
-        message: FindStream
-        | ListStreams
-        | ListKeys
-        | LoadDirectory
-        | StoreRevocations
-        | _WatchAgain,
+        message: FindStream | ListStreams | ListKeys | LoadDirectory | StoreRevocations,
         sender: ActorAddress | None,
     ) -> None:
         """Answer questions as soon as the store has; none waits for another."""
@@ -104,8 +89,6 @@ class Directory(Worker):
                 self._answer(sender, await self._done(self._load()))
             case StoreRevocations():
                 self._answer(sender, await self._done(self._save()))
-            case _WatchAgain():
-                self._watch()
             case _:
                 assert_never(message)
 
@@ -170,21 +153,15 @@ class Directory(Worker):
                 await write(self._store, PutRecords(records=values))
                 self._revocations.saved(values)
 
-    # Other nodes' logouts --------------------------------------------------------------------
+    # Others' logouts -------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Hear of what other nodes add, where the store is shared with them."""
-        if isinstance(self._store, SharedStore):
-            watch = WatchValues(prefix=REVOKED_PREFIX)
-            self._store.watch(self.then(watch, self._heard, self._take_over))
+        watch = WatchValues(prefix=REVOKED_PREFIX)
+        self._store.watch(self.then(watch, self._heard, self._take_over))
 
     def _heard(self, watch: WatchValues) -> None:
-        if watch.error is None:
-            self._take_over(watch)
-            self._watch()
-        elif watch.error.code != "store.closed":
-            logger.warning("logouts_not_followed", extra={"code": watch.error.code})
-            self.wake_after(RETRY_SECONDS, _WatchAgain())
+        self._take_over(watch)
+        self._watch()
 
     def _take_over(self, watch: WatchValues) -> None:
         """Learn what was heard, whatever becomes of the instance that listens."""

@@ -1,13 +1,12 @@
 """The store as actors see it on a node with a tracer: their operations begin and end spans."""
 
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rillnode.actors.log import Append, LogStore, Operation, Read
 from rillnode.actors.log.rocks.checkpoint import Checkpoint, Checkpointing
-from rillnode.actors.log.watch import AnyWatch, SharedStore
 from rillnode.actors.ports import Span, Tracer
 
 
@@ -146,19 +145,6 @@ class TracedStore:
         part.done(entries, size, error)
 
 
-class TracedSharedStore(TracedStore):
-    """The same of a store that nodes share."""
-
-    def watch(self, operation: AnyWatch) -> None:
-        """Wait for what other nodes do."""
-        self._store.watch(operation)
-
-    def describe(self) -> Mapping[str, Any]:
-        """The state of the log, for people."""
-        found: Mapping[str, Any] = self._store.describe()
-        return found
-
-
 class TracedCheckpointing(TracedStore):
     """The same of a store that can copy itself while it is in use."""
 
@@ -169,8 +155,6 @@ class TracedCheckpointing(TracedStore):
 
 def traced_store(store: LogStore, tracer: Tracer) -> TracedStore:
     """A store as it is seen with a tracer."""
-    if isinstance(store, SharedStore):
-        return TracedSharedStore(store, tracer)
     if isinstance(store, Checkpointing):
         return TracedCheckpointing(store, tracer)
     return TracedStore(store, tracer)

@@ -246,11 +246,11 @@ class History:
         arrived = [entry.received_at for entry in entries]
         # The usual way: whatever was pushed last, the first to arrive came after it.
         if self.clocks_wrong or (
-            max(pushed) <= _seconds(min(arrived)) and _seconds(max(arrived)) <= now
+            max(pushed) <= seconds_of(min(arrived)) and seconds_of(max(arrived)) <= now
         ):
             return
         for entry, since in zip(entries, pushed, strict=True):
-            if not since - 0.001 <= _seconds(entry.received_at) <= now:
+            if not since - 0.001 <= seconds_of(entry.received_at) <= now:
                 text = f"{log[0]}/{log[1]} {entry.index}: pushed at {since:.3f}, seen at {now:.3f}"
                 self.broken("received-at", f"{text}, said to have arrived at {entry.received_at}")
 
@@ -263,7 +263,7 @@ class History:
         self._deed((self.now(), pipe.source, pipe.target, size))
 
 
-def _seconds(arrived_at: int) -> float:
+def seconds_of(arrived_at: int) -> float:
     """The virtual time of milliseconds since 1970."""
     return (arrived_at - EPOCH_MS) / 1_000
 

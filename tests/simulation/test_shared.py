@@ -20,6 +20,7 @@ from rillnode.node.simulation.scenario import (
     FaultKind,
     FaultTable,
     RandomFaults,
+    Scenario,
     load_scenario,
 )
 
@@ -144,19 +145,29 @@ def frames_passed_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryView, "apply", careless)
 
 
+def times_not_put_in_order(patch: pytest.MonkeyPatch) -> None:
+    """Entries have come when who has written them says, be it before those they stand behind."""
+
+    def careless(_: Any, __: Any) -> None:
+        pass
+
+    patch.setattr(applying.Applier, "_put_behind", careless)
+
+
 @pytest.mark.parametrize(
-    ("mistake", "rules"),
+    ("mistake", "rules", "scenario"),
     [
-        (copies_carried_out, {"too-many-copies"}),
-        (carried_out_before_stored, {"view-differs", "confirm-lost", "index-reassigned"}),
-        (frames_passed_over, {"view-differs", "index-reassigned"}),
+        (copies_carried_out, {"too-many-copies"}, NATIVE),
+        (carried_out_before_stored, {"view-differs", "confirm-lost", "index-reassigned"}, NATIVE),
+        (frames_passed_over, {"view-differs", "index-reassigned"}, NATIVE),
+        (times_not_put_in_order, {"no-progress"}, SCENARIO),
     ],
 )
 def test_a_planted_mistake_is_found(
-    mistake: Patch, rules: set[str], monkeypatch: pytest.MonkeyPatch
+    mistake: Patch, rules: set[str], scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mistake(monkeypatch)
     for seed in range(SEEDS_MAX):
-        if rules & {one.rule for one in Run(NATIVE, seed).run().violations}:
+        if rules & {one.rule for one in Run(scenario, seed).run().violations}:
             return
     pytest.fail(f"no seed below {SEEDS_MAX} has shown it")

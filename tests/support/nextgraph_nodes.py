@@ -6,8 +6,15 @@ from typing import Any
 
 from core_support import Core, with_core
 from nextgraph_broker import INNER, TOPIC_A, Broker
-from rillnode.actors.log import Append, FindStream, PutRecord, log_id
-from rillnode.actors.log.watch import AnyWatch, Watch, WatchValues
+from rillnode.actors.log import (
+    AnyWatch,
+    Append,
+    FindStream,
+    PutRecord,
+    Watch,
+    WatchValues,
+    log_id,
+)
 from rillnode.actors.nextgraph.history import commit_key
 from rillnode.actors.nextgraph.records import topic_stream
 from rillnode.codecs.entries import EntryKind, pack_body
@@ -19,7 +26,7 @@ STREAM = topic_stream(INNER.id, TOPIC_A.public_key)
 
 
 class OtherNode:
-    """A second node of the same store, and what makes the memory store of the tests a shared one.
+    """A second node of the same store, and what the memory store of the tests is then.
 
     Attributes:
         first: events of which it appends one, the last, before each of ours.
@@ -37,17 +44,16 @@ class OtherNode:
         self.values: list[WatchValues] = []
         # Entries of the topic's log, and those up to the last one of this node.
         self._count = self._end = 0
-        for name in ("watch", "describe", "submit"):
+        core.share_store()
+        for name in ("watch", "submit"):
             setattr(core.store, name, getattr(self, name))
 
     def watch(self, operation: AnyWatch) -> None:
         if isinstance(operation, Watch):
+            self.watches = [one for one in self.watches if one.log != operation.log]
             self.watches.append(operation)
         elif isinstance(operation, WatchValues):
             self.values.append(operation)
-
-    def describe(self) -> dict[str, Any]:
-        return {"shards": 1, "views": [], "connected": True}
 
     def submit(self, operation: Any) -> None:
         """Append before ours what is to be, and refuse ours if it does not follow from that."""

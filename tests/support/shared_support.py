@@ -13,7 +13,7 @@ from nats_support import NatsServer
 from rillnode.actors.jetstream.blobs import JetStreamBlobs
 from rillnode.actors.jetstream.log import JetStreamLog
 from rillnode.actors.jetstream.options import JetStreamOptions
-from rillnode.actors.log import LogStore, Operation
+from rillnode.actors.log import AnyWatch, LogStore, Operation
 from rillnode.actors.log.shared.memory_log import LogFaults, MemoryLog, MemoryServers
 from rillnode.actors.log.shared.memory_view import MemoryView
 from rillnode.actors.log.shared.placement import PlaceOf
@@ -21,9 +21,8 @@ from rillnode.actors.log.shared.port import Blobs, SharedLog
 from rillnode.actors.log.shared.rocks_view import RocksView
 from rillnode.actors.log.shared.shard import SharedOptions, View
 from rillnode.actors.log.shared.store import SharedLogStore
-from rillnode.actors.log.watch import AnyWatch
 from rillnode.node.stores import places
-from store_support import ANSWER_SECONDS, ThreadedDriver
+from store_support import ANSWER_SECONDS, StoreDriver, ThreadedDriver
 
 T = TypeVar("T")
 
@@ -120,11 +119,6 @@ class OnLoopDriver(ThreadedDriver):
         inner: SharedLogStore = store.inner
         return inner
 
-    def shared_watch(self, watch: AnyWatch) -> None:
-        """Watch, as the store's own loop does."""
-        store: Any = self._store
-        store.watch(watch)
-
     @abstractmethod
     def engine(self) -> tuple[SharedLog, Blobs]:
         """An engine that is not open, on the logs that are the same each time."""
@@ -154,7 +148,7 @@ class OnLoopDriver(ThreadedDriver):
         self.told.put(operations)
 
     def end(self) -> None:
-        """Close the store, and end its loop; those that are beside it first."""
+        """Close the store, and end its loop; those on the same loop first."""
         self._store.close()
         if not self._is_guest:
             self.thread.close()
@@ -189,6 +183,10 @@ class SharedDriver(OnLoopDriver):
         log = MemoryLog(self.servers, self.faults)
         return log, log
 
+    def other(self, directory: Path) -> StoreDriver:
+        shards = self._options.shards
+        return SharedDriver(self.servers, directory, view=self._view, shards=shards, beside=self)
+
 
 class JetStreamDriver(OnLoopDriver):
     """Drives a SharedLogStore on NATS JetStream.
@@ -216,6 +214,9 @@ class JetStreamDriver(OnLoopDriver):
         )
         log = JetStreamLog(options)
         return log, JetStreamBlobs(log)
+
+    def other(self, directory: Path) -> StoreDriver:
+        return JetStreamDriver(self.server, self.prefix, directory, shards=self._options.shards)
 
 
 def rocks_view(path: Path, identity: bytes, shard: int, shards: int, **calls: Any) -> View:

@@ -125,6 +125,15 @@ class StoreDriver(ABC):
         self.groups.append(len(operations))
         self.completed += operations
 
+    def other(self, directory: Path) -> "StoreDriver | None":
+        """Another store that is open on the same logs; None where there can be none."""
+        del directory
+        return None
+
+    def end(self) -> None:
+        """Close the store for good."""
+        self.store.close()
+
     def hear(self, health: StoreHealth) -> None:
         """Take a change of health; from any thread."""
         self.healths.append(health)

@@ -122,8 +122,10 @@ class Appends:
             records, seen = token.request.records, token.request.seen
         else:
             kind, keys, records, seen = EntryKind.BYTES, (), (), None
+        timed = 0
         if kind is EntryKind.BYTES:
-            keys = (*keys, *self._context.pushed_keys(self._received_at, count))
+            pushed = self._context.pushed_keys(self._received_at, count)
+            keys, timed = (*keys, *pushed), len(pushed)
         return Append(
             token=token,
             log=self._log,
@@ -133,6 +135,7 @@ class Appends:
             count=count,
             body=body,
             keys=keys,
+            timed=timed,
             records=records,
             seen=seen,
         )

@@ -1,32 +1,16 @@
-"""Follows what other nodes do with streams, where the store is shared with them."""
+"""Follows what others do with the streams of the store."""
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, assert_never
+from typing import assert_never
 
 from rillnode.actors.core.streams.context import StreamContext, StreamRemoved, tell_removed
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.log import FindStream, StreamRecord
-from rillnode.actors.log.waiting import read
-from rillnode.actors.log.watch import SharedStore, Watch, WatchRecords
-from rillnode.codecs.errors import StoreError
+from rillnode.actors.log import StreamRecord, Watch, WatchRecords
 
 logger = logging.getLogger("rillnode.actors.core.streams.following")
-
-RETRY_SECONDS: Final = 1.0
-
-COUNT_SECONDS: Final = 30.0
-"""So long, roughly, does a quota not know of bytes that were appended at other nodes."""
-
-
-class _Again:
-    """Time to follow again."""
-
-
-class _Count:
-    """Time to count the bytes of streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,46 +22,40 @@ class _Followed:
 
 @dataclass(frozen=True, slots=True)
 class _Changed:
-    """Another node has changed a stream's record, or made the stream."""
+    """Others have changed a stream's record, or made the stream."""
 
     record: StreamRecord
 
 
 @dataclass(frozen=True, slots=True)
 class _Removed:
-    """Another node has removed a stream."""
+    """Others have removed a stream."""
 
     record: StreamRecord
 
 
-Message = _Changed | _Removed | _Followed | _Again | _Count
+Message = _Changed | _Removed | _Followed
 
 
 class StoreFollower(Worker):
-    """One per node: what is done at other nodes holds here, too.
+    """One per node: what others do holds here, too.
 
     `changed` is told of every record that was changed, and of each stream that is no more; who
-    follows a log is told of what is appended to it. Quotas count the streams that were made
-    elsewhere at once, and what was appended to them now and then.
+    follows a log is told of what is appended to it. Quotas count the streams that were made.
     """
 
     on_failure = "restart"
     essential = True
-    interleaves = True
 
     def __init__(
         self, context: StreamContext, changed: Callable[[StreamRecord | StreamRemoved], None]
     ) -> None:
         self._context = context
         self._changed = changed
-        self._watched: set[int] = set()
 
     def started(self) -> None:
-        """Follow from now on; nothing is to be followed in a store of this node alone."""
-        if not isinstance(self._context.store, SharedStore):
-            return
+        """Follow from now on."""
         self._watch_records()
-        self.wake_after(COUNT_SECONDS, _Count())
         followers, me = self._context.followers, self.address
         followers.begun = lambda log: me.base.post(me, _Followed(log))
         for log in followers.logs:
@@ -87,8 +65,8 @@ class StoreFollower(Worker):
         """Nobody hears of logs that get followers, until there is another instance."""
         self._context.followers.begun = None
 
-    def handle(self, message: Message, sender: Cell | None) -> Coroutine[Any, Any, None] | None:
-        """Take what has changed, and the times to look."""
+    def handle(self, message: Message, sender: Cell | None) -> None:
+        """Take what has changed, and what is followed."""
         match message:
             case _Changed(record=record):
                 if self._context.quotas.enabled:
@@ -99,58 +77,27 @@ class StoreFollower(Worker):
                 self._context.quotas.removed(record)
                 self._changed(tell_removed(self._context, record))
             case _Followed(log=log):
-                if log not in self._watched:
-                    self._watch(log, 0)
-            case _Again():
-                self._watch_records()
-            case _Count():
-                return self._count()
+                self._watch(log, 0)
             case _:
                 assert_never(message)
-        return None
 
     # Records ---------------------------------------------------------------------------------
 
     def _watch_records(self) -> None:
-        store = self._context.store
-        if isinstance(store, SharedStore):
-            store.watch(self.then(WatchRecords(), self._heard, _tell))
+        self._context.store.watch(self.then(WatchRecords(), self._heard, _tell))
 
     def _heard(self, news: WatchRecords) -> None:
-        error = news.error
-        if error is None:
-            _tell(news)
-            self._watch_records()
-        elif error.code != "store.closed":
-            logger.warning("records_not_followed", extra={"code": error.code})
-            self.wake_after(RETRY_SECONDS, _Again())
-
-    async def _count(self) -> None:
-        """Ask what one stream after the other keeps."""
-        context = self._context
-        for name in context.quotas.measured():
-            find = FindStream(name=name)
-            with context.removals as removed:
-                try:
-                    await read(context.store, find)
-                except StoreError:
-                    continue  # until the next time
-                if find.record is not None and find.record.id not in removed:
-                    context.quotas.counted(find.record, find.extents)
-        self.wake_after(COUNT_SECONDS, _Count())
+        _tell(news)
+        self._watch_records()
 
     # Logs ------------------------------------------------------------------------------------
 
     def _watch(self, log: int, index: int) -> None:
-        store = self._context.store
-        if isinstance(store, SharedStore):
-            self._watched.add(log)
-            store.watch(self.then(Watch(log=log, index=index), self._grown))
+        self._context.store.watch(self.then(Watch(log=log, index=index), self._grown))
 
     def _grown(self, news: Watch) -> None:
         followers = self._context.followers
-        self._watched.discard(news.log)
-        if news.error is None and news.log in followers.logs:
+        if news.log in followers.logs:
             followers.grown(news.log, news.next_index)
             self._watch(news.log, news.next_index)
 

@@ -11,14 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rillnode.actors.core.orders import Orders
-from rillnode.actors.log import (
-    Capability,
-    LoadIndex,
-    LogStore,
-    SavedIndexKey,
-    SaveIndex,
-    WriteOperation,
-)
+from rillnode.actors.log import LoadIndex, LogStore, SavedIndexKey, SaveIndex, WriteOperation
 from rillnode.actors.log.waiting import read, write
 from rillnode.codecs.errors import StoreError
 
@@ -36,6 +29,7 @@ class _Position:
     Attributes:
         known: whether `index` is what is durably saved.
         index: None: nothing is saved.
+        lasts: whether nobody else saves it: then what is known need not be looked at again.
         changes: how often something has happened that makes a look of before outdated.
         saves: how many are under way.
         highest: of these.
@@ -43,6 +37,7 @@ class _Position:
 
     known: bool = False
     index: int | None = None
+    lasts: bool = True
     changes: int = 0
     saves: int = 0
     highest: int = -1
@@ -175,8 +170,6 @@ class Positions:
                         error.code, error.text, retryable=error.retryable, **error.context
                     )
                 try:
-                    # Another node may have saved it since.
-                    anew = anew and Capability.SHARED in self._store.capabilities
                     return await self._settle(key, line, index, number if anew else 0)
                 except StoreError as error:
                     line.error, line.failed = error, line.tried
@@ -192,7 +185,7 @@ class Positions:
     ) -> int | None:
         while True:
             position = self._known.of(key)
-            if not position.known or line.looked < looked:
+            if not position.known or not (position.lasts or line.looked >= looked):
                 await self._look(key, line, position)
             elif index is None or (position.index is not None and index <= position.index):
                 return position.index
@@ -205,7 +198,7 @@ class Positions:
         load = LoadIndex(key=key)
         await read(self._store, load)
         if position.changes == changes:
-            position.known, position.index = True, load.index
+            position.known, position.index, position.lasts = True, load.index, load.lasts
 
     async def _save(self, key: SavedIndexKey, line: _Line, position: _Position) -> int:
         line.tried = line.asked

@@ -11,8 +11,9 @@ from rillnode.actors.core.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.core.streams.holds import Holds
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.log import Capability, ListStreams, StreamRecord, Trim, log_id
+from rillnode.actors.log import ListStreams, StreamRecord, Trim, log_id
 from rillnode.actors.log.waiting import read, write
+from rillnode.actors.ports import TimerHandle
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.core.streams.retention")
@@ -20,8 +21,9 @@ logger = logging.getLogger("rillnode.actors.core.streams.retention")
 SWEEP_SECONDS: Final = 5.0
 """Pause between two sweeps, and after the streams could not be listed."""
 
-RELIST_SECONDS: Final = 60.0
-"""How often streams are listed of which the store has not all at hand."""
+RELIST_SECONDS: Final = 30.0
+"""Pause before streams are listed again where others write, too: so long, roughly, does a quota not
+know of what they have appended."""
 
 SLICE_TRIMS: Final = 100
 """Trims submitted in one turn: all would keep everybody waiting."""
@@ -33,16 +35,11 @@ class _Sweep:
 
 
 @dataclass(frozen=True, slots=True)
-class _Relist:
-    """Time to look at the streams that are at hand."""
-
-
-@dataclass(frozen=True, slots=True)
 class Recount:
-    """Look at every stream again: other quotas hold."""
+    """Look at every stream again: other quotas hold, or others may have done something."""
 
 
-Message = StreamRecord | StreamRemoved | Recount | _Relist | _Sweep
+Message = StreamRecord | StreamRemoved | Recount | _Sweep
 
 Task = tuple[StreamRecord, int]
 """A stream and the number of one of its partitions."""
@@ -51,9 +48,10 @@ Task = tuple[StreamRecord, int]
 class RetentionActor(Worker):
     """One per node. Streams without limits cost it nothing.
 
-    At its start it looks at every stream once, and counts for the quotas what it finds; where the
-    store is shared, again and again at those that are at hand by then. While there are streams
-    that have limits it sweeps: it trims them, slice after slice.
+    At its start it looks at every stream once, and counts for the quotas what it finds; where that
+    does not last, again and again: others append, and a stream comes to hand when it is used, of
+    which nobody tells. While there are streams that have limits it sweeps: it trims them, slice
+    after slice.
     """
 
     on_failure = "restart"
@@ -68,12 +66,11 @@ class RetentionActor(Worker):
         # While streams are listed: those that something newer was heard of.
         self._heard: set[int] | None = None
         self._sweeping = False
+        self._next_list: TimerHandle | None = None
 
     def started(self) -> None:
         """Find the streams that have limits."""
         self.system.post(self.address, Recount())
-        if Capability.SHARED in self._context.store.capabilities:
-            self.wake_after(RELIST_SECONDS, _Relist())
 
     def handle(self, message: Message, sender: Cell | None) -> Coroutine[Any, Any, None] | None:
         """Take what becomes of streams, and the times to look and to trim."""
@@ -86,10 +83,6 @@ class RetentionActor(Worker):
                 self._limited.pop(record.id, None)
             case Recount():
                 return self._list()
-            case _Relist():
-                # A stream comes to hand when it is used, and nobody tells of that.
-                self.wake_after(RELIST_SECONDS, message)
-                return self._list()
             case _Sweep():
                 return self._sweep()
             case _:
@@ -101,6 +94,8 @@ class RetentionActor(Worker):
     async def _list(self) -> None:
         after: str | None = ""
         async with self._orders.of(Recount):
+            if self._next_list is not None:
+                self._next_list.cancel()
             while after is not None:
                 # What a quota counts is known of all, or of none.
                 page = ListStreams(after=after, at_hand=not self._context.quotas.enabled)
@@ -113,6 +108,8 @@ class RetentionActor(Worker):
                 else:
                     self._listed(page, self._heard)
                     after = page.records[-1].name if page.more else None
+                    if after is None and not page.lasts:
+                        self._next_list = self.wake_after(RELIST_SECONDS, Recount())
             self._heard = None
 
     def _listed(self, page: ListStreams, heard: Set[int]) -> None:
@@ -121,7 +118,7 @@ class RetentionActor(Worker):
             if record.id not in heard:
                 self._note(record)
                 if quotas.enabled:
-                    quotas.found(record, extents)
+                    quotas.found(record, extents, by_others=not page.lasts)
 
     def _hear(self, stream: int) -> None:
         """What is heard of while the store reads is newer than what it finds."""

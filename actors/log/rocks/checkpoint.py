@@ -1,6 +1,6 @@
 """Checkpoints: a store as it was at one moment, beside itself, for backups and inspection.
 
-Not every store can make one: who has `Capability.CHECKPOINT` is a `Checkpointing`.
+Not every store can make one: one that can is a `Checkpointing`.
 """
 
 from dataclasses import dataclass, field

@@ -61,12 +61,17 @@ _keys_decoder = msgspec.msgpack.Decoder(list[bytes])
 
 @dataclass(slots=True, eq=False)
 class LogState:
-    """Where a log begins and ends, in entries and in data bytes since its creation."""
+    """Where a log begins and ends, in entries and in data bytes since its creation.
+
+    Attributes:
+        received_at: when the last entry came, as it was when this was read; views keep it up.
+    """
 
     first_index: int = 0
     next_index: int = 0
     first_position: int = 0
     next_position: int = 0
+    received_at: int = 0
 
     def extent(self) -> LogExtent:
         """The state as users of the store see it."""

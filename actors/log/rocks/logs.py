@@ -69,12 +69,15 @@ def load_state(cursor: RdictIter, log: int) -> LogState:
     if len(last) != _BLOCK_KEY_BYTES:
         return LogState.decode(cursor.value())
     block = block_here(cursor, last)
-    end = block_position(block, block.next_index)
+    header = decode_header(block.value)
+    body = memoryview(block.value)[HEADER_BYTES:]
+    end = header.position + data_bytes(header.count, body, header.flags)
     if seek(cursor, prefix) == prefix:
         state = LogState.decode(cursor.value())
         state.next_index, state.next_position = block.next_index, end
+        state.received_at = header.received_at
         return state
-    return LogState(0, block.next_index, 0, end)
+    return LogState(0, block.next_index, 0, end, header.received_at)
 
 
 def block_at(cursor: RdictIter, log: int, index: int) -> Block:
@@ -101,12 +104,9 @@ def block_here(cursor: RdictIter, key: bytes) -> Block:
 
 
 def block_position(block: Block, index: int) -> int:
-    """Data bytes of the log before `index`, an entry of the block or the one after it."""
-    header = decode_header(block.value)
-    if index == block.next_index:
-        body = memoryview(block.value)[HEADER_BYTES:]
-        return header.position + data_bytes(header.count, body, header.flags)
-    return header.position + sum(lengths_of(block.value)[: index - block.first_index])
+    """Data bytes of the log before `index`, an entry of the block."""
+    before = lengths_of(block.value)[: index - block.first_index]
+    return decode_header(block.value).position + sum(before)
 
 
 def hole_error(log: int, index: int) -> StoreError:

@@ -8,10 +8,11 @@ it, `view` keeps from them what is not synced yet, and `tail` answers without th
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rillnode.actors.core.threads import SYSTEM_THREADS, Threads
 from rillnode.actors.log import (
-    Capability,
+    AnyWatch,
     Complete,
     OnHealth,
     Read,
@@ -85,11 +86,6 @@ class RocksLogStore:
         )
 
     @property
-    def capabilities(self) -> frozenset[Capability]:
-        """What it promises beyond what all do."""
-        return frozenset({Capability.CHECKPOINT, Capability.POWER_CUT})
-
-    @property
     def health(self) -> StoreHealth:
         """The state now."""
         return self._writer.health
@@ -125,6 +121,13 @@ class RocksLogStore:
             return True
         self._readers.submit(operation)
         return False
+
+    def watch(self, operation: AnyWatch) -> None:
+        """Nobody else writes to it: there is never anything to tell."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Nothing: no others write to its logs."""
+        return {}
 
     def checkpoint(self, operation: Checkpoint) -> None:
         """Queue a consistent copy of the store; completed, as a write is, through `complete`."""

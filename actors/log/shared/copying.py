@@ -420,6 +420,7 @@ def _append_of(log: int, piece: Piece) -> Append:
         count=header.count,
         body=memoryview(block.value)[HEADER_BYTES:],
         keys=keys,
+        timed=None,
     )
 
 

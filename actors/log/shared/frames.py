@@ -127,6 +127,7 @@ class _Append(msgspec.Struct, frozen=True, array_like=True, tag=1):
     count: int
     body: bytes
     keys: Sequence[tuple[bytes, int]] = ()
+    timed: int | None = 0
     records: Sequence[tuple[str, bytes | None]] = ()
     seen: int | None = None
 
@@ -261,6 +262,7 @@ def _pack(operation: SharedOperation) -> _Packed:
                 one.count,
                 one.body if isinstance(one.body, bytes) else bytes(one.body),
                 one.keys,
+                one.timed,
                 one.records,
                 one.seen,
             )
@@ -295,6 +297,7 @@ def _unpack(packed: _Packed) -> SharedOperation:
                 count=one.count,
                 body=one.body,
                 keys=one.keys,
+                timed=one.timed,
                 records=one.records,
                 seen=one.seen,
             )

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from rillnode.actors.log import (
+    AnyWatch,
     Append,
-    Capability,
     Complete,
     FindStream,
     GetRecord,
@@ -31,6 +31,7 @@ from rillnode.actors.log import (
     ListStreams,
     LoadIndex,
     LogExtent,
+    Lookup,
     OnHealth,
     Operation,
     PutRecord,
@@ -44,6 +45,7 @@ from rillnode.actors.log import (
     StoreHealth,
     StreamRecord,
     Trim,
+    Watch,
     WriteOperation,
     logs_of,
 )
@@ -58,7 +60,6 @@ from rillnode.actors.log.shared.port import Blobs, LogLost, SharedLog, unreachab
 from rillnode.actors.log.shared.shard import Shard, SharedOptions, View
 from rillnode.actors.log.shared.snapshots import Snapshots
 from rillnode.actors.log.shared.watching import Watching
-from rillnode.actors.log.watch import AnyWatch, Watch
 from rillnode.codecs.entries import decode_header
 from rillnode.codecs.errors import StoreError
 
@@ -164,16 +165,6 @@ class SharedLogStore:
     # The port --------------------------------------------------------------------------------
 
     @property
-    def capabilities(self) -> frozenset[Capability]:
-        """What it promises beyond what all do."""
-        shared = {Capability.SHARED}
-        return frozenset(shared | {Capability.POWER_CUT} if self._syncs else shared)
-
-    @property
-    def _syncs(self) -> bool:
-        return not self.log.describe().get("unsynced")
-
-    @property
     def health(self) -> StoreHealth:
         """Whether writes are taken."""
         return self._health
@@ -257,6 +248,8 @@ class SharedLogStore:
         self._begin(self._close_idle())
         self._begin(self._watch_connection())
         self.health_changed()
+        for watch in self._watching.logs.values():
+            self._begin(self._look_at(watch))
 
     async def _close(self) -> None:
         self._refuse_all(closed_error())
@@ -267,7 +260,6 @@ class SharedLogStore:
         await asyncio.gather(*tasks, return_exceptions=True)
         # What has come while one of them tried to open it once more.
         self._refuse_all(closed_error())
-        self._watching.close()
         await self._let_go()
 
     async def _let_go(self) -> None:
@@ -605,7 +597,10 @@ class SharedLogStore:
             self._begin(self._make_snapshot(shard))
 
     def opened(self, number: int) -> None:
-        """A view was opened: what is in it must be in the catalogue."""
+        """A view was opened: what is watched may be in it, and what is must be in the catalogue."""
+        for watch in self._watching.logs.values():
+            if self._place.of_log(watch.log) == number:
+                self._begin(self._look_at(watch))
         if number != CATALOGUE:
             self._begin(self._compare_listings(number))
 
@@ -644,6 +639,8 @@ class SharedLogStore:
 
     def read(self, operation: ReadOperation) -> bool:
         """Answer at once (True), or later through `complete` (False)."""
+        if isinstance(operation, Lookup):
+            operation.lasts = False
         if self._placement is not None and self._refusal is None:
             number = self._direct(operation)
             shard = self._shards.get(number) if number is not None else None
@@ -822,26 +819,26 @@ class SharedLogStore:
 
     def watch(self, operation: AnyWatch) -> None:
         """Complete the operation as soon as there is what it waits for."""
-        if self._refusal is not None:
-            operation.error = self._refusal
-            self._done((operation,))
-            return
         self._watching.add(operation)
-        if isinstance(operation, Watch):
+        if isinstance(operation, Watch) and self._placement is not None:
             self._begin(self._look_at(operation))
 
     async def _look_at(self, watch: Watch) -> None:
-        """What is watched may be there already."""
-        try:
-            if self._placement is None:
-                assert self._opening is not None
-                await asyncio.shield(self._opening)
+        """What is watched may be there already; in a view that is not open `opened` looks again."""
+        number = self._place.of_log(watch.log)
+        shard = self._shard(number)
+        if not shard.is_ready:
+            shard.ensure()
+            return
+        while shard.is_ready and self._watching.logs.get(watch.log) is watch:
             look = Read(log=watch.log, index=watch.index, entries_max=1, bytes_max=1)
-            await self._ask(self._place.of_log(watch.log), look)
-        except StoreError as error:
-            self._watching.fail(watch, error)
-        else:
-            self._watching.grown(watch.log, look.extent.next_index)
+            try:
+                await self._ask(number, look)
+            except StoreError:
+                await asyncio.sleep(self.options.retry_seconds)
+            else:
+                self._watching.grown(watch.log, look.extent.next_index)
+                return
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -1,8 +1,9 @@
 """Tells of what was carried out on the views: the news of what other nodes have done."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rillnode.actors.log import (
+    AnyWatch,
     Append,
     Operation,
     PutRecord,
@@ -10,13 +11,12 @@ from rillnode.actors.log import (
     PutStream,
     RemoveStream,
     StreamRecord,
+    Watch,
+    WatchRecords,
+    WatchValues,
     logs_of,
-    removed_error,
 )
-from rillnode.actors.log.completion import closed_error
 from rillnode.actors.log.shared.applying import ApplyFrame
-from rillnode.actors.log.watch import AnyWatch, Watch, WatchRecords, WatchValues
-from rillnode.codecs.errors import StoreError
 
 Values = Sequence[tuple[str, bytes | None]]
 
@@ -30,7 +30,7 @@ class Watching:
 
     def __init__(self, complete: Callable[[Sequence[Operation]], None]) -> None:
         self._complete = complete
-        self._logs: dict[int, list[Watch]] = {}
+        self._logs: dict[int, Watch] = {}
         self._records: WatchRecords | None = None
         self._changed: dict[str, StreamRecord] = {}
         self._removed: dict[str, StreamRecord] = {}
@@ -39,15 +39,15 @@ class Watching:
         self._news: dict[str, dict[str, bytes | None]] = {}
 
     @property
-    def logs(self) -> Sequence[int]:
-        """The logs that somebody watches."""
-        return list(self._logs)
+    def logs(self) -> Mapping[int, Watch]:
+        """Who watches which log."""
+        return self._logs
 
     def add(self, watch: AnyWatch) -> None:
         """Tell of what comes from now on, and of records also what came since the last time."""
         match watch:
             case Watch(log=log):
-                self._logs.setdefault(log, []).append(watch)
+                self._logs[log] = watch
             case WatchRecords():
                 self._records = watch
                 self._tell_records()
@@ -56,15 +56,6 @@ class Watching:
                 self._news.setdefault(prefix, {})
                 self._tell_values(prefix)
 
-    def close(self) -> None:
-        """Nobody is told of anything any more."""
-        waiting: list[AnyWatch] = [one for watches in self._logs.values() for one in watches]
-        waiting += filter(None, (self._records, *self._values.values()))
-        self._logs, self._records, self._values = {}, None, {}
-        for watch in waiting:
-            watch.error = closed_error()
-        self._complete(waiting)
-
     def landed(self, frame: ApplyFrame, *, is_own: bool) -> None:
         """A frame was carried out; what this node itself has done is no news but for logs."""
         for operation in frame.operations:
@@ -72,8 +63,7 @@ class Watching:
                 continue
             match operation:
                 case Append(log=log):
-                    if log in self._logs:
-                        self.grown(log, operation.first_index + operation.count)
+                    self.grown(log, operation.first_index + operation.count)
                     if operation.records and not is_own:
                         self._change_values(operation.records)
                 case PutRecords(records=records) if not is_own:
@@ -83,7 +73,8 @@ class Watching:
                 case PutStream(record=record) if not is_own:
                     self.changed(record)
                 case RemoveStream(record=record) if record is not None:
-                    self._remove_logs(record)
+                    for log in logs_of(record.id, record.partitions):
+                        self._logs.pop(log, None)
                     if not is_own:
                         self.removed(record)
                 case _:
@@ -93,33 +84,11 @@ class Watching:
 
     def grown(self, log: int, next_index: int) -> None:
         """A log has entries up to there."""
-        watches = self._logs.pop(log, [])
-        over = [watch for watch in watches if watch.index < next_index]
-        left = [watch for watch in watches if watch.index >= next_index]
-        if left:
-            self._logs[log] = left
-        for watch in over:
+        watch = self._logs.get(log)
+        if watch is not None and watch.index < next_index:
+            del self._logs[log]
             watch.next_index = next_index
-        if over:
-            self._complete(over)
-
-    def fail(self, watch: Watch, error: StoreError) -> None:
-        """A watch ends with an error, if it has not ended."""
-        watches = self._logs.get(watch.log, [])
-        if watch in watches:
-            watches.remove(watch)
-            if not watches:
-                del self._logs[watch.log]
-            watch.error = error
             self._complete((watch,))
-
-    def _remove_logs(self, record: StreamRecord) -> None:
-        for log in logs_of(record.id, record.partitions):
-            watches = self._logs.pop(log, [])
-            for watch in watches:
-                watch.error = removed_error(record.id)
-            if watches:
-                self._complete(watches)
 
     # Records of streams ----------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rillnode.codecs.streamr.stream_message import StreamMessage
-from rillnode.node.simulation.history import Log
+from rillnode.node.simulation.history import Log, seconds_of
 from rillnode.node.streamr.client import From, Last, Message, Range, Resend
 from rillnode.node.streamr.simulation.messages import (
     Place,
@@ -25,6 +25,7 @@ class Following:
         texts: the messages of Streamr's clients that have come.
         indexes: those of entries that others have pushed.
         newest: by publisher, when the last message that has come was published.
+        begun_at: when it began, in virtual time.
     """
 
     messages: StreamrMessages
@@ -34,7 +35,11 @@ class Following:
     texts: dict[bytes, None] = field(default_factory=dict[bytes, None])
     indexes: dict[int, None] = field(default_factory=dict[int, None])
     newest: dict[str, int] = field(default_factory=dict[str, int])
+    begun_at: float = field(init=False)
     _last: dict[tuple[str, str], Place] = field(default_factory=dict[tuple[str, str], Place])
+
+    def __post_init__(self) -> None:
+        self.begun_at = self.messages.history.now()
 
     def take(self, message: Message) -> None:
         """Look at the next message: it is the next one of its chain, and is what was sent."""
@@ -86,15 +91,19 @@ class Following:
         for index, payload in sorted(history.logs.get(self.log, {}).items()):
             name = names.get(payload)
             if name is None:
-                # Where several nodes append, arrivals are not in the order of indexes, and who
-                # follows passes over what has arrived before what he has.
-                if index not in self.indexes and not history.nodes:
+                if index not in self.indexes and not self._is_late(payload, newest):
                     yield f"{index} of {self.log[0]}/{self.log[1]}"
             elif payload not in self.texts:
                 if name.timestamp >= newest:
                     yield f"{index} of {self.log[0]}/{self.log[1]}: {short(payload)}"
             else:
                 newest = max(newest, name.timestamp)
+
+    def _is_late(self, payload: bytes, newest: int) -> bool:
+        """Whether a node may show what another was pushed after the client reads on from later."""
+        history = self.messages.history
+        push = history.pushes.get(payload) if history.nodes else None
+        return push is not None and push.pushed_at < max(self.begun_at, seconds_of(newest))
 
 
 def check_known(messages: StreamrMessages, who: str, log: Log, source: StreamMessage) -> bool:

@@ -39,12 +39,19 @@ def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreDriv
     elif request.param == "rocks":
         opened = RocksDriver(tmp_path / "store")
     else:
-        shared = _shared(request, tmp_path / "views")
-        yield shared
-        shared.end()
-        return
+        opened = _shared(request, tmp_path / "views")
     yield opened
-    opened.store.close()
+    opened.end()
+
+
+@pytest.fixture
+def other(driver: StoreDriver, tmp_path: Path) -> Iterator[StoreDriver]:
+    """Another one that is open on the same logs."""
+    opened = driver.other(tmp_path / "other")
+    if opened is None:
+        pytest.skip("nobody else writes to the logs of this store")
+    yield opened
+    opened.end()
 
 
 def _shared(request: pytest.FixtureRequest, views: Path) -> OnLoopDriver:

@@ -8,7 +8,7 @@ import pytest
 
 from nats_support import NatsServer, needs_nats, on_jetstream
 from nodes import CLIENT, connect_to, node_config
-from rillnode.actors.core.streams import following
+from rillnode.actors.core.streams import retention
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client
 from rillnode.node.config import Config, QuotaTable
@@ -45,7 +45,7 @@ async def pushed(client: Client, name: str, size: int) -> str:
 def test_streams_and_bytes_of_other_nodes_count(
     nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "COUNT_SECONDS", 0.1)
+    monkeypatch.setattr(retention, "RELIST_SECONDS", 0.1)
 
     async def main() -> None:
         async with (

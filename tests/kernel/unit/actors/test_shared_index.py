@@ -5,21 +5,20 @@ from typing import Any
 import pytest
 
 from core_support import Core, with_core
-from rillnode.actors.log import Capability, SavedIndexKey, SaveIndex
+from rillnode.actors.log import SavedIndexKey, SaveIndex
 from rillnode.codecs import native
 from rillnode.codecs.routing.stream import GetIndexRequest, IndexResponse
 
 
 class Others:
-    """A shared store whose positions other nodes save first: the next of `theirs` before ours."""
+    """A store whose positions others save first: the next of `theirs` before ours."""
 
     def __init__(self, core: Core, monkeypatch: pytest.MonkeyPatch, theirs: list[int]) -> None:
         self._submit = core.store.submit
         self._highest = 0
         self.theirs = theirs
-        shared = property(lambda _: frozenset({Capability.SHARED}))
-        monkeypatch.setattr(type(core.store), "capabilities", shared)
         monkeypatch.setattr(core.store, "submit", self.submit)
+        core.share_store()
 
     def submit(self, operation: Any) -> None:
         if isinstance(operation, SaveIndex):

@@ -31,8 +31,7 @@ from nextgraph_nodes import OtherNode, with_nodes
 from rillnode.actors.core.links.connection import Drain
 from rillnode.actors.engine.faults import When
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.log import Append, StoreHealth
-from rillnode.actors.log.watch import WatchValues
+from rillnode.actors.log import Append, StoreHealth, WatchValues
 from rillnode.actors.nextgraph.blocks import BlocksActor
 from rillnode.actors.nextgraph.connection import BrokerEvents, ConnectionActor
 from rillnode.actors.nextgraph.context import Table

@@ -7,7 +7,6 @@ import pytest
 from nextgraph_broker import INNER, Broker, Client, identity
 from nextgraph_nodes import OtherNode, with_nodes
 from rillnode.actors.log import GetRecord, PutRecord
-from rillnode.actors.nextgraph.news import RETRY_SECONDS
 from rillnode.actors.nextgraph.records import Letters, Wallet, name_of, pack
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import NEXTGRAPH_WALLET_SECONDS
@@ -172,21 +171,5 @@ def test_a_wallet_is_left_for_who_waits_elsewhere_and_for_nobody_else() -> None:
         broker.core.clock.advance(NEXTGRAPH_WALLET_SECONDS)
         await broker.core.settle()
         assert await stored(broker, name_of("wallet", ID)) == again
-
-    with_nodes(test)
-
-
-@pytest.mark.parametrize("code", ["store.closed", "store.unreachable"])
-def test_news_are_asked_for_again_unless_the_store_is_closed(code: str) -> None:
-    async def test(broker: Broker, other: OtherNode) -> None:
-        await broker.core.settle()
-        watching = len(other.values)
-        operation = other.values.pop()
-        operation.error = StoreError(code, "no news")
-        broker.core.complete(operation)
-        await broker.core.settle()
-        broker.core.clock.advance(RETRY_SECONDS)
-        await broker.core.settle()
-        assert len(other.values) == watching - (code == "store.closed")
 
     with_nodes(test)

@@ -10,9 +10,8 @@ import pytest
 from rillnode.actors.log import Append, Operation, PutRecord, Read
 from rillnode.actors.log.memory import MemoryLogStore
 from rillnode.actors.log.rocks.checkpoint import Checkpoint, Checkpointing
-from rillnode.actors.log.watch import SharedStore
 from rillnode.actors.ports import Span
-from rillnode.actors.telemetry.store import Part, TracedSharedStore, TracedStore, traced_store
+from rillnode.actors.telemetry.store import Part, TracedStore, traced_store
 from rillnode.codecs.entries import pack_body
 from store_support import RocksDriver
 
@@ -118,16 +117,8 @@ def test_a_turn_that_asks_for_nothing_of_streams_has_no_span() -> None:
 
 def test_in_all_else_it_is_the_store() -> None:
     traced, memory, _ = opened(Notes())
-    assert traced.capabilities == memory.capabilities
-    assert not isinstance(traced, SharedStore)
-
-    class Shared(MemoryLogStore, SharedStore):  # whatever that asks for
-        """A store that nodes share."""
-
-    store = Shared(complete=print, on_health=print)  # type: ignore[abstract]  # pyright: ignore[reportAbstractUsage]
-    shared = traced_store(store, Notes())
-    assert isinstance(shared, TracedSharedStore)
-    assert isinstance(shared, SharedStore)
+    assert traced.health is memory.health
+    assert traced.describe() == memory.describe()
 
 
 def test_a_store_that_can_be_copied_can_be_copied_with_a_tracer(tmp_path: Path) -> None:

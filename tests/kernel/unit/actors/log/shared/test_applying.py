@@ -52,7 +52,7 @@ from rillnode.actors.log.shared.frames import (
 )
 from rillnode.actors.log.shared.memory_view import ViewTables
 from rillnode.actors.log.shared.rocks_view import UnsyncedTables, ViewCommit
-from rillnode.codecs.entries import FLAG_META, pack_body
+from rillnode.codecs.entries import FLAG_META, decode_header, pack_body
 from rillnode.codecs.errors import StoreError
 from store_support import SMALL, CutError
 
@@ -199,7 +199,15 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
 
 
 def push(*texts: bytes, log: int = LOG, **fields: Any) -> Append:
-    return Append(log=log, count=len(texts), body=pack_body(texts), received_at=1, **fields)
+    fields.setdefault("received_at", 1)
+    return Append(log=log, count=len(texts), body=pack_body(texts), **fields)
+
+
+def timed(at: int, log: int = LOG) -> Append:
+    """An entry with a key of its time, behind one with what is not."""
+    end = at.to_bytes(8, "big")
+    keys = [(b"a" + end, 0), (b"t" + end, 0)]
+    return push(b"x", log=log, received_at=at, keys=keys, timed=1)
 
 
 def put(name: str, value: bytes | None, *seen: tuple[str, int]) -> PutRecords:
@@ -212,6 +220,10 @@ def code(operation: Operation) -> str:
 
 def codes(frame: ApplyFrame) -> list[str]:
     return [code(one) for one in frame.operations]
+
+
+def arrivals(target: Target) -> list[int]:
+    return [decode_header(one.value).received_at for one in target.read(Read(log=LOG)).blocks]
 
 
 def blocks(target: Target, log: int = LOG) -> list[tuple[int, int]]:
@@ -325,6 +337,23 @@ def test_appends_that_have_not_seen_others_are_refused(target: Target) -> None:
     target.reopen()
     assert codes(target.frame(push(b"4", seen=3), writer=b"a", number=3)) == [""]
     assert blocks(target) == [(0, 2), (2, 1), (3, 1)]
+
+
+def test_no_entry_comes_before_one_that_it_stands_behind(target: Target) -> None:
+    for number, at in enumerate((5, 9, 3, 7, 10), 1):
+        writer = (b"a", b"b")[number % 2]
+        target.frame(timed(at), writer=writer, number=(number + 1) // 2)
+        target.reopen()
+    assert arrivals(target) == [5, 9, 9, 9, 10]
+    found = [(key[:1], key[-1]) for key, _ in target.read(ListKeys(log=LOG)).pairs]
+    assert found == [
+        *((b"a", at) for at in (3, 5, 7, 9, 10)),
+        *((b"t", at) for at in (5, 9, 9, 9, 10)),
+    ]
+    # What stands behind none follows its own clock, and what is copied that of its source.
+    copied = push(b"x", received_at=2, timed=None)
+    target.frame(Trim(log=LOG, before=5), timed(4), timed(2), copied, writer=b"c", number=1)
+    assert arrivals(target) == [4, 4, 2]
 
 
 def test_own_appends_under_way_need_not_be_seen(target: Target) -> None:
@@ -578,6 +607,7 @@ def random_frames(seed: int) -> list[bytes]:
             choices: list[SharedOperation] = [
                 push(text, log=log, keys=[(b"k", 0)], seen=chance.choice([None, 1, 3])),
                 push(text, log=log, seen=chance.choice([None, 2])),
+                timed(chance.randrange(9), log),
                 Trim(log=log, retention=Retention(entries_max=chance.randrange(3))),
                 RemoveStream(name=name),
                 PutStream(record=StreamRecord(name=name, partitions=2)),

@@ -55,6 +55,7 @@ OPERATIONS: list[SharedOperation] = [
         count=2,
         body=b"\0\xff",
         keys=[(b"key", 1), (b"", 0)],
+        timed=1,
         records=[("name", b"value"), ("gone", None)],
         seen=0,
     ),

@@ -10,12 +10,14 @@ from rillnode.actors.log import (
     PutStream,
     RemoveStream,
     StreamRecord,
+    Watch,
+    WatchRecords,
+    WatchValues,
     log_id,
 )
 from rillnode.actors.log.shared.applying import ApplyFrame
 from rillnode.actors.log.shared.frames import PutListing, SharedOperation
 from rillnode.actors.log.shared.watching import Watching
-from rillnode.actors.log.watch import AnyWatch, Watch, WatchRecords, WatchValues
 from rillnode.codecs.errors import StoreError
 
 LOG = log_id(3, 0)
@@ -38,15 +40,25 @@ def test_a_log_that_grows_is_told_whoever_has_appended() -> None:
     told = Told()
     near, far = Watch(log=LOG, index=4), Watch(log=LOG, index=9)
     told.watching.add(near)
-    told.watching.add(far)
     assert list(told.watching.logs) == [LOG]
     told.land(Append(log=LOG, count=5, first_index=0), is_own=True)
     assert told.told == [near]
     assert near.next_index == 5
+    told.watching.add(far)
     told.land(Append(log=LOG, count=4, first_index=5))
     assert told.told == [near]
     told.land(Append(log=LOG, count=1, first_index=9))
     assert told.told == [near, far]
+    assert not told.watching.logs
+
+
+def test_a_later_watch_of_a_log_takes_the_place_of_one_before() -> None:
+    told = Told()
+    first, later = Watch(log=LOG, index=4), Watch(log=LOG)
+    told.watching.add(first)
+    told.watching.add(later)
+    told.land(Append(log=LOG, count=5, first_index=0))
+    assert told.told == [later]
     assert not told.watching.logs
 
 
@@ -65,24 +77,14 @@ def test_what_was_refused_is_no_news() -> None:
     assert not told.told
 
 
-def test_a_removal_ends_watches_of_its_logs() -> None:
+def test_logs_that_are_removed_are_watched_no_longer() -> None:
     told = Told()
     watch, other = Watch(log=LOG), Watch(log=log_id(4, 0))
     told.watching.add(watch)
     told.watching.add(other)
     told.land(RemoveStream(name="s", record=RECORD), is_own=True)
-    assert told.told == [watch]
-    assert watch.error is not None
-    assert watch.error.code == "stream.removed"
-
-
-def test_a_watch_fails_once() -> None:
-    told = Told()
-    watch = Watch(log=LOG)
-    told.watching.add(watch)
-    for _ in range(2):
-        told.watching.fail(watch, StoreError("store.unreachable", ""))
-    assert told.told == [watch]
+    assert told.told == []
+    assert list(told.watching.logs.values()) == [other]
 
 
 def test_streams_of_others_are_told_with_what_came_before() -> None:
@@ -114,13 +116,3 @@ def test_values_are_told_by_prefix_and_the_last_of_each() -> None:
     again = WatchValues(prefix="a")
     told.watching.add(again)
     assert list(again.changed) == [("a2", None), ("a4", b"4")]
-
-
-def test_watches_end_when_the_store_does() -> None:
-    told = Told()
-    watches: list[AnyWatch] = [Watch(log=LOG), WatchRecords(), WatchValues(prefix="x")]
-    for watch in watches:
-        told.watching.add(watch)
-    told.watching.close()
-    assert told.told == watches
-    assert all(one.error is not None and one.error.code == "store.closed" for one in watches)
