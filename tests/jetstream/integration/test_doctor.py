@@ -31,7 +31,7 @@ def config(tmp_path: Path, nats: NatsServer) -> Config:
 
 def found(config: Config, **store: object) -> list[Finding]:
     changed = msgspec.structs.replace(config.store, **store)
-    findings = list(servers(msgspec.structs.replace(config, store=changed)))
+    findings = list(servers(msgspec.structs.replace(config, store=changed), {}))
     assert all(bool(one.advice) is (one.state != "ok") for one in findings)
     return findings
 
