@@ -97,12 +97,21 @@ class Worker(Actor):
         """Whether the instance may go now that it is idle and has no timer pending."""
         return True
 
+    def owes(self) -> bool:
+        """Whether somebody waits for what the instance has under way beside handlers that wait.
+
+        Asked while the system is to stop: so long is waited, within a bound.
+        """
+        return False
+
     def wake_after(self, seconds: float, message: object) -> TimerHandle:
         """Send `message` to itself after `seconds`, unless cancelled; the timer keeps it awake."""
         return self.system.wake_after(self._myRef, seconds, message)
 
     def begin(
-        self, work: Coroutine[Any, Any, object], failed: Callable[[RillnodeError], object]
+        self,
+        work: Coroutine[Any, Any, object],
+        failed: Callable[[RillnodeError], object] = nobody_waits,
     ) -> None:
         """Begin work beside the handlers, with an outcome of its own; no message waits for it.
 
@@ -110,7 +119,8 @@ class Worker(Actor):
             work: runs at once until it waits.
             failed: called once with why nothing comes of it: the RillnodeError that it raised, or
                 `actor.failed`, also where the instance is replaced, or `actor.stopped`. What it
-                raises that is no RillnodeError is a failure of the actor too.
+                raises that is no RillnodeError is a failure of the actor too. Without it the
+                system does not wait for the work when it is to stop.
         """
         cell = self._myRef
         cell.base.begin(cell, work, failed)

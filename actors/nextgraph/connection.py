@@ -190,11 +190,15 @@ class ConnectionActor(BrokerActor):
                 self.system.post(cell, Gone(session))
         self._link.close("the connection ended", GOING_AWAY)
 
+    def owes(self) -> bool:
+        """Whether something that was read has no outcome yet."""
+        return not self._ended and (self._asked or bool(self._frames))
+
     # Frames ----------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
         """Take frames until one must be waited for."""
-        while self._frames and not (self._asked or self._ended or self._draining):
+        while self._frames and not (self._asked or self._ended):
             if self._must_wait():
                 self._hold()
                 return

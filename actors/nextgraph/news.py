@@ -48,7 +48,7 @@ class NewsActor(BrokerActor):
             self.listen()
         elif watch.error.code != "store.closed":
             logger.warning("records_not_followed", extra={"code": watch.error.code})
-            self.begin(self._listen_later(), lambda _: None)
+            self.begin(self._listen_later())
 
     async def _listen_later(self) -> None:
         await self.sleep(RETRY_SECONDS)

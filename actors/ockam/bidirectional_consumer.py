@@ -203,7 +203,7 @@ class ConsumerActor(Worker):
             case native.StreamResponse(stream=info) if self._may_pull():
                 self._subscription.opened = True
                 self._stream = info.partitions[0].address
-                self.begin(self._follow(), lambda _: None)
+                self.begin(self._follow())
             case native.Failure(retryable=True):
                 self.wake_after(RETRY_SECONDS, _Open())
             case _:
@@ -351,7 +351,7 @@ class ConsumerActor(Worker):
 
     def _save(self) -> None:
         if self._handled > self._saved and not self._saving:
-            self.begin(self._save_handled(), lambda _: None)
+            self.begin(self._save_handled())
 
     async def _save_handled(self) -> None:
         self._saving = True

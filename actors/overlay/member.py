@@ -34,7 +34,7 @@ from rillnode.actors.overlay.messages import (
 )
 from rillnode.actors.overlay.neighbours import NeighboursActor
 from rillnode.actors.overlay.stream_keys import stream_key
-from rillnode.codecs.errors import CodecError, RillnodeError, StoreError
+from rillnode.codecs.errors import CodecError, StoreError
 from rillnode.codecs.routing.routes import Route, WireMessage, local
 from rillnode.codecs.streamr.network import (
     FindStorageNodes,
@@ -163,7 +163,7 @@ class MemberActor(Worker):
             if share.tracker not in asked:  # its answer tells that it is heard
                 asked.add(share.tracker)
                 self._find_storage(self._trackers[share.tracker], stream_id, partition)
-        self.begin(self._list(), _nobody_waits)
+        self.begin(self._list())
         self._repeat()
 
     def handle(
@@ -407,7 +407,3 @@ class MemberActor(Worker):
             except CodecError:
                 continue
         return found
-
-
-def _nobody_waits(_: RillnodeError) -> None:
-    """What was begun ends with the instance; the next one begins it anew."""

@@ -208,6 +208,10 @@ class StreamrConnection(Worker):
             self._room.close()
         self._link.close("connection ended")
 
+    def owes(self) -> bool:
+        """Whether something that was read has no outcome yet."""
+        return bool(self._frames or self._publishing or self._resends)
+
     # Taking requests -------------------------------------------------------------------------
 
     def _soon(self) -> None:

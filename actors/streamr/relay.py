@@ -47,7 +47,7 @@ from rillnode.actors.streamr.requests import (
 )
 from rillnode.actors.streamr.stored import FOREIGN_PREFIX, read_entry
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
-from rillnode.codecs.errors import RequestError, RillnodeError, StoreError
+from rillnode.codecs.errors import RequestError, StoreError
 
 logger = logging.getLogger("rillnode.actors.streamr.relay")
 
@@ -305,7 +305,7 @@ class RelayActor(Worker):
 
     def _go_on(self) -> None:
         """Serve the clients that there are: where they were, or from another stream's beginning."""
-        self.begin(self._follow_again(), _nobody_waits)
+        self.begin(self._follow_again())
 
     async def _follow_again(self) -> None:
         while self._clients:
@@ -420,7 +420,3 @@ def _cut_off(relay: Cell, clients: Audience) -> None:
     if relay.exited:
         for outlet in clients:
             outlet.link.close("the node has failed at this stream")
-
-
-def _nobody_waits(_: RillnodeError) -> None:
-    """What was begun for the clients ends with the instance; the next one begins it anew."""

@@ -218,6 +218,10 @@ class ConnectionActor(Worker):
         finally:
             self._link.close("connection ended")
 
+    def owes(self) -> bool:
+        """Whether what was read was not handed on yet."""
+        return bool(self._frames)
+
     @property
     def unhandled(self) -> int:
         """Batches that it has handed on and workers have not handled."""

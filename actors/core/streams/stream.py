@@ -120,6 +120,10 @@ class StreamActor(Worker):
                 assert_never(message)
         return None
 
+    def owes(self) -> bool:
+        """Whether appends or reads are under way, all of which somebody has asked for."""
+        return self.operations_due > 0
+
     # Finding the stream ----------------------------------------------------------------------
 
     async def _find(self, message: Request) -> None:
