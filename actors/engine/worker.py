@@ -1,6 +1,6 @@
 """The base class of rillnode's actors: Thespian's Actor with typed shortcuts and life hooks."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from thespian.actors import Actor, ActorAddress
@@ -31,6 +31,10 @@ class Worker(Actor):
     Attributes:
         mailbox_messages_max: messages that may wait; what somebody waits for is refused above it.
         mailbox_bytes_max: likewise their bytes, as far as their size is known.
+        spare: messages that nobody waits for and that are taken although the mailbox is full, and
+            how many of each class there can be then: whoever sends them bounds their number. Others
+            that nobody waits for are dropped and counted, unless their class has a method
+            `merged(later)`, which returns what stands for both, or None.
         attempts: how often a message is tried; more than once only where handling it may be
             repeated.
         interleaves: whether other messages are handled while an `async def` handler waits. What was
@@ -50,6 +54,7 @@ class Worker(Actor):
     is_worker: ClassVar[bool] = True
     mailbox_messages_max: ClassVar[int] = MAILBOX_MESSAGES_MAX
     mailbox_bytes_max: ClassVar[int] = MAILBOX_BYTES_MAX
+    spare: ClassVar[Mapping[type, int]] = {}
     attempts: ClassVar[int] = 1
     interleaves: ClassVar[bool] = False
     essential: ClassVar[bool] = False

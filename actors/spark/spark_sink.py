@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import takewhile
-from typing import Any, Final, assert_never
+from typing import Any, ClassVar, Final, assert_never
 
 import msgspec
 
@@ -136,6 +136,7 @@ class SparkSinkActor(Worker):
     """One per configured sink, under `spark_sink/<name>`; it answers its job and administrators."""
 
     mailbox_messages_max = 4_096
+    spare: ClassVar = {StopSink: 1, _Exited: 1}
     on_failure = "restart"
 
     def __init__(
