@@ -71,7 +71,8 @@ def test_news_that_nobody_waits_for_fills_no_mailbox(
     actor_class: type[Actor], *, stuck: bool
 ) -> None:
     async def test(base: AsyncioSystemBase, _: object) -> None:
-        for kind in message_types(actor_class) or ():
+        kinds: tuple[type[Any], ...] = message_types(actor_class) or ()
+        for kind in kinds:
             if issubclass(kind, ActorSystemMessage):
                 continue
             cell, dead = full(base, actor_class), base.dead_letters
@@ -115,7 +116,8 @@ def test_what_is_put_together_stands_for_both() -> None:
     assert record.merged(changed := replace(record, owner="me")) == changed
     assert ensure.merged(EnsureStream("b", 1, FOR_EVER)) is None
     assert ensure.merged(EnsureStream("a", 2, FOR_EVER)) == EnsureStream("a", 2, FOR_EVER)
-    assert Expelled(frozenset("a")).merged(Expelled(frozenset("b"))) == Expelled(frozenset("ab"))
+    users = frozenset([b"a"]), frozenset([b"b"])
+    assert Expelled(users[0]).merged(Expelled(users[1])) == Expelled(users[0] | users[1])
     assert linked.merged(Linked("a", 1, (), 2)) is None
     assert linked.merged(Linked("a", 0, (), 2)) == Linked("a", 0, (), 2)
     assert Began("a", 0).merged(Began("a", 1)) is None

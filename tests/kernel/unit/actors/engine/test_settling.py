@@ -84,7 +84,11 @@ def test_handlers_that_wait_are_waited_for_with_what_waits_behind_them(
 def test_a_question_that_is_answered_later_is_waited_for() -> None:
     async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
         cell, kept = base.spawn(Probe), list[Any]()
-        asked = asyncio.ensure_future(base.ask(cell, lambda _, sender: kept.append(sender)))
+
+        def keep(_: Probe, sender: object) -> None:
+            kept.append(sender)
+
+        asked = asyncio.ensure_future(base.ask(cell, keep))
         await asyncio.sleep(0)
         assert not await passes(base)
         tell(base, cell, lambda probe, _: probe.send(kept[0], "late"))
