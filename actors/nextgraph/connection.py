@@ -45,7 +45,7 @@ from rillnode.codecs.nextgraph.broker_dialogue import (
     FromClient,
 )
 from rillnode.codecs.nextgraph.client import ClientEvent, ClientMessage
-from rillnode.codecs.nextgraph.external import ExtRequest
+from rillnode.codecs.nextgraph.external import ExtRequest, WalletGetExport
 from rillnode.codecs.nextgraph.messages import encode_message
 from rillnode.codecs.nextgraph.requests import (
     ClientRequest,
@@ -138,6 +138,7 @@ class ConnectionActor(BrokerActor):
         self._asked = False
         self._ended = False
         self._draining = False
+        self._patient = False
         self._opening: TimerHandle | None = None
         self._held: TimerHandle | None = None
 
@@ -166,7 +167,10 @@ class ConnectionActor(BrokerActor):
                     self.send(sender, None)
             case Drain():
                 self._draining = True
-                self._go_on()
+                if self._patient:  # it may be minutes until somebody leaves a wallet for it
+                    self._end("the node is stopping", GOING_AWAY)
+                else:
+                    self._go_on()
             case _Close(code=code):
                 self._close(code)
             case Expelled(users=users):
@@ -267,7 +271,8 @@ class ConnectionActor(BrokerActor):
                 self._do(self._admit(said))
             case AdminRequest():
                 self._do(self._administer(said))
-            case ExtRequest():
+            case ExtRequest(content=content):
+                self._patient = isinstance(content, WalletGetExport) and content.is_rendezvous
                 self._do(self._external(said))
             case AppHello():
                 # An app needs a verifier, and this broker runs none.

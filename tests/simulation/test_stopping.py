@@ -265,3 +265,28 @@ def test_a_stop_does_not_wait_for_ever(seed: int) -> None:
     assert {asked.outcomes[f"inside {number}"] for number in range(3)} == {"actor.stopped"}
     assert asked.outcomes["pull 0"] is not None
     assert DRAIN_SECONDS <= seconds < DRAIN_SECONDS + ENDING_SECONDS
+
+
+def test_a_stop_does_not_wait_for_who_may_wait_for_minutes() -> None:
+    asked = Asked()
+    with MemoryNetwork() as network:
+        network.add_node(NODE, config=STOPPING)
+
+        async def application() -> float:
+            async with AsyncExitStack() as stack:
+                clients = Clients(network, stack)
+                await clients.open()
+                await clients.make()
+                await stack.enter_async_context(clients.stream.batches(start="end"))
+                broker = bytes.fromhex(network.node(NODE).nextgraph_peer_id or "")
+                fetching = nextgraph.fetch_wallet(
+                    broker_url(NODE), broker=broker, rendezvous=bytes(32)
+                )
+                asked.ask("wallet", fetching)
+                await asyncio.sleep(1.0)
+                seconds = await stop(network)
+                await asyncio.gather(*asked.tasks)
+                return seconds
+
+        assert network.run(application()) < 1.0
+        assert asked.outcomes["wallet"] is not None
