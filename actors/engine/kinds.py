@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import UnionType
@@ -105,6 +105,8 @@ class ActorKind:
         name: of the class that it counts as.
         is_worker: whether its instances have the hooks of `Worker`.
         declares: the classes of messages that its handler declares; None: any.
+        spare_messages: how many more than `mailbox_messages_max` may wait: all of `spare`, and one
+            of each class that can be merged.
         plain: those and the classes below them, as far as such messages have come, without those of
             the system's own messages: a handler is given them as they are.
         turns: turns that were taken.
@@ -122,8 +124,8 @@ class ActorKind:
         "actor_class", "attempts", "cells", "declares", "essential", "failure_reasons", "handled",
         "idle_seconds", "instances", "interleaves", "is_worker", "last_failure", "long_turns",
         "mailbox_bytes_max", "mailbox_messages_max", "name", "on_failure", "parent", "plain",
-        "restart_window_seconds", "restarts", "restarts_max", "slowest_seconds",
-        "turn_seconds", "turns",
+        "restart_window_seconds", "restarts", "restarts_max", "slowest_seconds", "spare",
+        "spare_messages", "turn_seconds", "turns",
     )  # fmt: skip
 
     def __init__(self, actor_class: type[Actor] | None) -> None:
@@ -152,6 +154,9 @@ class ActorKind:
             policy, "mailbox_messages_max", MAILBOX_MESSAGES_MAX
         )
         self.mailbox_bytes_max: int = getattr(policy, "mailbox_bytes_max", MAILBOX_BYTES_MAX)
+        self.spare: Mapping[type, int] = getattr(policy, "spare", {})
+        merged = sum(hasattr(one, "merged") for one in self.declares or ())
+        self.spare_messages = sum(self.spare.values()) + merged
 
         self.plain: set[type] = set()
         self.cells = self.instances = self.handled = self.restarts = self.turns = 0

@@ -12,7 +12,7 @@ Without a running loop the base has one of its own, in a thread, for Thespian's 
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Container, Coroutine, Generator
 from contextvars import copy_context
 from functools import cached_property
 from itertools import count
@@ -33,6 +33,7 @@ from rillnode.actors.engine.kinds import ActorKind, ActorStats
 from rillnode.actors.engine.lifecycle import Lifecycle, Start
 from rillnode.actors.engine.mailboxes import Mailboxes
 from rillnode.actors.engine.outside import Caller, Outside, Reply
+from rillnode.actors.engine.settling import cells_below, is_awaited
 from rillnode.actors.engine.supervision import OnFatal, Supervision, log_fatal
 from rillnode.actors.engine.thespian_api import common_capabilities, factory_of
 from rillnode.actors.engine.timers import Timer
@@ -46,6 +47,8 @@ T = TypeVar("T")
 
 SLICE_SECONDS: Final = 0.000_5
 DEAD_LETTERS_KEPT_MAX: Final = 100
+SETTLE_SECONDS: Final = 0.005
+"""How often it is looked whether somebody still waits for an actor."""
 
 
 class _LoopTiming:
@@ -330,6 +333,35 @@ class AsyncioSystemBase:
                 await waiter
             else:
                 await asyncio.sleep(0)
+
+    async def settle(self) -> None:
+        """Wait until nobody waits for an actor: for what it handles, or what waits behind that.
+
+        Timers, and work that nobody waits for, are not waited for. What never ends is the caller's
+        to bound, see `end_unsettled`.
+        """
+        while True:
+            await self.drain()
+            if not self._unsettled():
+                return
+            await asyncio.sleep(SETTLE_SECONDS)
+
+    async def end_unsettled(self, but: Container[ActorAddress]) -> list[str]:
+        """End the actors that keep somebody waiting, and return their names.
+
+        So whoever waits is told `actor.stopped`, by way of those actors that are spared. Work that
+        is cancelled may tidy up for `LINGER_SECONDS`.
+        """
+        ended = [cell for cell in self._unsettled() if cell not in but]
+        for cell in ended:
+            self.exit(cell)
+        while not all(cell.exited for cell in ended):
+            await asyncio.sleep(SETTLE_SECONDS)
+        await self.drain()
+        return [cell.name for cell in ended]
+
+    def _unsettled(self) -> list[Cell]:
+        return [one for one in cells_below(self.life.roots) if is_awaited(one, self.outcomes)]
 
     def _idle(self) -> None:
         if not self._idle_waiters:

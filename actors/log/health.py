@@ -11,6 +11,10 @@ class StoreHealth:
     writable: bool
     reason: str = ""
 
+    def merged(self, later: "StoreHealth") -> "StoreHealth":
+        """The later one is all that counts."""
+        return later
+
 
 OnHealth = Callable[[StoreHealth], None]
 """Told of each change of health; called from any thread."""

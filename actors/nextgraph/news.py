@@ -2,12 +2,16 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.log import WatchValues
 from rillnode.actors.nextgraph.actor import BrokerActor
 from rillnode.actors.nextgraph.records import name_of
+from rillnode.codecs.limits import MAILBOX_MESSAGES_MAX
+
+FULL_SECONDS: Final = 0.1
+"""How often who has too much waiting looks whether there is room for more news. Own choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,9 @@ class NewsActor(BrokerActor):
         followed: the family.
     """
 
+    # What one watch has brought: the next begins when there is room.
+    spare: ClassVar = {News: MAILBOX_MESSAGES_MAX}
+
     followed: ClassVar[str]
 
     def listen(self) -> None:
@@ -37,6 +44,14 @@ class NewsActor(BrokerActor):
 
     def _heard(self, watch: WatchValues) -> None:
         _tell(self.address, watch)
+        if self.address.is_full:
+            self.begin(self._listen_later())
+        else:
+            self.listen()
+
+    async def _listen_later(self) -> None:
+        while self.address.is_full:
+            await self.sleep(FULL_SECONDS)
         self.listen()
 
 
