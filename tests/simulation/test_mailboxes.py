@@ -92,6 +92,6 @@ def test_of_news_no_more_waits_than_is_declared(posts: Posts) -> None:
 
 
 def test_all_that_is_declared_comes(posts: Posts) -> None:
-    plain = [one for one in actor_classes() if ".spans." not in one.__module__]
+    plain = [one for one in actor_classes() if ".telemetry." not in one.__module__]
     declared = {(one, kind) for one in plain for kind in one.spare}
     assert [name_of(*one) for one in declared - posts.most.keys()] == []
