@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from rillnode.actors.apps.messages import Answer as Answer
 from rillnode.actors.ports import Entropy
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, CodecError, RequestError, RillnodeError
@@ -16,14 +17,6 @@ ANSWER_SECONDS: Final = 10.0
 
 OnMessage = Callable[[WireMessage], None]
 """Takes a message that came to a local address of the client."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back; `return_route` leads to who sent it, as a route for this client."""
-
-    return_route: Route
-    payload: bytes
 
 
 @dataclass(slots=True)
