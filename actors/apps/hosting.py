@@ -12,6 +12,7 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Final, cast
 
+from thespian.actors import Actor as StockActor
 from thespian.actors import ActorAddress
 
 from rillnode.actors.apps.actor import Actor, FunctionActor, Handler
@@ -22,7 +23,8 @@ from rillnode.actors.apps.handling import ANSWER_SPARE_BYTES, HostedActor, Last,
 from rillnode.actors.apps.messages import ActorReply, Answer, Message
 from rillnode.actors.apps.policy import Policy, policy_of
 from rillnode.actors.apps.questions import Question, Questions, failure_in, settle
-from rillnode.actors.core.access import NODE_PRINCIPAL, Access, Grant
+from rillnode.actors.apps.stock import Decode, Encode, Wire, as_bytes, is_stock, made_stock
+from rillnode.actors.core.access import NODE_PRINCIPAL, Access, Grant, GrantVerb
 from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.router import Router, told
 from rillnode.actors.core.threads import Threads
@@ -45,6 +47,11 @@ from rillnode.codecs.routing.routes import (
 )
 
 logger = logging.getLogger("rillnode.actors.apps.hosting")
+
+_SEND: Final[frozenset[GrantVerb]] = frozenset(("send",))
+
+WORK_OFF_SECONDS: Final = 0.002
+"""How often it is looked whether an actor that takes no marks has worked off what waits."""
 
 ENDPOINTS_MAX: Final = 100_000
 """Actors of an application at a time. Own choice."""
@@ -110,7 +117,7 @@ class Hosting:
 
     async def spawn(
         self,
-        actor: type[Actor] | Handler,
+        actor: type[Actor] | type[StockActor] | Handler,
         args: Sequence[Any] = (),
         *,
         address: str | None = None,
@@ -118,22 +125,34 @@ class Hosting:
         essential: bool = False,
         settings: Mapping[str, Any] | None = None,
         parent: Endpoint | None = None,
+        decode: Decode = bytes,
+        encode: Encode = as_bytes,
     ) -> ActorRef:
         """Put an actor behind an address; see `Node.spawn`."""
         if address is None:
             address = self._entropy(8).hex()
         elif parent is None:
             check_address(address)
-        if isinstance(actor, type) and not issubclass(actor, Actor):
-            text = f"{actor.__qualname__} is neither a rillnode.Actor nor a function"
+        given: Any = actor
+        if is_stock(given):
+            return await self._spawn_stock(
+                given,
+                args,
+                address,
+                allow,
+                essential,
+                settings or {},
+                parent,
+                Wire(self, decode, encode),
+            )
+        if isinstance(given, type) and not issubclass(given, Actor):
+            text = f"{given.__qualname__} is neither a rillnode.Actor nor a function"
             raise ConfigError("actor.class", text)
         policy = policy_of(actor, settings or {}, essential=essential)
         make: Callable[[], Actor]
-        if isinstance(actor, type):
-            receive: Any = actor.receive
-            make = partial(actor, *args)
-        else:
-            receive, make = actor, partial(FunctionActor, actor, *args)
+        is_class = isinstance(given, type)
+        receive: Any = getattr(given, "receive", None) if is_class else given
+        make = partial(given, *args) if is_class else partial(FunctionActor, given, *args)
         if policy.blocking and iscoroutinefunction(receive):
             text = "what is `async def` does not block: leave `blocking` out"
             raise ConfigError("actor.settings", text)
@@ -146,6 +165,26 @@ class Hosting:
         except asyncio.CancelledError:
             self.system.exit(endpoint.cell)
             raise
+        return endpoint.ref
+
+    async def _spawn_stock(
+        self,
+        actor: Any,
+        args: Sequence[Any],
+        address: str,
+        allow: Sequence[str],
+        essential: bool,
+        settings: Mapping[str, Any],
+        parent: Endpoint | None,
+        wire: Wire,
+    ) -> ActorRef:
+        """Put one of Thespian's actors behind an address."""
+        own = dict(settings) | ({"essential": True} if essential else {})
+        await self._have_free(address)
+        endpoint = Endpoint(address, policy_of(None, {}), self, parent)
+        endpoint.wire = wire
+        endpoint.cell = made_stock(self, actor, tuple(args), own)
+        self._placed(endpoint, allow)
         return endpoint.ref
 
     async def spawn_child(
@@ -166,8 +205,10 @@ class Hosting:
             check_address(f"x/{name}")
         else:
             check_address(name)
+        coders = {key: settings[key] for key in ("decode", "encode") if key in settings}
+        own = {key: value for key, value in settings.items() if key not in coders}
         return await self.spawn(
-            actor, args, address=address, allow=allow, settings=settings, parent=parent
+            actor, args, address=address, allow=allow, settings=own, parent=parent, **coders
         )
 
     async def _have_free(self, address: str) -> None:
@@ -200,19 +241,25 @@ class Hosting:
         endpoint = Endpoint(address, policy, self, parent)
         factory = partial(hosted, self, endpoint, make)
         endpoint.cell = self.system.spawn(factory, name=address)
+        self._placed(endpoint, allow)
+        return endpoint
+
+    def _placed(self, endpoint: Endpoint, allow: Sequence[str]) -> None:
+        """Let an endpoint be found, now that it has its actor."""
+        address, parent = endpoint.address, endpoint.parent
         self.system.ended[endpoint.cell] = partial(self._ended, endpoint)
         key = endpoint.key
         self._endpoints[key] = self._by_cell[endpoint.cell] = endpoint
         self._router.register(key, self._gate, self._admits)
         if allow:
-            may = frozenset(("send",))
-            grants = [Grant(who=who, addresses=address, may=may, given_by=address) for who in allow]
+            grants = [
+                Grant(who=who, addresses=address, may=_SEND, given_by=address) for who in allow
+            ]
             self._access.replace((), grants)
             endpoint.grants = grants
         if parent is not None:
             parent.children[address] = endpoint
             endpoint.watchers[parent] = None
-        return endpoint
 
     def _hosted_class(self, source: Any, policy: Policy) -> type[HostedActor]:
         """The engine's class for an application's: one for all that have its name and settings."""
@@ -234,7 +281,8 @@ class Hosting:
                 "__module__": key[0],
                 "__qualname__": f"{key[1]}-{alike + 1}" if alike else key[1],
             }
-            made = cast(type[HostedActor], type(HostedActor)(key[1], (HostedActor,), body))
+            meta: Any = type(HostedActor)
+            made = cast(type[HostedActor], meta(key[1], (HostedActor,), body))
             made.stands_for = made
             self._classes[key] = made
         return made
@@ -271,6 +319,8 @@ class Hosting:
         """Put a message into an actor's mailbox; one that it does not take is told so."""
         if endpoint.closing:
             self.not_handled(call, ActorError("actor.stopped", f"{endpoint.address} is ending"))
+        elif endpoint.wire is not None:
+            endpoint.wire.take(endpoint, call)
         else:
             self.system.post(endpoint.cell, call)
 
@@ -325,7 +375,10 @@ class Hosting:
             self._send_out(target, back, payload, value)
         elif isinstance(target, Endpoint):
             call = self._local(target, self._rest(to), back, payload, value)
-            self._take(target, call)
+            if target.wire is not None and not target.closing:
+                target.wire.take(target, call, sender.cell)
+            else:
+                self._take(target, call)
             if call.refused is not None:
                 raise call.refused
         else:
@@ -468,7 +521,10 @@ class Hosting:
         if not endpoint.closing:
             endpoint.closing = True
             endpoint.reason = endpoint.reason or "stopped"
-            self.system.post(endpoint.cell, Last())
+            if endpoint.wire is None:
+                self.system.post(endpoint.cell, Last())
+            else:
+                self.system.exit(endpoint.cell)
 
     async def stop(self, endpoint: Endpoint, seconds: float, reason: Reason) -> None:
         """End an actor when it has worked off what waits; see `ActorRef.stop`."""
@@ -484,7 +540,9 @@ class Hosting:
                 endpoint.closing, was_closing = True, endpoint.closing
                 children = tuple(endpoint.children.values())
                 await asyncio.gather(*(self.stop(one, seconds, "parent") for one in children))
-                if not was_closing:
+                if endpoint.wire is not None:
+                    await self._work_off(endpoint.cell)
+                elif not was_closing:
                     self.system.post(endpoint.cell, Last())
                 await endpoint.wait()
         except TimeoutError:
@@ -492,6 +550,12 @@ class Hosting:
             self.system.exit(endpoint.cell)
             async with asyncio.timeout(LINGER_SECONDS + 1.0):
                 await endpoint.wait()
+
+    async def _work_off(self, cell: Cell) -> None:
+        """Have one of Thespian's actors exit when nothing waits for it."""
+        while cell.mailbox:
+            await asyncio.sleep(WORK_OFF_SECONDS)
+        self.system.exit(cell)
 
     async def close(self, seconds: float = STOP_SECONDS) -> None:
         """The node stops: all actors work off what waits, children first, and end."""

@@ -11,7 +11,7 @@ from core_support import Core, with_core
 from rillnode import Actor, ActorError, ActorRef, ActorReply, Context, Ended, Message, RequestError
 from rillnode.actors.apps.addresses import check_address
 from rillnode.actors.apps.hosting import Hosting
-from rillnode.actors.core.access import Grant
+from rillnode.actors.core.access import Grant, GrantVerb
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.threads import SYSTEM_THREADS
 from rillnode.codecs import native
@@ -19,7 +19,7 @@ from rillnode.codecs.errors import CodecError, ConfigError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.routing.routes import WireMessage, local
 
-SENDS = frozenset(("send",))
+SENDS: frozenset[GrantVerb] = frozenset(("send",))
 
 
 class Site:
@@ -221,7 +221,12 @@ def test_settings_of_a_class_hold_unless_spawn_says_others() -> None:
             return message.payload
 
     async def test(site: Site) -> None:
-        for settings, expected in (({}, 3), ({"concurrency": 2}, 2), ({"concurrency": 1}, 1)):
+        several: list[tuple[dict[str, Any], int]] = [
+            ({}, 3),
+            ({"concurrency": 2}, 2),
+            ({"concurrency": 1}, 1),
+        ]
+        for settings, expected in several:
             most: list[int] = []
             ref = await site.spawn(Wide, most, **settings)
             asked = [ref.ask(b"%d" % number) for number in range(20)]
@@ -515,11 +520,12 @@ def test_routes_and_payloads_have_their_limits() -> None:
         raised: list[str] = []
 
         async def tries(message: Message, ctx: Context) -> bytes:
-            for do in (
+            several: tuple[Callable[[], None], ...] = (
                 lambda: ctx.send(far, b"x"),
                 lambda: ctx.forward(*far),
                 lambda: ctx.send("far", bytes(FRAME_BYTES_MAX)),
-            ):
+            )
+            for do in several:
                 with pytest.raises((CodecError, RequestError)) as error:
                     do()
                 raised.append(error.value.code)
@@ -635,7 +641,7 @@ def test_a_blocking_actor_uses_its_context_on_its_thread() -> None:
             try:
                 ctx.wait(asked)
             finally:
-                asked.close()  # type: ignore[attr-defined]
+                asked.close()
 
         with pytest.raises(ActorError, match="cannot wait"):
             await (await site.spawn(waits, on_failure="resume")).ask()
