@@ -219,6 +219,28 @@ class Node:
             decode=decode, encode=encode,
         )  # fmt: skip
 
+    def on_demand(
+        self, prefix: str, make: Callable[[str], Actor], *, allow: Sequence[str] = ()
+    ) -> None:
+        """Have each address below a prefix lead to an actor of its own, made by its first message.
+
+        An actor that is idle, for `idle_seconds` of its class or else a minute, ends; the next
+        message makes another. What it is to remember it keeps elsewhere.
+
+        Args:
+            prefix: one part and a slash, as `device/`.
+            make: makes the actor of what follows the prefix.
+            allow: principals, or patterns of them, that may send to all of these addresses, beside
+                those of grants.
+
+        Raises:
+            RequestError: `address.taken`, `address.reserved`, `address.invalid`.
+            ConfigError: `actor.allow`.
+            ActorError: `actor.stopped`, the node is not running.
+        """
+        check_principals(allow)
+        self._running_hosting().on_demand(prefix, make, allow)
+
     @property
     def actor_system(self) -> ActorSystem:
         """Thespian's face of the engine; on the node's loop its `ask` is awaited.

@@ -26,6 +26,7 @@ from rillnode.actors.apps.questions import Question, Questions, failure_in, sett
 from rillnode.actors.apps.stock import Decode, Encode, Wire, as_bytes, is_stock, made_stock
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access, Grant, GrantVerb
 from rillnode.actors.core.delivery import Delivery, Origin
+from rillnode.actors.core.pauses import Pauses
 from rillnode.actors.core.router import Router, told
 from rillnode.actors.core.threads import Threads
 from rillnode.actors.engine.cell import Cell
@@ -49,6 +50,9 @@ from rillnode.codecs.routing.routes import (
 logger = logging.getLogger("rillnode.actors.apps.hosting")
 
 _SEND: Final[frozenset[GrantVerb]] = frozenset(("send",))
+
+IDLE_SECONDS: Final = 60.0
+"""How long an actor that was made by a message waits for the next. As of streams' actors."""
 
 WORK_OFF_SECONDS: Final = 0.002
 """How often it is looked whether an actor that takes no marks has worked off what waits."""
@@ -104,6 +108,8 @@ class Hosting:
         self._admits = address_guard(access)
         self._endpoints: dict[bytes, Endpoint] = {}
         self._by_cell: dict[Cell, Endpoint] = {}
+        self._made_on_demand: dict[bytes, Callable[[str], Actor]] = {}
+        self._pauses = Pauses(system.timing.monotonic)
         self._classes: dict[tuple[str, str, Policy], type[HostedActor]] = {}
         self._origin = Origin(NODE_PRINCIPAL, FRAME_BYTES_MAX, native=True)
         self._closed = False
@@ -131,7 +137,7 @@ class Hosting:
         """Put an actor behind an address; see `Node.spawn`."""
         if address is None:
             address = self._entropy(8).hex()
-        elif parent is None:
+        else:
             check_address(address)
         given: Any = actor
         if is_stock(given):
@@ -201,14 +207,74 @@ class Hosting:
             parent.serial += 1
             name = str(parent.serial)
         address = f"{parent.address}/{name}"
-        if "/" not in parent.address:
-            check_address(f"x/{name}")
-        else:
-            check_address(name)
         coders = {key: settings[key] for key in ("decode", "encode") if key in settings}
         own = {key: value for key, value in settings.items() if key not in coders}
         return await self.spawn(
             actor, args, address=address, allow=allow, settings=own, parent=parent, **coders
+        )
+
+    def on_demand(
+        self, prefix: str, make: Callable[[str], Actor], allow: Sequence[str] = ()
+    ) -> None:
+        """Have actors made by their first messages; see `Node.on_demand`."""
+        check_address(prefix)
+        if not prefix.endswith("/") or prefix.count("/") > 1:
+            text = f"{prefix!r} is no prefix: one part that ends with the only slash, as `device/`"
+            raise RequestError("address.invalid", text)
+        check_address(prefix[:-1])
+        key = prefix.encode()
+        if key in self._made_on_demand:
+            raise RequestError("address.taken", f"{prefix!r} is another's prefix")
+        self._made_on_demand[key] = make
+        self._access.replace((), _grants(prefix, f"{prefix}*", allow))
+        self._router.register_guard(key, self._admits)
+        self._router.register_resolver(key, self._resolve)
+
+    def _resolve(self, address: bytes, origin: Origin) -> Cell | None:
+        return None if self._endpoint_of(address) is None else self._gate
+
+    def _endpoint_of(self, key: bytes) -> Endpoint | None:
+        """The endpoint of an address, made now where its first message makes it.
+
+        Raises:
+            ActorError: `actor.busy`, there are too many, or the one before has failed too often
+                just now; `actor.failed`, none can be made.
+        """
+        found = self._endpoints.get(key)
+        if found is not None or not self._made_on_demand or self._closed:
+            return found
+        prefix, slash, rest = key.partition(b"/")
+        make = self._made_on_demand.get(prefix + slash)
+        if make is None or not rest:
+            return None
+        try:
+            address = key.decode()
+            check_address(address)
+        except (UnicodeDecodeError, RequestError):
+            return None
+        left = self._pauses.left(key)
+        if left > 0.0:
+            text = f"This has failed too often: try again in {left:.1f} s"
+            raise ActorError("actor.busy", text, retry_seconds=left)
+        if len(self._endpoints) >= ENDPOINTS_MAX:
+            raise ActorError("actor.busy", f"The node has {ENDPOINTS_MAX:,} actors already")
+        return self._make(address, partial(make, rest.decode()))
+
+    def _make(self, address: str, make: Callable[[], Actor]) -> Endpoint:
+        try:
+            first = make()
+            if not isinstance(first, Actor):
+                raise TypeError(f"{first!r:.80} is no rillnode.Actor")
+        except Exception as error:
+            logger.warning("not_made", extra={"actor": address}, exc_info=error)
+            raise ActorError("actor.failed", f"{address} cannot be made") from None
+        idle = type(first).idle_seconds
+        settings = {"idle_seconds": IDLE_SECONDS if idle is None else idle}
+        policy = policy_of(type(first), settings, ends_when_idle=True)
+        made = [first]  # whose class had to be seen
+        hosted = self._hosted_class(type(first), policy)
+        return self._place(
+            address, policy, hosted, lambda: made.pop() if made else make(), (), None
         )
 
     async def _have_free(self, address: str) -> None:
@@ -252,11 +318,8 @@ class Hosting:
         self._endpoints[key] = self._by_cell[endpoint.cell] = endpoint
         self._router.register(key, self._gate, self._admits)
         if allow:
-            grants = [
-                Grant(who=who, addresses=address, may=_SEND, given_by=address) for who in allow
-            ]
-            self._access.replace((), grants)
-            endpoint.grants = grants
+            endpoint.grants = _grants(address, address, allow)
+            self._access.replace((), endpoint.grants)
         if parent is not None:
             parent.children[address] = endpoint
             endpoint.watchers[parent] = None
@@ -292,7 +355,11 @@ class Hosting:
     def deliver(self, delivery: Delivery) -> None:
         """Hand on what has come by a route."""
         key = delivery.messages[0].onward_route[0].value
-        endpoint = self._endpoints.get(key)
+        try:
+            endpoint = self._endpoint_of(key)
+        except ActorError as error:
+            self._router.refuse(error.code.removeprefix("actor."), delivery, error)
+            return
         if endpoint is not None:
             for wire in delivery.messages:
                 self._take(endpoint, self._called(endpoint, delivery.origin, wire))
@@ -466,7 +533,7 @@ class Hosting:
             return self._by_cell.get(cast(Cell, to), to)
         route: Route = parse_route(to) if isinstance(to, str) else to
         if route and route[0].type == LOCAL:
-            endpoint = self._endpoints.get(route[0].value)
+            endpoint = self._endpoint_of(route[0].value)
             if endpoint is not None:
                 return endpoint
         return route
@@ -578,6 +645,8 @@ class Hosting:
         if endpoint.grants:
             self._access.replace(endpoint.grants, ())
         reason = endpoint.reason or ("failed" if self.system.given_up(endpoint.cell) else "stopped")
+        if endpoint.policy.ends_when_idle and reason == "failed":
+            self._pauses.begin(endpoint.key, endpoint.cell)
         error = endpoint.error if reason == "failed" else None
         ended = Ended(endpoint.ref, reason, error)
         self.instance_gone(endpoint)
@@ -587,3 +656,8 @@ class Hosting:
         endpoint.end(ended)
         for watcher in endpoint.watchers:
             self.system.post(watcher.cell, News(ended))
+
+
+def _grants(given_by: str, addresses: str, allow: Sequence[str]) -> list[Grant]:
+    """What principals are allowed together with an actor, or with a prefix."""
+    return [Grant(who=who, addresses=addresses, may=_SEND, given_by=given_by) for who in allow]
