@@ -709,9 +709,9 @@ class Twin(Actor):
 def test_actors_are_made_by_their_first_message_and_end_when_idle() -> None:
     async def test(site: Site) -> None:
         core, made = site.core, list[str]()
-        before = core.system.life.population
         site.hosting.on_demand("device/", lambda name: Twin(name, made), allow=["stranger"])
         peer = core.peer("stranger")
+        before = core.system.life.population
         for name in ("a", "b", "a", "b/c"):
             peer.send(f"device/{name}", b"x")
         await core.settle()
