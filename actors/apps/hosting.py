@@ -8,6 +8,7 @@ only, and an actor that is stuck holds up nothing but what is sent to it.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Final, cast
@@ -163,7 +164,7 @@ class Hosting:
             text = "what is `async def` does not block: leave `blocking` out"
             raise ConfigError("actor.settings", text)
         hosted = self._hosted_class(actor, policy)
-        await self._have_free(address)
+        await self._have_free(address, parent)
         endpoint = self._place(address, policy, hosted, make, allow, parent)
         starting = endpoint.starting = self.loop.create_future()
         try:
@@ -185,9 +186,10 @@ class Hosting:
         wire: Wire,
     ) -> ActorRef:
         """Put one of Thespian's actors behind an address."""
+        policy = policy_of(None, settings, essential=essential)
         own = dict(settings) | ({"essential": True} if essential else {})
-        await self._have_free(address)
-        endpoint = Endpoint(address, policy_of(None, {}), self, parent)
+        await self._have_free(address, parent)
+        endpoint = Endpoint(address, policy, self, parent)
         endpoint.wire = wire
         endpoint.cell = made_stock(self, actor, tuple(args), own)
         self._placed(endpoint, allow)
@@ -277,19 +279,21 @@ class Hosting:
             address, policy, hosted, lambda: made.pop() if made else make(), (), None
         )
 
-    async def _have_free(self, address: str) -> None:
+    async def _have_free(self, address: str, parent: Endpoint | None) -> None:
         """See that an address is nobody's; one whose actor is about to end is waited for.
 
         Raises:
             RequestError: `address.taken`.
-            ActorError: `actor.stopped`, the node takes no more; `actor.busy`, it has too many.
+            ActorError: `actor.stopped`, the node takes no more, or the parent has ended;
+                `actor.busy`, the node has too many.
         """
         key = address.encode()
         endpoint = self._endpoints.get(key)
         if endpoint is not None and endpoint.closing:
             await endpoint.wait()
-        if self._closed:
-            raise ActorError("actor.stopped", "The node stops, and takes no new actors")
+        if self._closed or (parent is not None and parent.ended is not None):
+            text = "The node, or the actor that makes this one, has ended or is about to"
+            raise ActorError("actor.stopped", text)
         if len(self._endpoints) >= ENDPOINTS_MAX:
             raise ActorError("actor.busy", f"The node has {ENDPOINTS_MAX:,} actors already")
         if key in self._endpoints or self._router.lookup(key) is not None:
@@ -615,8 +619,9 @@ class Hosting:
         except TimeoutError:
             logger.warning("stop_cut_short", extra={"actor": endpoint.address})
             self.system.exit(endpoint.cell)
-            async with asyncio.timeout(LINGER_SECONDS + 1.0):
-                await endpoint.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_SECONDS + 1.0):
+                    await endpoint.wait()
 
     async def _work_off(self, cell: Cell) -> None:
         """Have one of Thespian's actors exit when nothing waits for it."""

@@ -295,3 +295,25 @@ def test_senders_are_equal_where_answers_go_the_same_way(tmp_path: Path) -> None
         assert came == [b"1", b"2", b"3"]
 
     on_node(tmp_path, test)
+
+
+def test_a_stock_actor_may_be_a_child(tmp_path: Path) -> None:
+    class Parent(rillnode.Actor):
+        async def started(self, ctx: Context) -> None:
+            self.child = await ctx.spawn(Counter, name="counter", decode=number)
+
+        async def receive(self, message: Message, ctx: Context) -> bytes:
+            return b"%d" % (await ctx.ask(self.child, message.payload)).value
+
+    async def test(node: Node, client: Client) -> None:
+        ref = await node.spawn(Parent, address="parent")
+        assert (await ref.ask(b"4")).payload == b"4"
+        assert (await node.client.ask("parent", b"5")).payload == b"9"
+        await ref.stop()
+        with pytest.raises(RequestError) as unknown:
+            await node.client.ask("parent/counter", b"1")
+        assert unknown.value.code == "address.unknown"
+        with pytest.raises(ConfigError, match="one message at a time"):
+            await node.spawn(Counter, concurrency=2)
+
+    on_node(tmp_path, test)
