@@ -115,7 +115,7 @@ def test_an_ockam_peer_is_greeted(tmp_path: Path) -> None:
         async with await OckamPeer.connect(address) as peer:
             return [(await peer.ask("greeter", name)).payload for name in (b"Ada", b"Bob")]
 
-    command = [sys.executable, EXAMPLES / "greeter.py", tmp_path]
+    command: list[str | Path] = [sys.executable, EXAMPLES / "greeter.py", tmp_path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
