@@ -264,7 +264,7 @@ class Hosting:
 
     def _make(self, address: str, make: Callable[[], Actor]) -> Endpoint:
         try:
-            first = make()
+            first: Any = make()
             if not isinstance(first, Actor):
                 raise TypeError(f"{first!r:.80} is no rillnode.Actor")
         except Exception as error:
@@ -330,7 +330,7 @@ class Hosting:
 
     def _hosted_class(self, source: Any, policy: Policy) -> type[HostedActor]:
         """The engine's class for an application's: one for all that have its name and settings."""
-        named = source if hasattr(source, "__qualname__") else type(source)
+        named: Any = source if hasattr(source, "__qualname__") else source.__class__
         key = named.__module__, named.__qualname__, policy
         made = self._classes.get(key)
         if made is None:
@@ -532,10 +532,12 @@ class Hosting:
     def _find(self, to: Any) -> "Endpoint | ActorAddress | Route":
         """Whom a target means: an actor of this application, another of the node, or a route."""
         if isinstance(to, ActorRef):
-            return to._endpoint
+            return to._endpoint  # pyright: ignore[reportPrivateUsage]
         if isinstance(to, ActorAddress):
             return self._by_cell.get(cast(Cell, to), to)
         route: Route = parse_route(to) if isinstance(to, str) else to
+        if not isinstance(cast(object, to), str | tuple):
+            raise TypeError(f"{to!r:.80} is neither a route, nor its text, nor an actor")
         if route and route[0].type == LOCAL:
             endpoint = self._endpoint_of(route[0].value)
             if endpoint is not None:
@@ -544,9 +546,8 @@ class Hosting:
 
     def _rest(self, to: Any) -> Route:
         """What of a target's route follows the actor that it leads to first."""
-        if isinstance(to, str):
-            to = parse_route(to)
-        return to[1:] if isinstance(to, tuple) else ()
+        route: Route = parse_route(to) if isinstance(to, str) else to
+        return route[1:] if isinstance(to, str | tuple) else ()
 
     def _local(
         self,
@@ -557,10 +558,8 @@ class Hosting:
         value: object,
         question: Question | None = None,
     ) -> Call:
-        if not isinstance(payload, bytes):
-            raise TypeError(f"a payload is bytes, not {payload!r:.80}")
         message = Message(
-            payload=payload,
+            payload=_checked(payload),
             principal=NODE_PRINCIPAL,
             address=target.address,
             onward_route=rest,
@@ -572,14 +571,14 @@ class Hosting:
     def _send_out(self, route: Route, back: Route, payload: bytes, value: object) -> None:
         if value is not None:
             raise TypeError("an object does not leave the node: send bytes")
-        if len(encode_header(route, back)) + len(payload) > FRAME_BYTES_MAX:
+        if len(encode_header(route, back)) + len(_checked(payload)) > FRAME_BYTES_MAX:
             text = f"a message has at most {FRAME_BYTES_MAX:,} bytes with its routes"
             raise RequestError("message.size", text)
         self._router.route(self._origin, [WireMessage(route, back, payload)])
 
     def watch(self, watcher: Endpoint, ref: ActorRef) -> None:
         """Have an actor told of another's end; see `Context.watch`."""
-        endpoint = ref._endpoint
+        endpoint = ref._endpoint  # pyright: ignore[reportPrivateUsage]
         if endpoint.ended is None:
             endpoint.watchers[watcher] = None
         else:
@@ -661,6 +660,12 @@ class Hosting:
         endpoint.end(ended)
         for watcher in endpoint.watchers:
             self.system.post(watcher.cell, News(ended))
+
+
+def _checked(payload: Any) -> bytes:
+    if not isinstance(payload, bytes):
+        raise TypeError(f"a payload is bytes, not {payload!r:.80}")
+    return payload
 
 
 def _grants(given_by: str, addresses: str, allow: Sequence[str]) -> list[Grant]:

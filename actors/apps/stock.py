@@ -37,7 +37,7 @@ def as_bytes(message: object) -> bytes:
     """
     if isinstance(message, str):
         return message.encode()
-    if isinstance(message, bytes | bytearray | memoryview):
+    if isinstance(message, bytes | bytearray):
         return bytes(message)
     raise TypeError(f"{message!r:.80} is neither bytes nor a text: give spawn `encode`")
 
@@ -129,7 +129,7 @@ class RouteAddress(Asker):
             self.fail(ActorError("actor.failed", f"{self._endpoint.address} failed to answer"))
             return True
         try:
-            payload = self._wire.encode(message)
+            payload: Any = self._wire.encode(message)
             if not isinstance(payload, bytes):
                 raise TypeError(f"encode returned {payload!r:.80}, and no bytes")
         except Exception as error:

@@ -5,6 +5,7 @@ The classes are as a program for any of Thespian's bases has them.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,12 @@ SECONDS = 5.0
 
 
 class Hello(Actor):
-    def receiveMessage(self, message: Any, sender: Any) -> None:
+    def receiveMessage(self, msg: Any, sender: Any) -> None:
         self.send(sender, "Hello, World!")
 
 
 class Goodbye(Actor):
-    def receiveMessage(self, message: Any, sender: Any) -> None:
+    def receiveMessage(self, msg: Any, sender: Any) -> None:
         self.send(sender, "Goodbye")
 
 
@@ -48,8 +49,16 @@ class Greeting(ActorTypeDispatcher):
             return
         self.said: list[str] = []
         self.asker = sender
-        for actor in (Hello, Goodbye):
+        actors: tuple[type[Actor], ...] = (Hello, Goodbye)
+        for actor in actors:
             self.send(self.createActor(actor), message)
+
+
+@dataclass
+class For:
+    """Whom a child is to answer."""
+
+    asker: Any
 
 
 class Counter(Actor):
@@ -66,9 +75,9 @@ class Counter(Actor):
             self.send(sender, self.total)
         elif msg == "child":
             self.child = self.createActor(Counter)
-            self.send(self.child, ("for", sender))
-        elif isinstance(msg, tuple):
-            self.send(msg[1], "a child answers")
+            self.send(self.child, For(sender))
+        elif isinstance(msg, For):
+            self.send(msg.asker, "a child answers")
         elif msg == "end":
             self.send(self.child, ActorExitRequest())
         elif isinstance(msg, ChildActorExited):
@@ -288,7 +297,8 @@ def test_senders_are_equal_where_answers_go_the_same_way(tmp_path: Path) -> None
     async def test(node: Node, client: Client) -> None:
         await node.spawn(Senders, address="senders", allow=["noise:*"])
         came: list[bytes] = []
-        box = client._session.messages.attach(lambda wire: came.append(wire.payload))
+        messages = client._session.messages  # pyright: ignore[reportPrivateUsage]
+        box = messages.attach(lambda wire: came.append(wire.payload))
         for _ in range(3):
             await client.send("senders", b"x", return_address=box)
         assert (await client.ask("senders", b"x")).payload == b"1"
