@@ -3,13 +3,19 @@
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
+from thespian.actors import Actor as StockActor
 from thespian.actors import ActorSystem
 
+from rillnode.actors.apps.actor import Actor, Handler
+from rillnode.actors.apps.endpoint import ActorRef
+from rillnode.actors.apps.hosting import Hosting
+from rillnode.actors.apps.policy import Settings
+from rillnode.actors.apps.stock import as_bytes
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access
 from rillnode.actors.core.backup import ADDRESS as BACKUP_ADDRESS
 from rillnode.actors.core.backup import BackupActor
@@ -40,7 +46,7 @@ from rillnode.actors.log import (
     StreamRecord,
 )
 from rillnode.actors.ports import Clock, Entropy, Tracer
-from rillnode.codecs.errors import NodeFailed
+from rillnode.codecs.errors import ActorError, NodeFailed
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
@@ -50,6 +56,7 @@ from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
 from rillnode.node.config import Config, check_config
+from rillnode.node.config.rules import check_principals
 from rillnode.node.entered import Entered
 from rillnode.node.http.listener import listen_status
 from rillnode.node.keys.files import read_key, read_or_make_key
@@ -179,6 +186,86 @@ class Node:
         """Open or create a stream; see `Client.stream`."""
         return await self.client.stream(name, partitions=partitions)
 
+    async def spawn(
+        self,
+        actor: type[Actor] | type[StockActor] | Handler,
+        *args: Any,
+        address: str | None = None,
+        allow: Sequence[str] = (),
+        essential: bool = False,
+        decode: Callable[[bytes], Any] = bytes,
+        encode: Callable[[Any], bytes] = as_bytes,
+        **settings: Unpack[Settings],
+    ) -> ActorRef:
+        """Put an actor of the application behind an address of the node; see `Actor`.
+
+        Whoever may send to the address reaches it by its route: from this node, from clients, from
+        Ockam peers and other nodes. It ends with the node, or when it is stopped.
+
+        Args:
+            actor: a class of actors, ours or Thespian's as it stands, or a function of a message
+                and a context, plain or async.
+            args: what each instance of the class is made with.
+            address: its address; None: one that nobody can guess.
+            allow: principals, or patterns of them, that may send to it, beside those of grants.
+            essential: the node cannot go on without it: `on_fatal` of the configuration says what
+                follows when it ends for its failures.
+            decode: makes what one of Thespian's actors is given of a payload.
+            encode: makes a payload of what one of Thespian's actors sends back along a route.
+            settings: in place of those of the class.
+
+        Returns:
+            The actor, once it has started.
+
+        Raises:
+            RequestError: `address.taken`, `address.reserved`, `address.invalid`.
+            ConfigError: `actor.settings`, `actor.class`, `actor.allow`.
+            ActorError: `actor.stopped`, the node is not running.
+            Exception: whatever `started`, or the class, raises.
+        """
+        check_principals(allow)
+        return await self._running_hosting().spawn(
+            actor, args, address=address, allow=allow, essential=essential, settings=settings,
+            decode=decode, encode=encode,
+        )  # fmt: skip
+
+    def on_demand(
+        self, prefix: str, make: Callable[[str], Actor], *, allow: Sequence[str] = ()
+    ) -> None:
+        """Have each address below a prefix lead to an actor of its own, made by its first message.
+
+        An actor that is idle, for `idle_seconds` of its class or else a minute, ends; the next
+        message makes another. What it is to remember it keeps elsewhere.
+
+        Args:
+            prefix: one part and a slash, as `device/`.
+            make: makes the actor of what follows the prefix.
+            allow: principals, or patterns of them, that may send to all of these addresses, beside
+                those of grants.
+
+        Raises:
+            RequestError: `address.taken`, `address.reserved`, `address.invalid`.
+            ConfigError: `actor.allow`.
+            ActorError: `actor.stopped`, the node is not running.
+        """
+        check_principals(allow)
+        self._running_hosting().on_demand(prefix, make, allow)
+
+    @property
+    def actor_system(self) -> ActorSystem:
+        """Thespian's face of the engine; on the node's loop its `ask` is awaited.
+
+        Raises:
+            ActorError: `actor.stopped`, the node is not running.
+        """
+        self._running_hosting()
+        return self._actors
+
+    def _running_hosting(self) -> Hosting:
+        if self._observed.state != "ready":
+            raise ActorError("actor.stopped", "The node is not running: start it first")
+        return self._hosting
+
     # Life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -231,6 +318,8 @@ class Node:
         for listener in self._links.values():
             listener.stop_accepting()
         self._dialled.stop()
+        if hasattr(self, "_hosting"):
+            await self._hosting.close(FAILED_DRAIN_SECONDS if failed else DRAIN_SECONDS)
         try:
             async with asyncio.timeout(FAILED_DRAIN_SECONDS if failed else DRAIN_SECONDS):
                 await self._drain()
@@ -320,6 +409,7 @@ class Node:
         rules = StreamRules(table.rule for table in self.config.streams)
         streams = system.spawn(partial(service.StreamService, context, on_stream, rules))
         system.spawn(partial(StoreFollower, context, on_stream))
+        self._hosting = Hosting(system, router, self._access, self._entropy, self._threads, self)
         self._indexes = system.spawn(partial(index_service.IndexService, context))
         status = system.spawn(
             partial(StatusActor, router, self._access, self._observed.status_document)

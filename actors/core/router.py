@@ -52,6 +52,7 @@ class Router:
         self._resolvers: list[tuple[bytes, Resolve]] = []
         self._guards: list[tuple[bytes, Admits]] = []
         self._guarded: tuple[bytes, ...] = ()
+        self._keepers: dict[bytes, Admits] = {}
         self._transports: dict[int, Resolve] = {}
         self._refusals: list[tuple[bytes, Refuse]] = []
         self._pauses = Pauses(system.timing.monotonic)
@@ -62,13 +63,19 @@ class Router:
         # Of who has answered last: a connection knows what it encodes for the same route again.
         self._own: Route = (local(b""),)
 
-    def register(self, address: bytes, cell: Cell) -> None:
-        """Let links reach `cell` under `address`; several addresses may lead to one actor."""
+    def register(self, address: bytes, cell: Cell, admits: Admits | None = None) -> None:
+        """Let links reach `cell` under `address`; several addresses may lead to one actor.
+
+        Where `admits` is given it decides who does, as a guard; to others the address is unknown.
+        """
         self._table[address] = cell
+        if admits is not None:
+            self._keepers[address] = admits
 
     def unregister(self, address: bytes) -> None:
         """Forget an address; harmless when it is not there."""
         self._table.pop(address, None)
+        self._keepers.pop(address, None)
 
     def register_resolver(self, prefix: bytes, resolve: Resolve) -> None:
         """Let `resolve` make the actors of unknown addresses that begin with `prefix`.
@@ -232,7 +239,7 @@ class Router:
             onward = delivery.messages[0].onward_route
             if onward and self._table.get(onward[0].value) is link:
                 self._system.exit(link)
-        self.refuse(error.code.removeprefix("actor."), delivery, _told(error))
+        self.refuse(error.code.removeprefix("actor."), delivery, told(error))
         delivery.handled()
 
     def _note_undelivered(self, reason: str, delivery: Delivery) -> None:
@@ -247,7 +254,9 @@ class Router:
         kind, value = address
         try:
             if kind == LOCAL:
-                if value.startswith(self._guarded) and not self._admits(value, origin):
+                if (value in self._keepers or value.startswith(self._guarded)) and not self._admits(
+                    value, origin
+                ):
                     self.undeliverable("refused", delivery)
                     return
                 cell = self._table.get(value)
@@ -256,8 +265,8 @@ class Router:
             else:
                 resolve = self._transports.get(kind)
                 cell = None if resolve is None else resolve(value, origin)
-        except ActorError as error:  # of an actor that was given up
-            self.refuse("busy", delivery, error)
+        except ActorError as error:  # of an actor that was given up, or cannot be made
+            self.refuse(error.code.removeprefix("actor."), delivery, error)
             return
         if cell is not None:
             if delivery.tracked is not None:
@@ -267,13 +276,16 @@ class Router:
             self.undeliverable("unknown_address", delivery)
 
     def _admits(self, address: bytes, origin: Origin) -> bool:
+        keeper = self._keepers.get(address)
+        if keeper is not None and not keeper(address, origin):
+            return False
         for prefix, admits in self._guards:
             if address.startswith(prefix) and not admits(address, origin):
                 return False
         return True
 
 
-def _told(error: RillnodeError) -> RillnodeError:
+def told(error: RillnodeError) -> RillnodeError:
     """An error of the engine as it is told to peers."""
     text = _TEXTS.get(error.code)
     return error if text is None else ActorError(error.code, text)

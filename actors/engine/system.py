@@ -32,7 +32,7 @@ from rillnode.actors.engine.inbox import Inbox
 from rillnode.actors.engine.kinds import ActorKind, ActorStats
 from rillnode.actors.engine.lifecycle import Lifecycle, Start
 from rillnode.actors.engine.mailboxes import Mailboxes
-from rillnode.actors.engine.outside import Caller, Outside, Reply
+from rillnode.actors.engine.outside import Asker, Caller, Outside, Reply
 from rillnode.actors.engine.settling import cells_below, is_awaited
 from rillnode.actors.engine.supervision import OnFatal, Supervision, log_fatal
 from rillnode.actors.engine.thespian_api import common_capabilities, factory_of
@@ -135,6 +135,7 @@ class AsyncioSystemBase:
         handled: what is called with a message that was handled, by its class.
         sizes: how large messages are, by their class, for the bound of mailboxes.
         names: the actors that have a global name.
+        ended: what is called, once, when an actor has exited; it must not raise.
         on_fatal: called when an essential actor was given up, with it and its last failure.
     """
 
@@ -184,6 +185,7 @@ class AsyncioSystemBase:
         self.handled = self._turns.handled
         self.sizes = self.mailboxes.sizes
         self.names = self.life.names
+        self.ended: dict[Cell, Callable[[], object]] = {}
         self._inbox = Inbox(
             post=self.post,
             lose=self._lose,
@@ -277,7 +279,7 @@ class AsyncioSystemBase:
         Raises:
             ActorError: `actor.busy`, as `post`.
         """
-        if isinstance(sender, Reply):
+        if isinstance(sender, Asker):
             sender.let_go()
         self.post(target, message, sender)
 
@@ -402,6 +404,8 @@ class AsyncioSystemBase:
         self._supervision.forget(cell)
         self.mailboxes.relieve(cell)
         self.dead_letters.handle(cell, enable=False)
+        if (ended := self.ended.pop(cell, None)) is not None:
+            ended()
         self._end_if_empty()
 
     def _end_if_empty(self) -> None:

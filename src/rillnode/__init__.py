@@ -8,8 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from rillnode.actors.apps.actor import Actor
+    from rillnode.actors.apps.context import Context
+    from rillnode.actors.apps.endpoint import ActorRef, Ended
+    from rillnode.actors.apps.messages import ActorReply, Answer, Message
     from rillnode.codecs.entries import Entry, EntryKind
     from rillnode.codecs.errors import (
+        ActorError,
         ConfigError,
         HandshakeError,
         NodeFailed,
@@ -41,6 +46,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Actor",
+    "ActorError",
+    "ActorRef",
+    "ActorReply",
+    "Answer",
     "BlockingClient",
     "BlockingIteration",
     "BlockingStream",
@@ -48,6 +58,8 @@ __all__ = [
     "Client",
     "Config",
     "ConfigError",
+    "Context",
+    "Ended",
     "Entry",
     "EntryKind",
     "HandshakeError",
@@ -56,6 +68,7 @@ __all__ = [
     "HubStream",
     "Identity",
     "Iteration",
+    "Message",
     "Node",
     "NodeFailed",
     "PartitionInfo",
@@ -71,8 +84,13 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "rillnode.actors.apps.actor": ("Actor",),
+    "rillnode.actors.apps.context": ("Context",),
+    "rillnode.actors.apps.endpoint": ("ActorRef", "Ended"),
+    "rillnode.actors.apps.messages": ("ActorReply", "Answer", "Message"),
     "rillnode.codecs.entries": ("Entry", "EntryKind"),
     "rillnode.codecs.errors": (
+        "ActorError",
         "ConfigError",
         "HandshakeError",
         "NodeFailed",

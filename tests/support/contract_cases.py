@@ -140,13 +140,12 @@ Case = tuple[type[Worker], type | None]
 
 
 ROOMS: Final = {
-    "links": ("core.links.",),
-    "nextgraph": ("nextgraph.",),
-    "ockam": ("ockam.",),
-    "overlay": ("overlay.",),
-    "streamr": ("streamr.",),
-    "streams": ("core.backup.", "core.status.", "core.streams.", "spark."),
-    "telemetry": ("telemetry.",),
+    "nextgraph": ("nextgraph",),
+    "overlay": ("overlay",),
+    "peers": ("peers",),
+    "spans": ("spans",),
+    "streamr": ("streamr",),
+    "streams": ("apps", "backup", "services", "spark_sink", "status", "streams"),
 }
 """Where actors are, by the file of tests in which each of theirs fails: a file is one worker's."""
 

@@ -1,0 +1,1 @@
+"""Actors of applications: what runs them, and who reaches them."""
