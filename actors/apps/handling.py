@@ -15,6 +15,7 @@ from rillnode.actors.apps.actor import Actor
 from rillnode.actors.apps.context import Context
 from rillnode.actors.apps.endpoint import Call, Endpoint
 from rillnode.actors.apps.messages import ActorReply, Answer, Message
+from rillnode.actors.apps.policy import ENDPOINTS_MAX
 from rillnode.actors.core.access import NODE_PRINCIPAL
 from rillnode.actors.core.threads import Queue
 from rillnode.actors.engine.cell import FAILURES
@@ -74,6 +75,8 @@ class HostedActor(Worker, ABC):
     """
 
     stops_when_idle = True
+    # However full its mailbox: its own end, and that of each other which it watches.
+    spare: ClassVar = {Last: 1, News: ENDPOINTS_MAX}
     blocking: ClassVar[bool] = False
     concurrency: ClassVar[int] = 1
 

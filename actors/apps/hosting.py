@@ -22,7 +22,7 @@ from rillnode.actors.apps.admission import address_guard
 from rillnode.actors.apps.endpoint import STOP_SECONDS, ActorRef, Call, Ended, Endpoint, Reason
 from rillnode.actors.apps.handling import ANSWER_SPARE_BYTES, HostedActor, Last, News
 from rillnode.actors.apps.messages import ActorReply, Answer, Message
-from rillnode.actors.apps.policy import Policy, policy_of
+from rillnode.actors.apps.policy import ENDPOINTS_MAX, Policy, policy_of
 from rillnode.actors.apps.questions import Question, Questions, failure_in, settle
 from rillnode.actors.apps.stock import Decode, Encode, Wire, as_bytes, is_stock, made_stock
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access, Grant, GrantVerb
@@ -57,9 +57,6 @@ IDLE_SECONDS: Final = 60.0
 
 WORK_OFF_SECONDS: Final = 0.002
 """How often it is looked whether an actor that takes no marks has worked off what waits."""
-
-ENDPOINTS_MAX: Final = 100_000
-"""Actors of an application at a time. Own choice."""
 
 
 class Gate(Worker):

@@ -48,6 +48,9 @@ class Policy(Struct, frozen=True, kw_only=True):
     ends_when_idle: bool = False
 
 
+ENDPOINTS_MAX: Final = 100_000
+"""Actors of an application at a time. Own choice."""
+
 _COUNTS: Final = ("concurrency", "attempts", "mailbox_messages_max", "mailbox_bytes_max")
 
 

@@ -811,3 +811,34 @@ def test_the_number_of_actors_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         assert await code_of(site.spawn(echo)) == "actor.busy"
 
     on_site(test)
+
+
+def test_one_whose_mailbox_is_full_hears_of_ends_and_ends() -> None:
+    async def test(site: Site) -> None:
+        goes_on, notes = asyncio.Event(), list[str]()
+        other = await site.spawn(echo)
+
+        class Full(Actor):
+            mailbox_messages_max = 2
+
+            async def started(self, ctx: Context) -> None:
+                ctx.watch(other)
+
+            async def receive(self, message: Message, ctx: Context) -> None:
+                await goes_on.wait()
+                notes.append(message.payload.decode() or type(message.value).__name__)
+
+        full = await site.spawn(Full)
+        asking = [asyncio.ensure_future(full.ask(b"%d" % nth)) for nth in range(4)]
+        await site.core.settle()
+        assert await code_of(asking.pop()) == "actor.busy"
+        await other.stop()
+        stopping = asyncio.ensure_future(full.stop())
+        await site.core.settle()
+        goes_on.set()
+        await stopping
+        assert notes == ["0", "1", "2", "Ended"]
+        for asked in asking:
+            asked.cancel()
+
+    on_site(test)
