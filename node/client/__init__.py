@@ -3,10 +3,12 @@
 from rillnode.node.client.blocking import (
     BlockingClient,
     BlockingIteration,
+    BlockingMailbox,
     BlockingStream,
     connect_blocking,
 )
 from rillnode.node.client.client import Client, SavedIndex, connect
+from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
 from rillnode.node.ockam.client.channel import SecureChannel
@@ -18,11 +20,13 @@ __all__ = [
     "Answer",
     "BlockingClient",
     "BlockingIteration",
+    "BlockingMailbox",
     "BlockingStream",
     "Client",
     "Hub",
     "HubEntry",
     "HubStream",
+    "Mailbox",
     "PartitionInfo",
     "SavedIndex",
     "SecureChannel",

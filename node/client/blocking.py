@@ -12,6 +12,7 @@ from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.client import Client, SavedIndex, connect
 from rillnode.node.client.loop_thread import LoopThread
+from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer
 from rillnode.node.client.stream import Stream, StreamInfo
 
@@ -78,6 +79,27 @@ class BlockingIteration(Generic[Item]):
             # Also what was fetched since an interrupt.
             self._fetching = None
             self._items.clear()
+
+
+class BlockingMailbox(BlockingIteration[Answer]):
+    """What comes unasked to an address of the client; see `Mailbox`.
+
+    Attributes:
+        address: for `send(..., return_address=box.address)`.
+    """
+
+    def __init__(self, box: Mailbox, loop: LoopThread) -> None:
+        async def one() -> tuple[Answer]:
+            return (await anext(box),)
+
+        super().__init__(loop, one, box.aclose)
+        self.address = box.address
+        self._box = box
+
+    @property
+    def dropped(self) -> int:
+        """Messages that came while it was full."""
+        return self._box.dropped
 
 
 class BlockingStream:
@@ -184,15 +206,25 @@ class BlockingClient:
         """The node's status document."""
         return self._loop.run(self._client.status())
 
-    def send(self, route: Route | str, payload: bytes) -> None:
+    def send(
+        self, route: Route | str, payload: bytes, *, return_address: bytes | None = None
+    ) -> None:
         """Send a message along a route; nothing tells whether it arrives."""
-        self._loop.run(self._client.send(route, payload))
+        self._loop.run(self._client.send(route, payload, return_address=return_address))
 
     def ask(
         self, route: Route | str, payload: bytes, *, timeout_seconds: float = ANSWER_SECONDS
     ) -> Answer:
         """Send a message along a route and wait for what comes back."""
         return self._loop.run(self._client.ask(route, payload, timeout_seconds=timeout_seconds))
+
+    def mailbox(self, *, messages_max: int = MAILBOX_MESSAGES) -> BlockingMailbox:
+        """Have an address to which messages come unasked: an iterator of them."""
+
+        async def made() -> Mailbox:
+            return self._client.mailbox(messages_max=messages_max)
+
+        return BlockingMailbox(self._loop.run(made()), self._loop)
 
 
 def connect_blocking(

@@ -17,6 +17,7 @@ from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client.documents import make_checkpoint, node_status
+from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer, as_route
 from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.session import Connect, Session
@@ -225,7 +226,7 @@ class Client:
             route: addresses of workers, other nodes included, or its text: `peer/core;echo` or
                 `1#host:4000;echo`.
             payload: handed on as it is.
-            return_address: where answers are to come to; None: nowhere.
+            return_address: where answers are to come to: that of a `mailbox`; None: nowhere.
 
         Raises:
             CodecError: the text is no route.
@@ -251,6 +252,17 @@ class Client:
         """
         wire = await self._session.messages.ask(as_route(route), payload, seconds=timeout_seconds)
         return Answer(wire.return_route, wire.payload)
+
+    def mailbox(self, *, messages_max: int = MAILBOX_MESSAGES) -> Mailbox:
+        """Have an address to which messages come unasked: an async iterator of them.
+
+        Args:
+            messages_max: messages that may wait, of 16 MiB together; further ones are dropped.
+
+        Raises:
+            TransportError: by the iterator, after what has come: the client has ended.
+        """
+        return Mailbox(self._session.messages, messages_max)
 
     def hub(
         self,

@@ -17,10 +17,13 @@ ANSWER_SECONDS: Final = 10.0
 OnMessage = Callable[[WireMessage], None]
 """Takes a message that came to a local address of the client."""
 
+OnEnd = Callable[[RillnodeError], None]
+"""Is told why nothing comes to a local address any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back; `return_route` leads to who sent it, as a route for this client."""
+    """What came from a worker; `return_route` leads to who sent it, as a route for this client."""
 
     return_route: Route
     payload: bytes
@@ -56,19 +59,27 @@ class Messages:
         self._settled = settled
         self._receivers: dict[bytes, OnMessage] = {}
         self._asked: dict[bytes, _Asked] = {}
+        self._endings: dict[bytes, OnEnd] = {}
 
-    def attach(self, on_message: OnMessage) -> bytes:
+    def attach(self, on_message: OnMessage, on_end: OnEnd | None = None) -> bytes:
         """Let messages come to a new local address, until `detach`; return the address.
 
         It is the last hop of a return route: the node puts its end of the link before it.
+
+        Args:
+            on_message: takes what comes.
+            on_end: is told when the session ends before.
         """
         address = fresh_address(self.entropy)
         self._receivers[address] = on_message
+        if on_end is not None:
+            self._endings[address] = on_end
         return address
 
     def detach(self, address: bytes) -> None:
         """Forget a local address; what still comes to it is dropped."""
         self._receivers.pop(address, None)
+        self._endings.pop(address, None)
 
     def send(self, route: Route, payload: bytes, return_route: Route = ()) -> None:
         """Send a message; nothing tells whether it arrives.
@@ -140,11 +151,14 @@ class Messages:
             on_message(wire)
 
     def fail(self, error: RillnodeError) -> None:
-        """The session has ended: so have its questions."""
+        """The session has ended: so have its questions, and nothing comes to it any more."""
         asked, self._asked = self._asked, {}
+        endings, self._endings = self._endings, {}
         for one in asked.values():
             if not one.answer.done():
                 one.answer.set_exception(error)
+        for on_end in endings.values():
+            on_end(error)
 
 
 def as_route(route: Route | str) -> Route:

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from rillnode.codecs.keys import Identity
     from rillnode.codecs.ockam.channel_key import ChannelKey
     from rillnode.node.client import (
+        Answer,
         BlockingClient,
         BlockingIteration,
+        BlockingMailbox,
         BlockingStream,
         Client,
         Hub,
         HubEntry,
         HubStream,
+        Mailbox,
         PartitionInfo,
         SavedIndex,
         SecureChannel,
@@ -42,8 +45,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answer",
     "BlockingClient",
     "BlockingIteration",
+    "BlockingMailbox",
     "BlockingStream",
     "ChannelKey",
     "Client",
@@ -57,6 +62,7 @@ __all__ = [
     "HubStream",
     "Identity",
     "Iteration",
+    "Mailbox",
     "Node",
     "NodeFailed",
     "PartitionInfo",
@@ -84,13 +90,16 @@ _HOMES: Final = {
     "rillnode.codecs.keys": ("Identity",),
     "rillnode.codecs.ockam.channel_key": ("ChannelKey",),
     "rillnode.node.client": (
+        "Answer",
         "BlockingClient",
         "BlockingIteration",
+        "BlockingMailbox",
         "BlockingStream",
         "Client",
         "Hub",
         "HubEntry",
         "HubStream",
+        "Mailbox",
         "PartitionInfo",
         "SavedIndex",
         "SecureChannel",

@@ -14,6 +14,7 @@ from rillnode.codecs.ockam.channel import ChannelInitiator
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
 from rillnode.codecs.ockam.channel_key import ChannelKey, parse_channel_key
 from rillnode.codecs.routing.routes import Route, WireMessage, decode_message, local
+from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import (
     ANSWER_SECONDS,
     Answer,
@@ -69,7 +70,7 @@ class SecureChannel:
         Args:
             route: addresses as the node at the other end knows them, or its text.
             payload: handed on as it is.
-            return_address: where answers are to come to; None: nowhere.
+            return_address: where answers are to come to: that of a `mailbox`; None: nowhere.
 
         Raises:
             CodecError: the text is no route.
@@ -90,6 +91,17 @@ class SecureChannel:
         """
         wire = await self.messages.ask(as_route(route), payload, seconds=timeout_seconds)
         return Answer(wire.return_route, wire.payload)
+
+    def mailbox(self, *, messages_max: int = MAILBOX_MESSAGES) -> Mailbox:
+        """Have an address to which messages come unasked: an async iterator of them.
+
+        Args:
+            messages_max: messages that may wait, of 16 MiB together; further ones are dropped.
+
+        Raises:
+            TransportError: by the iterator, after what has come: the channel has ended.
+        """
+        return Mailbox(self.messages, messages_max)
 
     def hub(
         self,

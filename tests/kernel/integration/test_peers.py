@@ -205,6 +205,10 @@ def test_the_blocking_client_sends_too(tmp_path: Path) -> None:
         with connect_blocking(url, identity=CLIENT, node_identity=node.identity) as client:
             client.send("peer/plain", b"not waited for")
             assert client.ask("peer/plain", PING, timeout_seconds=30.0).payload == PONG
+            with client.mailbox() as box:
+                client.send("peer/plain;echo", b"unasked", return_address=box.address)
+                assert next(box).payload == b"unasked"
+                assert box.dropped == 0
 
     async def run() -> None:
         async with linked(tmp_path) as (a, _):
