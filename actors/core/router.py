@@ -232,7 +232,7 @@ class Router:
             onward = delivery.messages[0].onward_route
             if onward and self._table.get(onward[0].value) is link:
                 self._system.exit(link)
-        self.refuse(error.code.removeprefix("actor."), delivery, _told(error))
+        self.refuse(error.code.removeprefix("actor."), delivery, told(error))
         delivery.handled()
 
     def _note_undelivered(self, reason: str, delivery: Delivery) -> None:
@@ -273,7 +273,7 @@ class Router:
         return True
 
 
-def _told(error: RillnodeError) -> RillnodeError:
+def told(error: RillnodeError) -> RillnodeError:
     """An error of the engine as it is told to peers."""
     text = _TEXTS.get(error.code)
     return error if text is None else ActorError(error.code, text)

@@ -1,0 +1,1 @@
+"""Actors of applications: addresses that clients serve."""
