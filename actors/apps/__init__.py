@@ -1,1 +1,1 @@
-"""Actors of applications: addresses that clients serve."""
+"""Actors of applications: what runs them, and who reaches them."""

@@ -23,6 +23,7 @@ from typing import Final, assert_never
 from msgspec import Struct
 from thespian.actors import ChildActorExited
 
+from rillnode.actors.apps.admission import address_guard
 from rillnode.actors.core.access import ANONYMOUS, Access
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
 from rillnode.actors.core.return_routes import leads_out
@@ -184,7 +185,7 @@ class ServingService(Worker):
         """Why a client may not have an address, whoever has it now."""
         context, request = self._context, join.request
         address, principal = request.address, join.origin.principal
-        if not context.access.allows_address(principal, "serve", address):
+        if "serve" not in context.access.address_verbs(principal, address):
             return UNKNOWN
         if not 0 < len(address) <= ADDRESS_BYTES_MAX or _UNWRITABLE.search(address):
             return _INVALID
@@ -216,7 +217,6 @@ class ServingService(Worker):
         if cell is None or cell.exited:
             factory = partial(ServedActor, self._context, address, principal)
             cell = self._served[address] = self.system.spawn(factory, parent=self.address)
-            self._context.router.register(address, cell)
         return cell
 
 
@@ -302,7 +302,8 @@ class ServedActor(Worker):
     def started(self) -> None:
         """Take both addresses."""
         context = self._context
-        context.router.register(self._own_address, self.address)
+        admits = address_guard(context.access)
+        context.router.register(self._own_address, self.address, admits)
         context.router.register(self._control, self.address)
         context.access.rights.watch(self._own_address, self.address)
         context.principals[self._principal] += 1
@@ -352,8 +353,8 @@ class ServedActor(Worker):
     # Clients ---------------------------------------------------------------------------------
 
     def _may(self, member: _Member) -> bool:
-        access, principal = self._context.access, member.origin.principal
-        return access.allows_address(principal, "serve", self._own_address)
+        principal = member.origin.principal
+        return "serve" in self._context.access.address_verbs(principal, self._own_address)
 
     @property
     def _serving(self) -> Iterator[_Member]:
@@ -445,9 +446,6 @@ class ServedActor(Worker):
         """Give each message to a client, or refuse it."""
         context, origin = self._context, delivery.origin
         router = context.router
-        if not context.access.allows_address(origin.principal, "send", self._own_address):
-            router.undeliverable("refused", delivery)
-            return
         if context.draining:
             router.refuse("draining", delivery, _DRAINING)
             return

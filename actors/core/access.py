@@ -1,4 +1,4 @@
-"""Who may do what with which streams.
+"""Who may do what with which streams, and with which actors of applications.
 
 A principal is a text such as `noise:<hex>`, `ockam:<hex>`, `eth:0x...`, `apikey:<name>` or
 `anonymous`. Nothing is allowed that no grant names.
@@ -11,9 +11,16 @@ from typing import Final, Literal
 
 from rillnode.actors.core.patterns import Matches, is_exact, matcher
 from rillnode.actors.core.rights import Rights
+from rillnode.codecs.limits import NAME_BYTES_MAX
 
 Verb = Literal["create", "push", "pull", "subscribe", "admin"]
 VERBS: Final[tuple[Verb, ...]] = ("create", "push", "pull", "subscribe", "admin")
+
+AddressVerb = Literal["send", "serve", "admin"]
+ADDRESS_VERBS: Final[tuple[AddressVerb, ...]] = ("send", "serve", "admin")
+
+GrantVerb = Literal[Verb, AddressVerb]
+GRANT_VERBS: Final[tuple[GrantVerb, ...]] = (*VERBS, "send", "serve")
 
 NODE_PRINCIPAL: Final = "node"
 """The node itself and the application that embeds it: may do everything."""
@@ -25,23 +32,27 @@ EVERYBODY: Final = "*"
 
 _ALL: Final = frozenset(VERBS)
 _NONE: Final[frozenset[Verb]] = frozenset()
+_ALL_OF_ADDRESSES: Final = frozenset(ADDRESS_VERBS)
 
 _CACHE_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Lets `who` do `may` with the streams whose names match `streams`.
+    """Lets `who` do `may` with the streams, and the actors of applications, whose names match.
 
     Attributes:
         who: a principal; `*` alone stands for every principal, `noise:*` for all of one kind.
-        streams: a pattern; `*` stands for any characters, `?` for one.
-        may: the verbs; `admin` includes all others.
+        streams: a pattern of names; `*` stands for any characters, `?` for one; None: no stream.
+        addresses: likewise of addresses that applications' actors have, or clients serve.
+        may: the verbs, of streams (`VERBS`) and of addresses (`ADDRESS_VERBS`), each for what it
+            is a verb of; `admin` includes all others.
     """
 
     who: str
-    streams: str
-    may: frozenset[Verb]
+    streams: str | None = None
+    addresses: str | None = None
+    may: frozenset[GrantVerb]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +60,53 @@ class _Held:
     """A grant, ready to be looked at."""
 
     grant: Grant
-    streams: Matches
+    matches: Matches
+
+
+class _Grants:
+    """Grants for things of one kind, found by the name of whom they are to.
+
+    Attributes:
+        held: by principal, or pattern of principals.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[str, list[_Held]] = {}
+        self._kinds: dict[str, Matches] = {}
+
+    def add(self, grant: Grant, pattern: str) -> None:
+        """Let a grant take effect for what a pattern stands for."""
+        self.held.setdefault(grant.who, []).append(_Held(grant, matcher(pattern)))
+        if not is_exact(grant.who):
+            self._kinds[grant.who] = matcher(grant.who)
+
+    def remove(self, grant: Grant) -> None:
+        """Take a grant back; harmless where there is none."""
+        held = self.held.get(grant.who, [])
+        held[:] = [one for one in held if one.grant != grant]
+        if not held:
+            self.revoke(grant.who)
+
+    def revoke(self, who: str) -> bool:
+        """Take back all that name exactly `who`; whether there were any."""
+        self._kinds.pop(who, None)
+        return bool(self.held.pop(who, None))
+
+    def of(self, principal: str) -> Iterator[_Held]:
+        """Those for a principal: its own, then those of patterns that it matches."""
+        if principal not in self._kinds:
+            yield from self.held.get(principal, ())
+        for who, matches in self._kinds.items():
+            if matches(principal):
+                yield from self.held[who]
 
 
 class Access:
     """Answers whether a principal may do something; answers are cached until a grant changes.
 
     A grant to one principal is found by its name, so that thousands of peers with a grant each cost
-    a question no more than one does; grants to patterns of principals are looked through.
+    a question no more than one does; grants to patterns of principals are looked through. Streams
+    and addresses are two kinds of names: what is granted for one says nothing about the other.
 
     Beside grants for patterns, each stream can have grants of its own, which are found by its name:
     they cost nothing where there are none, and a change of them clears no cache.
@@ -66,13 +116,14 @@ class Access:
     """
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
-        self._grants: dict[str, list[_Held]] = {}
-        self._kinds: dict[str, Matches] = {}
+        self._grants = _Grants()
+        self._addresses = _Grants()
         self._streams: dict[str, dict[str, frozenset[Verb]]] = {}
         self._held: dict[str, set[str]] = {}
         self._lent: dict[str, str] = {}
         self._answers: dict[frozenset[Verb], frozenset[Verb]] = {}
         self._cache: OrderedDict[tuple[str, str], frozenset[Verb]] = OrderedDict()
+        self._address_cache: OrderedDict[tuple[str, bytes], frozenset[AddressVerb]] = OrderedDict()
         self._unrestricted: dict[str, bool] = {}
         # Of a principal whose grants are all for every stream; None: its streams differ.
         self._alike: dict[str, frozenset[Verb] | None] = {}
@@ -99,8 +150,8 @@ class Access:
 
     def revoke(self, who: str) -> None:
         """Take back every grant that names exactly `who`."""
-        if self._grants.pop(who, None):
-            self._kinds.pop(who, None)
+        revoked = [grants.revoke(who) for grants in (self._grants, self._addresses)]
+        if any(revoked):
             self._changed()
             self.rights.all_changed()
 
@@ -132,17 +183,17 @@ class Access:
     def holders(self, verb: Verb, stream: str) -> set[str]:
         """Who may do `verb` with a stream: principals, and patterns that stand for several."""
         found = {who for who, may in self._streams.get(stream, {}).items() if verb in may}
-        for who, grants in self._grants.items():
+        for who, grants in self._grants.held.items():
             for held in grants:
                 may = held.grant.may
-                if (verb in may or "admin" in may) and held.streams(stream):
+                if (verb in may or "admin" in may) and held.matches(stream):
                     found.add(who)
                     break
         return found
 
     def names(self, principal: str) -> bool:
         """Whether a grant for a pattern of streams is for this principal."""
-        return any(True for _ in self._grants_of(principal))
+        return any(True for _ in self._grants.of(principal))
 
     def lend(self, principal: str, stands_for: str) -> None:
         """Let a short-lived key act as another principal, until `withdraw`."""
@@ -158,7 +209,12 @@ class Access:
 
     def known(self, principal: str) -> bool:
         """Whether any grant is for this principal: such a peer may connect."""
-        return principal in self._lent or principal in self._held or self.names(principal)
+        return (
+            principal in self._lent
+            or principal in self._held
+            or self.names(principal)
+            or any(True for _ in self._addresses.of(principal))
+        )
 
     def verbs(self, principal: str, stream: str) -> frozenset[Verb]:
         """All that a principal may do with a stream."""
@@ -182,6 +238,21 @@ class Access:
         """Whether a principal may do `verb` with a stream."""
         return verb in self.verbs(principal, stream)
 
+    def address_verbs(self, principal: str, address: bytes) -> frozenset[AddressVerb]:
+        """All that a principal may do with an address of an application's actor.
+
+        One that is longer than any such address may be is nobody's.
+        """
+        if len(address) > NAME_BYTES_MAX:
+            return frozenset()
+        key = (principal, address)
+        verbs = self._address_cache.get(key)
+        if verbs is None:
+            verbs = self._address_cache[key] = self._find_address(principal, address)
+            if len(self._address_cache) > _CACHE_MAX:
+                self._address_cache.popitem(last=False)
+        return verbs
+
     def sees_all(self, principal: str) -> bool:
         """Whether a principal may do something with every stream, whatever its name."""
         found = self._unrestricted.get(principal)
@@ -189,56 +260,58 @@ class Access:
             if len(self._unrestricted) > _CACHE_MAX:
                 self._unrestricted.clear()
             found = self._unrestricted[principal] = principal == NODE_PRINCIPAL or any(
-                held.grant.streams == "*" for held in self._grants_of(principal)
+                held.grant.streams == "*" for held in self._grants.of(principal)
             )
         return found
 
     def administers(self, principal: str) -> bool:
         """Whether a principal may see the node's state: it has `admin` on some streams."""
         return principal == NODE_PRINCIPAL or any(
-            "admin" in held.grant.may for held in self._grants_of(principal)
+            "admin" in held.grant.may for held in self._grants.of(principal)
         )
 
     def _add(self, grant: Grant) -> None:
-        self._grants.setdefault(grant.who, []).append(_Held(grant, matcher(grant.streams)))
-        if not is_exact(grant.who):
-            self._kinds[grant.who] = matcher(grant.who)
+        if grant.streams is not None:
+            self._grants.add(grant, grant.streams)
+        if grant.addresses is not None:
+            self._addresses.add(grant, grant.addresses)
 
     def _remove(self, grant: Grant) -> None:
-        held = self._grants.get(grant.who, [])
-        held[:] = [one for one in held if one.grant != grant]
-        if not held:
-            self._grants.pop(grant.who, None)
-            self._kinds.pop(grant.who, None)
-
-    def _grants_of(self, principal: str) -> Iterator[_Held]:
-        """The grants that are for a principal: its own, then those of patterns that it matches."""
-        if principal not in self._kinds:
-            yield from self._grants.get(principal, ())
-        for who, matches in self._kinds.items():
-            if matches(principal):
-                yield from self._grants[who]
+        self._grants.remove(grant)
+        self._addresses.remove(grant)
 
     def _changed(self) -> None:
         self._cache.clear()
+        self._address_cache.clear()
         self._unrestricted.clear()
         self._alike.clear()
 
     def _find_alike(self, principal: str) -> frozenset[Verb] | None:
         if len(self._alike) > _CACHE_MAX:
             self._alike.clear()
-        alike = all(held.grant.streams == "*" for held in self._grants_of(principal))
+        alike = all(held.grant.streams == "*" for held in self._grants.of(principal))
         verbs = self._alike[principal] = self._find(principal, "") if alike else None
         return verbs
 
     def _find(self, principal: str, stream: str) -> frozenset[Verb]:
         if principal == NODE_PRINCIPAL:
             return _ALL
-        verbs: set[Verb] = set()
-        for held in self._grants_of(principal):
-            if held.streams(stream):
+        verbs: set[GrantVerb] = set()
+        for held in self._grants.of(principal):
+            if held.matches(stream):
                 verbs |= held.grant.may
         return self._shared(verbs)
+
+    def _find_address(self, principal: str, address: bytes) -> frozenset[AddressVerb]:
+        if principal == NODE_PRINCIPAL:
+            return _ALL_OF_ADDRESSES
+        # What is no text matches patterns as any other characters do.
+        name = address.decode(errors="replace")
+        verbs: set[str] = set()
+        for held in self._addresses.of(principal):
+            if held.matches(name):
+                verbs |= held.grant.may
+        return _ALL_OF_ADDRESSES if "admin" in verbs else _ALL_OF_ADDRESSES.intersection(verbs)
 
     def _shared(self, words: Iterable[str]) -> frozenset[Verb]:
         """The verbs among words; equal ones are one object, as 100,000 streams have few others."""

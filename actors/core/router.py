@@ -52,6 +52,7 @@ class Router:
         self._resolvers: list[tuple[bytes, Resolve]] = []
         self._guards: list[tuple[bytes, Admits]] = []
         self._guarded: tuple[bytes, ...] = ()
+        self._keepers: dict[bytes, Admits] = {}
         self._transports: dict[int, Resolve] = {}
         self._refusals: list[tuple[bytes, Refuse]] = []
         self._pauses = Pauses(system.timing.monotonic)
@@ -62,13 +63,19 @@ class Router:
         # Of who has answered last: a connection knows what it encodes for the same route again.
         self._own: Route = (local(b""),)
 
-    def register(self, address: bytes, cell: Cell) -> None:
-        """Let links reach `cell` under `address`; several addresses may lead to one actor."""
+    def register(self, address: bytes, cell: Cell, admits: Admits | None = None) -> None:
+        """Let links reach `cell` under `address`; several addresses may lead to one actor.
+
+        Where `admits` is given it decides who does, as a guard; to others the address is unknown.
+        """
         self._table[address] = cell
+        if admits is not None:
+            self._keepers[address] = admits
 
     def unregister(self, address: bytes) -> None:
         """Forget an address; harmless when it is not there."""
         self._table.pop(address, None)
+        self._keepers.pop(address, None)
 
     def register_resolver(self, prefix: bytes, resolve: Resolve) -> None:
         """Let `resolve` make the actors of unknown addresses that begin with `prefix`.
@@ -247,7 +254,9 @@ class Router:
         kind, value = address
         try:
             if kind == LOCAL:
-                if value.startswith(self._guarded) and not self._admits(value, origin):
+                if (value in self._keepers or value.startswith(self._guarded)) and not self._admits(
+                    value, origin
+                ):
                     self.undeliverable("refused", delivery)
                     return
                 cell = self._table.get(value)
@@ -267,6 +276,9 @@ class Router:
             self.undeliverable("unknown_address", delivery)
 
     def _admits(self, address: bytes, origin: Origin) -> bool:
+        keeper = self._keepers.get(address)
+        if keeper is not None and not keeper(address, origin):
+            return False
         for prefix, admits in self._guards:
             if address.startswith(prefix) and not admits(address, origin):
                 return False

@@ -42,7 +42,7 @@ _GC_THRESHOLDS: Final = (50_000, 20, 50)
 FAILED_SECONDS_MAX: Final = 10.0
 """How long a node that has failed may take to end: half of it drains, the rest closes."""
 
-_EVERYBODY: Final = GrantTable(who="*", streams="*", may=("admin",))
+_EVERYBODY: Final = GrantTable(who="*", streams="*", addresses="*", may=("admin",))
 
 
 def add(commands: Commands) -> None:

@@ -92,7 +92,8 @@ def template(name: str, admin: str) -> str:
             lines += [*_comment(key.description), f"# {key.name} = {toml_value(shown)}"]
         if table.header == "[[grant]]":
             lines += ["", "# The key that `rillnode init` made for you.", "[[grant]]"]
-            lines += [f'who = "noise:{admin}"', 'streams = "*"', 'may = ["admin"]']
+            lines += [f'who = "noise:{admin}"', 'streams = "*"', 'addresses = "*"']
+            lines += ['may = ["admin"]']
     return "\n".join(lines) + "\n"
 
 

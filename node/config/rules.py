@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
+from rillnode.actors.core.access import ADDRESS_VERBS, VERBS
 from rillnode.actors.core.streams.rules import StreamRule
 from rillnode.codecs.limits import NAME_BYTES_MAX
 from rillnode.node.config.address import WILDCARDS, ListenAddress, parse_address
@@ -160,9 +161,29 @@ def _grants(config: Config) -> Iterator[Problem]:
         path: KeyPath = ("grant", at)
         if not _GRANTED.fullmatch(grant.who):
             yield Problem((*path, "who"), "config.value", f"{grant.who!r}: {_GRANTED_TEXT}")
-        yield from _pattern((*path, "streams"), grant.streams)
+        if grant.streams is None and grant.addresses is None:
+            yield Problem(path, "config.missing", "is for nothing: set streams or addresses")
+            continue
+        yield from _granted(path, "streams", grant.streams, VERBS, grant.may)
+        yield from _granted(path, "addresses", grant.addresses, ADDRESS_VERBS, grant.may)
         if len(set(grant.may)) < len(grant.may):
             yield Problem((*path, "may"), "config.conflict", "names a verb twice")
+
+
+def _granted(
+    path: KeyPath, key: str, pattern: str | None, verbs: Sequence[str], may: Sequence[str]
+) -> Iterator[Problem]:
+    """What is wrong with a grant for one kind of names."""
+    if pattern is not None:
+        yield from _pattern((*path, key), pattern)
+        if not set(verbs).intersection(may):
+            text = f"nothing in may is for {key}, which have {', '.join(verbs)}"
+            yield Problem((*path, key), "config.conflict", text)
+        return
+    for position, verb in enumerate(may):
+        if verb in verbs and verb != "admin":
+            text = f"{verb!r} is for {key}, and the grant names none"
+            yield Problem((*path, "may", position), "config.conflict", text)
 
 
 def _quotas(config: Config) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from rillnode.actors.core.access import VERBS, Grant, Verb
+from rillnode.actors.core.access import GRANT_VERBS, Grant, GrantVerb
 from rillnode.codecs.limits import (
     CHANNEL_IDLE_SECONDS,
     CHANNELS_MAX,
@@ -225,12 +225,14 @@ class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     streams_max: Count = 200
 
 
-_VERBS_KEPT: Final = 64
-"""Sets of verbs that grants share: there are 31, each in several orders."""
+_VERBS_KEPT: Final = 256
+"""Sets of verbs that grants share: there are 127, each in several orders."""
 
 
 class GrantTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lets someone do something with streams. Nothing is allowed that no grant names.
+    """Lets someone do something with streams, or with actors of an application.
+
+    Nothing is allowed that no grant names.
 
     Attributes:
         who: A principal: `noise:` or `ockam:` and 64 hexadecimal digits, `eth:0x` and 40,
@@ -238,27 +240,33 @@ class GrantTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             node, which proves nothing, or `anonymous`. `noise:*` stands for all of one kind, `*`
             for everybody.
         streams: A pattern of stream names: `*` stands for any characters, `?` for one.
-        may: What is allowed; `admin` includes all others.
+        addresses: A pattern of addresses, which actors of the application have, or clients serve.
+        may: What is allowed: with streams `create`, `push`, `pull` and `subscribe`, with addresses
+            `send` (messages to whoever is there) and `serve` (being there); `admin` includes all
+            others.
     """
 
     who: Annotated[Name, Meta(examples=["noise:" + "00" * 32])]
-    streams: Annotated[Name, Meta(examples=["sensors*"])]
+    streams: Annotated[Name | None, Meta(examples=["sensors*"])] = None
+    addresses: Annotated[Name | None, Meta(examples=["greeter*"])] = None
     may: Annotated[
-        tuple[Verb, ...],
+        tuple[GrantVerb, ...],
         Meta(
             min_length=1,
-            title=f"a list of at least one of {', '.join(VERBS)}",
-            examples=[["create", "push", "pull", "subscribe"]],
+            title=f"a list of at least one of {', '.join(GRANT_VERBS)}",
+            examples=[["create", "push", "pull", "subscribe", "send"]],
         ),
     ]
 
     def grant(self) -> Grant:
         """The grant as access control takes it."""
-        return Grant(who=self.who, streams=self.streams, may=_verbs(self.may))
+        return Grant(
+            who=self.who, streams=self.streams, addresses=self.addresses, may=_verbs(self.may)
+        )
 
 
 @lru_cache(_VERBS_KEPT)
-def _verbs(may: tuple[Verb, ...]) -> frozenset[Verb]:
+def _verbs(may: tuple[GrantVerb, ...]) -> frozenset[GrantVerb]:
     """What a grant allows; one set for all that allow the same."""
     return frozenset(may)
 

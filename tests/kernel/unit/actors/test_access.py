@@ -2,8 +2,18 @@
 
 import pytest
 
-from rillnode.actors.core.access import EVERYBODY, NODE_PRINCIPAL, VERBS, Access, Grant, Verb
+from rillnode.actors.core.access import (
+    ADDRESS_VERBS,
+    EVERYBODY,
+    NODE_PRINCIPAL,
+    VERBS,
+    Access,
+    Grant,
+    GrantVerb,
+    Verb,
+)
 from rillnode.actors.core.patterns import Matches, matcher
+from rillnode.codecs.limits import NAME_BYTES_MAX
 
 
 def access(*rows: tuple[str, str, set[Verb]]) -> Access:
@@ -67,6 +77,59 @@ def test_a_lent_key_acts_as_another_until_it_is_withdrawn() -> None:
     some.withdraw("noise:bb")
     assert not some.known("noise:bb")
     assert some.principal_of("noise:bb") == "noise:bb"
+
+
+# Addresses -----------------------------------------------------------------------------------
+
+
+def to_addresses(who: str, addresses: str, *may: GrantVerb) -> Grant:
+    return Grant(who=who, addresses=addresses, may=frozenset(may))
+
+
+def test_a_grant_for_addresses_is_for_those_that_match_and_for_no_stream() -> None:
+    some = Access([to_addresses("noise:aa", "greeter*", "send")])
+    assert some.address_verbs("noise:aa", b"greeter/2") == {"send"}
+    assert not some.address_verbs("noise:aa", b"other")
+    assert not some.address_verbs("noise:bb", b"greeter")
+    assert not some.verbs("noise:aa", "greeter")
+    assert some.known("noise:aa")
+    assert not some.names("noise:aa")
+    assert not some.sees_all("noise:aa")
+    assert not access(("noise:aa", "*", {"admin"})).address_verbs("noise:aa", b"greeter")
+
+
+def test_admin_of_addresses_may_all_and_sees_no_state_of_the_node() -> None:
+    some = Access([to_addresses("noise:*", "a", "admin"), to_addresses("anonymous", "a", "serve")])
+    assert some.address_verbs("noise:aa", b"a") == set(ADDRESS_VERBS)
+    assert some.address_verbs("anonymous", b"a") == {"serve"}
+    assert not some.administers("noise:aa")
+
+
+def test_one_grant_may_be_for_streams_and_addresses() -> None:
+    both = Grant(who="*", streams="s*", addresses="a*", may=frozenset({"pull", "send"}))
+    some = Access([both])
+    assert some.verbs("anonymous", "s1") == {"pull"}
+    assert some.address_verbs("anonymous", b"a1") == {"send"}
+    some.replace([both], [])
+    assert not some.address_verbs("anonymous", b"a1")
+    assert not some.verbs("anonymous", "s1")
+    assert not some.known("anonymous")
+
+
+def test_a_change_of_grants_for_addresses_takes_effect_at_once() -> None:
+    some = Access()
+    assert not some.address_verbs("noise:aa", b"a")
+    some.add(to_addresses("noise:aa", "a", "send"))
+    assert some.address_verbs("noise:aa", b"a")
+    some.revoke("noise:aa")
+    assert not some.address_verbs("noise:aa", b"a")
+
+
+def test_addresses_are_bytes_of_a_bounded_length() -> None:
+    some = Access([to_addresses("noise:aa", "a?", "send"), to_addresses("*", "*", "send")])
+    assert some.address_verbs("noise:aa", b"a\xff") == {"send"}
+    assert not some.address_verbs("noise:aa", b"a" * (NAME_BYTES_MAX + 1))
+    assert Access().address_verbs(NODE_PRINCIPAL, b"a") == set(ADDRESS_VERBS)
 
 
 # A stream's own grants -----------------------------------------------------------------------

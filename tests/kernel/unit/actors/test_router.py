@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from core_support import Core, with_core
+from rillnode.actors.apps.admission import address_guard
+from rillnode.actors.core.access import Grant
 from rillnode.actors.core.delivery import Delivery, Origin, Slice
+from rillnode.actors.core.router import UNKNOWN
 from rillnode.actors.core.streams.answers import not_done
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
@@ -275,5 +278,32 @@ def test_a_mailbox_that_is_full_refuses_and_says_so() -> None:
         assert refused == [2, 3]
         assert len(demand.answers) == 4
         assert part.unhandled == 0
+
+    with_core(test)
+
+
+def test_who_may_not_send_to_an_address_is_answered_as_if_nobody_had_it() -> None:
+    async def test(core: Core) -> None:
+        told = register(core, b"me")
+        core.access.add(Grant(who="friend", addresses="greeter*", may=frozenset({"send"})))
+        found: list[WireMessage] = []
+        cell = core.system.spawn(partial(Notes, found))
+        core.router.register(b"greeter", cell, address_guard(core.access))
+        stranger = Origin("stranger", 4_194_304, True)
+        request = native.encode(native.StatusRequest(7))
+        for name in ("greeter", "nobody"):
+            core.router.route(stranger, [to(local(name), payload=request)])
+        await core.settle()
+        assert not found
+        first, second = told
+        assert first == second
+        assert native.decode_response(first.payload) == native.Failure.of(7, UNKNOWN)
+        core.router.route(FRIEND, [to(local("greeter"), payload=request)])
+        await core.settle()
+        assert len(found) == 1
+        assert core.router.undelivered == {"refused": 1, "unknown_address": 1}
+        core.router.unregister(b"greeter")
+        core.router.route(FRIEND, [to(local("greeter"))])
+        assert core.router.undelivered == {"refused": 1, "unknown_address": 2}
 
     with_core(test)

@@ -84,6 +84,12 @@ def test_noise_and_http_can_be_turned_off() -> None:
     assert config.listeners() == {}
 
 
+def test_a_grant_may_be_for_addresses() -> None:
+    text = '[[grant]]\nwho = "anonymous"\naddresses = "greeter*"\nmay = ["send"]\n'
+    (table,) = parse_config(NAME + text, FILE).grants
+    assert table.grant() == Grant(who="anonymous", addresses="greeter*", may=frozenset({"send"}))
+
+
 def test_tables_become_what_the_node_works_with() -> None:
     config = parse_config(
         NAME
@@ -153,6 +159,26 @@ def test_tables_become_what_the_node_works_with() -> None:
             NAME + '[[grant]]\nwho = "*"\nstreams = "a[bc]"\nmay = ["push"]\n',
             "config.value",
             ":4: grant[0].streams: 'a[bc]': a pattern has",
+        ),
+        (
+            NAME + '[[grant]]\nwho = "*"\nmay = ["push"]\n',
+            "config.missing",
+            "grant[0]: is for nothing: set streams or addresses",
+        ),
+        (
+            NAME + '[[grant]]\nwho = "*"\naddresses = "a"\nmay = ["send", "push"]\n',
+            "config.conflict",
+            ":5: grant[0].may[1]: 'push' is for streams, and the grant names none",
+        ),
+        (
+            NAME + '[[grant]]\nwho = "*"\nstreams = "s"\naddresses = "a"\nmay = ["push"]\n',
+            "config.conflict",
+            ":5: grant[0].addresses: nothing in may is for addresses, which have send, serve",
+        ),
+        (
+            NAME + '[[grant]]\nwho = "*"\naddresses = "a[b]"\nmay = ["send"]\n',
+            "config.value",
+            ":4: grant[0].addresses: 'a[b]': a pattern has",
         ),
         (
             NAME + '[[stream]]\nname = "s"\n[[stream]]\nname = "s"\n',

@@ -1,0 +1,22 @@
+"""Keeps those away from an application's actors to whom nobody has granted to send to them."""
+
+import logging
+
+from rillnode.actors.core.access import Access
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.router import Admits
+
+logger = logging.getLogger("rillnode.actors.apps.admission")
+
+
+def address_guard(access: Access) -> Admits:
+    """Admit who may send to an address: to whoever may not, it is as one that nobody has."""
+
+    def admits(address: bytes, origin: Origin) -> bool:
+        if "send" in access.address_verbs(origin.principal, address):
+            return True
+        name = address[:64].decode(errors="replace")
+        logger.info("refused", extra={"principal": origin.principal, "address": name})
+        return False
+
+    return admits
