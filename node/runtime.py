@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 from thespian.actors import ActorSystem
 
+from rillnode.actors.apps import serving
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access
 from rillnode.actors.core.backup import ADDRESS as BACKUP_ADDRESS
 from rillnode.actors.core.backup import BackupActor
@@ -263,10 +264,22 @@ class Node:
 
     async def _drain(self) -> None:
         if hasattr(self, "client"):
+            await self._answer_calls()
             await self.client.close()
         for cell in self._connections():
             self._system.post(cell, Drain())
         await self._settle()
+
+    async def _answer_calls(self) -> None:
+        """Have clients that serve addresses answer what they have; they are given nothing new."""
+        served = self._serving
+        served.draining = True
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while served.open_calls:
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            logger.warning("calls_cut_short", extra={"calls": served.open_calls})
 
     async def _settle(self) -> None:
         """Wait until the actors and the store have nothing left to do, within a bound."""
@@ -315,6 +328,9 @@ class Node:
             router.register(address, self._indexes)
         router.register(STATUS_ADDRESS, status)
         self._observed.spawned(context, self._peers)
+        self._serving = serving.ServingContext(system, router, self._access, self._entropy)
+        services = system.spawn(partial(serving.ServingService, self._serving))
+        router.register(serving.ADDRESS, services)
         copies = self.config.checkpoints_dir
         backup = partial(BackupActor, router, self._access, self._store, copies, self._entropy)
         router.register(BACKUP_ADDRESS, system.spawn(backup))

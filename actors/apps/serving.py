@@ -1,4 +1,4 @@
-"""Addresses that clients serve: what is sent to one goes to a client as a call, and its answer back.
+"""Addresses that clients serve: what is sent to one goes to a client as a call, its answer back.
 
 A client asks the address `serve` for an address. From then on a message to that is a call: it goes
 to the client with an id, and the client's answer goes out from the address along the message's own
@@ -14,15 +14,15 @@ or at least with the same principal; others are told that the address is taken.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from re import compile as pattern
 from typing import Final, assert_never
 
 from msgspec import Struct
 from thespian.actors import ChildActorExited
 
+from rillnode.actors.apps.addresses import unusable
 from rillnode.actors.apps.admission import address_guard
 from rillnode.actors.core.access import ANONYMOUS, Access
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
@@ -37,7 +37,6 @@ from rillnode.actors.ports import Entropy, TimerHandle
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.limits import (
-    ADDRESS_BYTES_MAX,
     CALLS_OPEN_BYTES_MAX,
     CALLS_OPEN_MAX,
     LEASE_SECONDS_MAX,
@@ -73,18 +72,9 @@ _CALL_BYTES: Final = 48
 
 _HOP_BYTES: Final = 12
 
-_UNWRITABLE: Final = pattern(rb"[;#\s\x00-\x1f\x7f]|=>")
-"""What an address cannot have that is to be written in a route."""
-
 _TAKEN: Final = RequestError(
     "address.taken",
     "Another client serves this address: choose another one, or let all of them say group=True",
-)
-_RESERVED: Final = RequestError(
-    "address.reserved", "The node keeps addresses of this form for itself: choose another one"
-)
-_INVALID: Final = RequestError(
-    "address.invalid", "An address has 1 to 255 bytes, without `;`, `#`, `=>` and white space"
 )
 _REVOKED: Final = RequestError(
     "serve.revoked", "The right to serve this address has ended: ask for a grant, and serve anew"
@@ -106,7 +96,6 @@ class ServingContext:
     """The node's parts that services work with.
 
     Attributes:
-        reserved: whether the node keeps an address for itself.
         draining: the node is stopping: no new calls are taken.
         open_calls: of all services.
     """
@@ -115,7 +104,6 @@ class ServingContext:
     router: Router
     access: Access
     entropy: Entropy
-    reserved: Callable[[bytes], bool]
     draining: bool = False
     open_calls: int = 0
     links: Tally[Origin] = field(default_factory=Tally)
@@ -187,10 +175,8 @@ class ServingService(Worker):
         address, principal = request.address, join.origin.principal
         if "serve" not in context.access.address_verbs(principal, address):
             return UNKNOWN
-        if not 0 < len(address) <= ADDRESS_BYTES_MAX or _UNWRITABLE.search(address):
-            return _INVALID
-        if context.reserved(address):
-            return _RESERVED
+        if (refusal := unusable(address)) is not None:
+            return refusal
         if not leads_out(context.router, join.origin, join.return_route):
             return RequestError("serve.route", "Calls can only go back the way that this came")
         if len(request.token) != TOKEN_BYTES:
@@ -228,7 +214,7 @@ class _Member:
     return_route: Route
     request: native.ServeRequest
     room: int
-    calls: "dict[int, _Call]" = field(default_factory=dict["int", "_Call"])
+    calls: "dict[int, _Call]" = field(default_factory=dict[int, "_Call"])
     calls_bytes: int = 0
     leaving: bool = False
 
@@ -253,6 +239,7 @@ class _Call(Struct, eq=False):
         delivery: with what it came.
     """
 
+    call_id: int
     origin: Origin
     asked: WireMessage
     size: int
@@ -297,7 +284,6 @@ class ServedActor(Worker):
         self._next_id = 1
         self._lease: TimerHandle | None = None
         self._taking: Delivery | None = None
-        self._revised: list[tuple[_Member, RequestError]] = []
 
     def started(self) -> None:
         """Take both addresses."""
@@ -321,13 +307,14 @@ class ServedActor(Worker):
             case Join():
                 self._join(message)
             case LinkLost(origin=origin):
-                for member in [one for one in self._members.values() if one.origin is origin]:
+                lost = [one for one in self._members.values() if one.origin is origin]
+                for member in lost:
                     self._remove(member)
-                self._look()
+                self._look(kept=not all(member.leaving for member in lost))
             case RightsChanged():
                 for member in [one for one in self._members.values() if not self._may(one)]:
                     self._dismiss(member, _REVOKED)
-                self._look()
+                self._look(kept=False)
             case _LeaseOver():
                 self._lease = None
                 self._look(kept=False)
@@ -403,10 +390,11 @@ class ServedActor(Worker):
             return _TAKEN
         if self._lease is not None and not (shared or principal == self._principal):
             return _TAKEN
-        if before is None or before.origin.account is not join.origin.account:
-            if self._context.links[join.origin.account] >= SERVED_PER_LINK_MAX:
-                text = f"A link serves {SERVED_PER_LINK_MAX} addresses at most"
-                return RequestError("serve.limit", text)
+        account = join.origin.account
+        known = before is not None and before.origin.account is account
+        if not known and self._context.links[account] >= SERVED_PER_LINK_MAX:
+            text = f"A link serves {SERVED_PER_LINK_MAX} addresses at most"
+            return RequestError("serve.limit", text)
         if len(others) >= SERVED_MEMBERS_MAX:
             text = f"{SERVED_MEMBERS_MAX} clients share this address already"
             return RequestError("serve.limit", text)
@@ -465,7 +453,7 @@ class ServedActor(Worker):
                 continue
             self._next_id += 1
             asked = wire if native.is_native(wire.payload) else wire._replace(payload=b"")
-            open_call = _Call(origin, asked, len(wire.payload), member, delivery)
+            open_call = _Call(call.call_id, origin, asked, len(wire.payload), member, delivery)
             self._calls[call.call_id] = member.calls[call.call_id] = open_call
             member.calls_bytes += len(wire.payload)
             context.open_calls += 1
@@ -490,7 +478,7 @@ class ServedActor(Worker):
                 self._members[token] = self._members.pop(token)  # to the end of the row
             return found
         if not serving:
-            return UNKNOWN if self._members else _AWAY
+            return UNKNOWN if self._lease is None else _AWAY
         if fitting:
             return _BUSY
         return RequestError("message.size", "The message is too large for the link of who serves")
@@ -523,8 +511,7 @@ class ServedActor(Worker):
     def _forget(self, call: _Call) -> None:
         """A call has its outcome."""
         member = call.member
-        call_id = next(one for one, other in member.calls.items() if other is call)
-        del self._calls[call_id], member.calls[call_id]
+        del self._calls[call.call_id], member.calls[call.call_id]
         member.calls_bytes -= call.size
         self._context.open_calls -= 1
 

@@ -10,6 +10,7 @@ from rillnode.node.client.blocking import (
 from rillnode.node.client.client import Client, SavedIndex, connect
 from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
+from rillnode.node.client.serving import Call, Handler, Service
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
 from rillnode.node.ockam.client.channel import SecureChannel
 from rillnode.node.ockam.client.hub import Hub
@@ -22,7 +23,9 @@ __all__ = [
     "BlockingIteration",
     "BlockingMailbox",
     "BlockingStream",
+    "Call",
     "Client",
+    "Handler",
     "Hub",
     "HubEntry",
     "HubStream",
@@ -30,6 +33,7 @@ __all__ = [
     "PartitionInfo",
     "SavedIndex",
     "SecureChannel",
+    "Service",
     "Stream",
     "StreamInfo",
     "connect",

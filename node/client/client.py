@@ -20,6 +20,7 @@ from rillnode.node.client.documents import make_checkpoint, node_status
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer, as_route
 from rillnode.node.client.round_trip import round_trip
+from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
 from rillnode.node.client.session import Connect, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.iteration import Iteration, iterate
@@ -64,6 +65,11 @@ class Client:
         """Likewise."""
         return WeakSet()
 
+    @cached_property
+    def _services(self) -> set[Service]:
+        """Those that go on."""
+        return set()
+
     async def __aenter__(self) -> Self:
         """Nothing more to do: `connect` has connected."""
         return self
@@ -73,7 +79,9 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Save consumers' positions, wait for what is unconfirmed, and end the link."""
+        """Answer open calls, save positions, wait for what is unconfirmed, and end the link."""
+        for service in tuple(self._services):
+            await service.stop()
         for stream in tuple(self._streams):
             await stream.close()
         await self._session.close()
@@ -263,6 +271,49 @@ class Client:
             TransportError: by the iterator, after what has come: the client has ended.
         """
         return Mailbox(self._session.messages, messages_max)
+
+    async def serve(
+        self,
+        address: str,
+        handler: Handler,
+        *,
+        group: bool = False,
+        calls_max: int = CALLS_MAX,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> Service:
+        """Have an address at the node: what is sent to it comes here, and is answered from here.
+
+        It lasts over lost links, until `Service.stop` or the end of this client. A call whose link
+        is lost has failed for its caller (`call.lost`), whatever the handler makes of it.
+
+        Args:
+            address: a name of 1 to 255 bytes, none that the node itself uses.
+            handler: is given each `Call`; what it returns is the answer. It runs in this client's
+                loop, so a plain function must not block.
+            group: others may serve the same address: each call goes to the one with the fewest.
+            calls_max: calls that are open at a time, 1 to 4,096; callers beyond that are told
+                `actor.busy`.
+            lease_seconds: how long the address is kept for this client's key while its link is
+                lost, at most an hour; callers are told `peer.unreachable` meanwhile.
+
+        Raises:
+            RequestError: `address.taken`, another serves it; `address.reserved`,
+                `address.invalid`, nobody may; `address.unknown`, no grant lets this client serve
+                it; `serve.limit`, too many addresses or calls.
+            TransportError: the client is closed.
+        """
+        service = Service(
+            self._session,
+            address,
+            handler,
+            group=group,
+            calls_max=calls_max,
+            lease_seconds=lease_seconds,
+        )
+        await service.begin()
+        self._services.add(service)
+        service.on_end(self._services.discard)
+        return service
 
     def hub(
         self,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rillnode.codecs.entries import Entry, EntryKind
     from rillnode.codecs.errors import (
+        ActorReply,
         ConfigError,
         HandshakeError,
         NodeFailed,
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
         BlockingIteration,
         BlockingMailbox,
         BlockingStream,
+        Call,
         Client,
+        Handler,
         Hub,
         HubEntry,
         HubStream,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
         PartitionInfo,
         SavedIndex,
         SecureChannel,
+        Service,
         Stream,
         StreamInfo,
         connect,
@@ -45,17 +49,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ActorReply",
     "Answer",
     "BlockingClient",
     "BlockingIteration",
     "BlockingMailbox",
     "BlockingStream",
+    "Call",
     "ChannelKey",
     "Client",
     "Config",
     "ConfigError",
     "Entry",
     "EntryKind",
+    "Handler",
     "HandshakeError",
     "Hub",
     "HubEntry",
@@ -70,6 +77,7 @@ __all__ = [
     "RillnodeError",
     "SavedIndex",
     "SecureChannel",
+    "Service",
     "Stream",
     "StreamInfo",
     "TransportError",
@@ -80,6 +88,7 @@ __all__ = [
 _HOMES: Final = {
     "rillnode.codecs.entries": ("Entry", "EntryKind"),
     "rillnode.codecs.errors": (
+        "ActorReply",
         "ConfigError",
         "HandshakeError",
         "NodeFailed",
@@ -95,7 +104,9 @@ _HOMES: Final = {
         "BlockingIteration",
         "BlockingMailbox",
         "BlockingStream",
+        "Call",
         "Client",
+        "Handler",
         "Hub",
         "HubEntry",
         "HubStream",
@@ -103,6 +114,7 @@ _HOMES: Final = {
         "PartitionInfo",
         "SavedIndex",
         "SecureChannel",
+        "Service",
         "Stream",
         "StreamInfo",
         "connect",
