@@ -5,7 +5,7 @@ from typing import Final
 
 from rillnode.actors.ockam.names import SERVICE_NAMES
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.limits import ADDRESS_BYTES_MAX
+from rillnode.codecs.limits import APP_ADDRESS_BYTES_MAX
 
 _SERVICES: Final = (*SERVICE_NAMES, "stream", "stream_index", "stream_kafka", "stream_kafka_index")
 
@@ -28,7 +28,7 @@ _UNWRITABLE: Final = re.compile(rb"[;#\s\x00-\x1f\x7f]|=>")
 
 _INVALID: Final = RequestError(
     "address.invalid",
-    f"An address has 1 to {ADDRESS_BYTES_MAX} bytes, without `;`, `#`, `=>` and white space",
+    f"An address has 1 to {APP_ADDRESS_BYTES_MAX} bytes, without `;`, `#`, `=>` and white space",
 )
 _RESERVED: Final = RequestError(
     "address.reserved", "The node keeps addresses of this form for itself: choose another one"
@@ -37,6 +37,6 @@ _RESERVED: Final = RequestError(
 
 def unusable(address: bytes) -> RequestError | None:
     """Why nobody may have an address, whoever asks; None: somebody may."""
-    if not 0 < len(address) <= ADDRESS_BYTES_MAX or _UNWRITABLE.search(address):
+    if not 0 < len(address) <= APP_ADDRESS_BYTES_MAX or _UNWRITABLE.search(address):
         return _INVALID
     return _RESERVED if address in _NAMES or _FORMS.fullmatch(address) else None
