@@ -4,6 +4,7 @@ from rillnode.node.client.blocking import (
     BlockingClient,
     BlockingIteration,
     BlockingMailbox,
+    BlockingService,
     BlockingStream,
     connect_blocking,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "BlockingClient",
     "BlockingIteration",
     "BlockingMailbox",
+    "BlockingService",
     "BlockingStream",
     "Call",
     "Client",
