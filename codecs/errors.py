@@ -8,7 +8,6 @@
     +- StoreError             the log could not do what was asked; see `retryable`
     +- ActorError             an actor or its address is gone, or does not answer
     +- RequestError           a node refused a request; the code is the node's
-    +- ActorReply             raised by an application's handler: what it refuses a message with
     +- NodeFailed             a node cannot go on: an actor that all need was given up; exit code 4
     +- ConfigError            the operator must act: file, key path, allowed values; exit code 2
 
@@ -105,13 +104,6 @@ class RequestError(RillnodeError):
         super().__init__(code, text, **context)
         self.retryable = retryable
         self.retry_seconds = retry_seconds
-
-
-class ActorReply(RillnodeError):
-    """A refusal of a message: raised by whoever handles it, it is what the asker gets.
-
-    The code is of the application's choice, such as `printer.paper`; the text is for people.
-    """
 
 
 class NodeFailed(RillnodeError):

@@ -249,9 +249,6 @@ ALIASES_PER_PRINCIPAL_MAX: Final = 10_000
 ALIAS_KEPT_SECONDS: Final = 3_600.0
 """How long a named alias is kept for its principal after its connection ended. Own choice."""
 
-APP_ADDRESS_BYTES_MAX: Final = 255
-"""Of an address that an application's actor or client has. Own choice."""
-
 SERVED_PER_LINK_MAX: Final = 100
 SERVED_PER_PRINCIPAL_MAX: Final = 10_000
 """Addresses that clients serve. Own choice, as for aliases."""

@@ -1,42 +1,36 @@
-"""Which addresses an application's actors and clients may have: those that no node ever uses."""
+"""The addresses that applications' actors may have, and those that are not theirs."""
 
 import re
 from typing import Final
 
-from rillnode.actors.ockam.names import SERVICE_NAMES
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.limits import APP_ADDRESS_BYTES_MAX
+from rillnode.codecs.limits import NAME_BYTES_MAX
 
-_SERVICES: Final = (*SERVICE_NAMES, "stream", "stream_index", "stream_kafka", "stream_kafka_index")
+_POSSIBLE: Final = re.compile(r"[^\s;#=>*?\[\]]+")
 
-_NAMES: Final = frozenset(
-    name.encode()
-    for service in _SERVICES
-    for name in (service, f"{service}_service", f"{service}_api")
-) | {b"api", b"backup", b"nextgraph", b"node", b"overlay", b"serve", b"tracker"}
-"""Of services, whether this node has them or not."""
-
-_FORMS: Final = re.compile(
-    rb"[A-Z]+_.*|(forward_to_|pub_sub_t_).*|[0-9a-f]{16}"
-    rb"|(peer|overlay|overlay_link|released_tracker|spark_sink|files_sink)/.*",
-    re.DOTALL,
-)
-"""Of what a node, its links and its clients make up, and of what is configured by name."""
-
-_UNWRITABLE: Final = re.compile(rb"[;#\s\x00-\x1f\x7f]|=>")
-"""What an address cannot have that is to be written in a route."""
-
-_INVALID: Final = RequestError(
-    "address.invalid",
-    f"An address has 1 to {APP_ADDRESS_BYTES_MAX} bytes, without `;`, `#`, `=>` and white space",
-)
-_RESERVED: Final = RequestError(
-    "address.reserved", "The node keeps addresses of this form for itself: choose another one"
+_RESERVED: Final = re.compile(
+    # The kernel's own, and what its resolvers and random addresses begin with.
+    r"(?:stream|stream_(?:service|index|index_service|kafka|kafka_index)|node|backup|serve"
+    r"|peer|peer/.*|spark_sink|spark_sink/.*|[A-Z]{2,4}_.*|[0-9a-f]{16}"
+    # Those of plug-ins, whether they are in use or not.
+    r"|(?:echo|uppercase|forwarding|static_forwarding|pub_sub|tracing|discovery|stream_subscribe)"
+    r"(?:_service)?|static_forwarding_api|forward_to_.*|pub_sub_t_.*|SC_listener|api"
+    r"|tracker|released_tracker/.*|overlay|overlay/.*|nextgraph|nextgraph/.*)"
 )
 
 
-def unusable(address: bytes) -> RequestError | None:
-    """Why nobody may have an address, whoever asks; None: somebody may."""
-    if not 0 < len(address) <= APP_ADDRESS_BYTES_MAX or _UNWRITABLE.search(address):
-        return _INVALID
-    return _RESERVED if address in _NAMES or _FORMS.fullmatch(address) else None
+def check_address(address: str) -> None:
+    """See that an application may name an actor so.
+
+    Raises:
+        RequestError: `address.reserved`, it is the node's own, whether it is in use or not;
+            `address.invalid`, it cannot be written in a route or in a grant.
+    """
+    if not _POSSIBLE.fullmatch(address) or len(address.encode()) > NAME_BYTES_MAX:
+        text = (
+            f"{address[:64]!r} is no address: at most {NAME_BYTES_MAX} bytes without spaces and "
+            "without any of ; # = > * ? [ ]"
+        )
+        raise RequestError("address.invalid", text)
+    if _RESERVED.fullmatch(address):
+        raise RequestError("address.reserved", f"{address!r} is the node's own: take another")

@@ -22,7 +22,7 @@ from typing import Final, assert_never
 from msgspec import Struct
 from thespian.actors import ChildActorExited
 
-from rillnode.actors.apps.addresses import unusable
+from rillnode.actors.apps.addresses import check_address
 from rillnode.actors.apps.admission import address_guard
 from rillnode.actors.core.access import ANONYMOUS, Access
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
@@ -175,8 +175,10 @@ class ServingService(Worker):
         address, principal = request.address, join.origin.principal
         if "serve" not in context.access.address_verbs(principal, address):
             return UNKNOWN
-        if (refusal := unusable(address)) is not None:
-            return refusal
+        try:
+            check_address(address.decode(errors="replace"))
+        except RequestError as error:
+            return error
         if not leads_out(context.router, join.origin, join.return_route):
             return RequestError("serve.route", "Calls can only go back the way that this came")
         if len(request.token) != TOKEN_BYTES:

@@ -11,7 +11,7 @@ from rillnode.node.client.blocking import (
 from rillnode.node.client.client import Client, SavedIndex, connect
 from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
-from rillnode.node.client.serving import Call, Handler, Service
+from rillnode.node.client.serving import Handler, Service
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
 from rillnode.node.ockam.client.channel import SecureChannel
 from rillnode.node.ockam.client.hub import Hub
@@ -25,7 +25,6 @@ __all__ = [
     "BlockingMailbox",
     "BlockingService",
     "BlockingStream",
-    "Call",
     "Client",
     "Handler",
     "Hub",

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
+from rillnode.actors.apps.messages import Message
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
@@ -15,7 +16,7 @@ from rillnode.node.client.client import Client, SavedIndex, connect
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer
-from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, STOP_SECONDS, Call, Service
+from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, STOP_SECONDS, Service
 from rillnode.node.client.stream import Stream, StreamInfo
 
 Item = TypeVar("Item")
@@ -248,7 +249,7 @@ class BlockingClient:
     def serve(
         self,
         address: str,
-        handler: Callable[[Call], bytes | None],
+        handler: Callable[[Message], bytes | None],
         *,
         group: bool = False,
         calls_max: int = CALLS_MAX,
@@ -260,8 +261,8 @@ class BlockingClient:
         is 1.
         """
 
-        def in_thread(call: Call) -> Awaitable[bytes | None]:
-            return asyncio.to_thread(handler, call)
+        def in_thread(message: Message) -> Awaitable[bytes | None]:
+            return asyncio.to_thread(handler, message)
 
         serving = self._client.serve(
             address, in_thread, group=group, calls_max=calls_max, lease_seconds=lease_seconds

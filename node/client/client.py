@@ -287,9 +287,9 @@ class Client:
         is lost has failed for its caller (`call.lost`), whatever the handler makes of it.
 
         Args:
-            address: a name of 1 to 255 bytes, none that the node itself uses.
-            handler: is given each `Call`; what it returns is the answer. It runs in this client's
-                loop, so a plain function must not block.
+            address: a name of at most 512 bytes, none that the node itself uses.
+            handler: is given each `Message`; what it returns is the answer. It runs in the
+                client's loop, so a plain function must not block.
             group: others may serve the same address: each call goes to the one with the fewest.
             calls_max: calls that are open at a time, 1 to 4,096; callers beyond that are told
                 `actor.busy`.

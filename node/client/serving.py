@@ -4,12 +4,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Final, Self
 
+from rillnode.actors.apps.messages import ActorReply, Message
 from rillnode.codecs import native
-from rillnode.codecs.errors import ActorReply, RillnodeError
+from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.routing.routes import Address, Route
 from rillnode.node.client.session import Session
@@ -33,28 +33,8 @@ _FAILED: Final = "Whoever serves this address has failed at this message: its lo
 _STOPPED: Final = ("call.lost", "Its service has stopped before it was done")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A message to a served address.
-
-    Attributes:
-        payload: what was sent.
-        principal: whom its sender has proved to be, by the word of the node: `noise:<hex>`, say;
-            `node` is the node's own application.
-        address: which it was sent to.
-        onward_route: what follows the address in the message's route.
-        return_route: leads to the sender, as a route for this client; () where nobody waits.
-    """
-
-    payload: bytes
-    principal: str
-    address: str
-    onward_route: Route
-    return_route: Route
-
-
-Handler = Callable[[Call], Awaitable[bytes | None] | bytes | None]
-"""Handles a call: what it returns is the answer, None is none, and `ActorReply` refuses.
+Handler = Callable[[Message], Awaitable[bytes | None] | bytes | None]
+"""Handles a message: what it returns is the answer, None is none, and `ActorReply` refuses.
 
 An `async def` runs beside others; a plain function must not block.
 """
@@ -201,12 +181,12 @@ class Service:
         answer = native.AnswerRequest(self._id, call.call_id, None)
         try:
             result: object = self._handler(
-                Call(
-                    call.payload,
-                    call.principal,
-                    self.address,
-                    _route(call.onward_route),
-                    _route(call.return_route),
+                Message(
+                    payload=call.payload,
+                    principal=call.principal,
+                    address=self.address,
+                    onward_route=_route(call.onward_route),
+                    return_route=_route(call.return_route),
                 )
             )
             if isawaitable(result):

@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from rillnode.actors.apps.messages import ActorReply, Message
     from rillnode.codecs.entries import Entry, EntryKind
     from rillnode.codecs.errors import (
-        ActorReply,
         ConfigError,
         HandshakeError,
         NodeFailed,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         BlockingMailbox,
         BlockingService,
         BlockingStream,
-        Call,
         Client,
         Handler,
         Hub,
@@ -57,7 +56,6 @@ __all__ = [
     "BlockingMailbox",
     "BlockingService",
     "BlockingStream",
-    "Call",
     "ChannelKey",
     "Client",
     "Config",
@@ -72,6 +70,7 @@ __all__ = [
     "Identity",
     "Iteration",
     "Mailbox",
+    "Message",
     "Node",
     "NodeFailed",
     "PartitionInfo",
@@ -88,9 +87,9 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "rillnode.actors.apps.messages": ("ActorReply", "Message"),
     "rillnode.codecs.entries": ("Entry", "EntryKind"),
     "rillnode.codecs.errors": (
-        "ActorReply",
         "ConfigError",
         "HandshakeError",
         "NodeFailed",
@@ -107,7 +106,6 @@ _HOMES: Final = {
         "BlockingMailbox",
         "BlockingService",
         "BlockingStream",
-        "Call",
         "Client",
         "Handler",
         "Hub",

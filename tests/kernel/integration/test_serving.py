@@ -15,7 +15,7 @@ from nodes import CLIENT, at_own_ports, connect_to, node_config
 from ockam_peer import OckamPeer
 from peer_support import eventually, until, with_peers
 from proxy import Proxy
-from rillnode import ActorReply, Call, Client, Service, connect_blocking
+from rillnode import ActorReply, Client, Message, Service, connect_blocking
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError, TransportError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import FRAME_BYTES_MAX
@@ -67,11 +67,11 @@ def with_running(directory: Path, test: Callable[[Node, Client, Client], Awaitab
     asyncio.run(main())
 
 
-async def work(call: Call) -> bytes:
+async def work(call: Message) -> bytes:
     return b"printed " + call.payload
 
 
-def answering(payload: bytes) -> Callable[[Call], bytes]:
+def answering(payload: bytes) -> Callable[[Message], bytes]:
     return lambda _: payload
 
 
@@ -91,9 +91,9 @@ async def refusal(asked: Awaitable[object]) -> str:
 
 def test_a_client_answers_what_is_sent_to_its_address(tmp_path: Path) -> None:
     async def test(node: Node, printer: Client, client: Client) -> None:
-        calls: list[Call] = []
+        calls: list[Message] = []
 
-        async def noted(call: Call) -> bytes:
+        async def noted(call: Message) -> bytes:
             calls.append(call)
             await asyncio.sleep(0.01)
             return await work(call)
@@ -119,20 +119,20 @@ def test_a_client_answers_what_is_sent_to_its_address(tmp_path: Path) -> None:
 def test_each_way_that_a_handler_ends_is_an_outcome(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def no_paper(_: Call) -> bytes:
+    def no_paper(_: Message) -> bytes:
         raise ActorReply("printer.paper", "there is no paper")
 
-    async def late(_: Call) -> bytes:
+    async def late(_: Message) -> bytes:
         await asyncio.sleep(0.3)
         return b"late"
 
-    def wrong(_: Call) -> Any:
+    def wrong(_: Message) -> Any:
         return "printed"
 
-    def failing(_: Call) -> bytes:
+    def failing(_: Message) -> bytes:
         raise ValueError("a secret")
 
-    handlers: dict[bytes, Callable[[Call], Any]] = {
+    handlers: dict[bytes, Callable[[Message], Any]] = {
         b"async": work,
         b"plain": lambda call: bytearray(b"printed " + call.payload),
         b"refuse": no_paper,
@@ -191,7 +191,7 @@ def test_beyond_its_open_calls_a_service_is_busy(tmp_path: Path) -> None:
     async def test(node: Node, printer: Client, client: Client) -> None:
         go = asyncio.Event()
 
-        async def held(call: Call) -> bytes:
+        async def held(call: Message) -> bytes:
             await go.wait()
             return b"printed"
 
@@ -267,7 +267,7 @@ def test_a_served_address_is_reached_by_every_way(tmp_path: Path) -> None:
     async def reached(hub: Node, far: Node, printer: Client) -> None:
         principals: list[str] = []
 
-        def noted(call: Call) -> bytes:
+        def noted(call: Message) -> bytes:
             principals.append(call.principal.partition(":")[0])
             return b"printed " + call.payload
 
@@ -283,8 +283,8 @@ def test_a_served_address_is_reached_by_every_way(tmp_path: Path) -> None:
             assert await refusal(ask(client, to="peer/hub;printer-2")) == "address.unknown"
         # A released Ockam peer.
         async with await OckamPeer.connect(hub.addresses()["ockam"]) as peer:
-            answer = await peer.ask("printer", b"page")
-            assert (answer.payload, answer.return_route) == (b"printed page", (local("printer"),))
+            wire = await peer.ask("printer", b"page")
+            assert (wire.payload, wire.return_route) == (b"printed page", (local("printer"),))
             # By the alias of somebody who hands on to the address.
             alias = (await peer.ask("forwarding", b"alias")).return_route[0]
             async with await connect_to(hub) as other:
@@ -306,7 +306,7 @@ def test_a_service_lasts_over_lost_links_and_its_open_calls_are_lost(tmp_path: P
     async def main() -> None:
         begun, go = asyncio.Event(), asyncio.Event()
 
-        async def held(call: Call) -> bytes:
+        async def held(call: Message) -> bytes:
             begun.set()
             await go.wait()
             return await work(call)
@@ -402,7 +402,7 @@ def test_who_stops_answers_what_is_open_and_is_given_nothing_new(tmp_path: Path)
     async def test(node: Node, printer: Client, client: Client) -> None:
         begun, go = asyncio.Event(), asyncio.Event()
 
-        async def held(call: Call) -> bytes:
+        async def held(call: Message) -> bytes:
             begun.set()
             await go.wait()
             return b"printed"
@@ -438,7 +438,7 @@ def test_a_node_that_stops_has_open_calls_answered(tmp_path: Path) -> None:
     async def test(node: Node, printer: Client, client: Client) -> None:
         begun, go = asyncio.Event(), asyncio.Event()
 
-        async def held(call: Call) -> bytes:
+        async def held(call: Message) -> bytes:
             begun.set()
             await go.wait()
             return b"printed"
@@ -467,7 +467,7 @@ def test_a_closed_client_answers_first(tmp_path: Path) -> None:
     async def test(node: Node, printer: Client, client: Client) -> None:
         begun = asyncio.Event()
 
-        async def slow(call: Call) -> bytes:
+        async def slow(call: Message) -> bytes:
             begun.set()
             await asyncio.sleep(0.1)
             return b"printed"
@@ -492,7 +492,7 @@ def test_a_group_is_restarted_one_by_one_and_no_call_fails(tmp_path: Path) -> No
         served: Counter[int] = Counter()
 
         async def replica(number: int) -> tuple[Client, Service]:
-            async def one(call: Call) -> bytes:
+            async def one(call: Message) -> bytes:
                 served[number] += 1
                 await asyncio.sleep(0.001)
                 return b"done"
