@@ -20,7 +20,6 @@ from functools import partial
 from typing import Final, assert_never
 
 from msgspec import Struct
-from thespian.actors import ChildActorExited
 
 from rillnode.actors.apps.addresses import check_address
 from rillnode.actors.apps.admission import address_guard
@@ -98,6 +97,9 @@ class ServingContext:
     Attributes:
         draining: the node is stopping: no new calls are taken.
         open_calls: of all services.
+        served: the actors of addresses, which take themselves out.
+        links: how many addresses each link serves.
+        principals: how many each principal keeps.
     """
 
     system: AsyncioSystemBase
@@ -106,6 +108,7 @@ class ServingContext:
     entropy: Entropy
     draining: bool = False
     open_calls: int = 0
+    served: dict[bytes, Cell] = field(default_factory=dict[bytes, Cell])
     links: Tally[Origin] = field(default_factory=Tally)
     principals: Tally[str] = field(default_factory=Tally)
 
@@ -136,20 +139,11 @@ class ServingService(Worker):
 
     def __init__(self, context: ServingContext) -> None:
         self._context = context
-        self._served: dict[bytes, Cell] = {}
 
-    def handle(self, message: Delivery | ChildActorExited, sender: Cell | None) -> None:
-        """Take requests, and the ends of addresses."""
-        match message:
-            case Delivery(origin=origin, messages=messages):
-                for wire in messages:
-                    self._request(origin, wire)
-            case ChildActorExited(childAddress=cell):
-                ended = [address for address, other in self._served.items() if other is cell]
-                for address in ended:
-                    del self._served[address]
-            case _:
-                assert_never(message)
+    def handle(self, message: Delivery, sender: Cell | None) -> None:
+        """Take requests."""
+        for wire in message.messages:
+            self._request(message.origin, wire)
 
     def _request(self, origin: Origin, wire: WireMessage) -> None:
         router = self._context.router
@@ -192,7 +186,7 @@ class ServingService(Worker):
         if context.draining:
             return _DRAINING
         found = context.router.lookup(address)
-        if found is not None and found is not self._served.get(address):
+        if found is not None and found is not context.served.get(address):
             return _TAKEN
         if found is None and context.principals[principal] >= SERVED_PER_PRINCIPAL_MAX:
             text = f"{principal} serves {SERVED_PER_PRINCIPAL_MAX:,} addresses already"
@@ -201,10 +195,11 @@ class ServingService(Worker):
 
     def _cell(self, address: bytes, principal: str) -> Cell:
         """The actor of an address; a new one where nobody serves it."""
-        cell = self._served.get(address)
+        served = self._context.served
+        cell = served.get(address)
         if cell is None or cell.exited:
             factory = partial(ServedActor, self._context, address, principal)
-            cell = self._served[address] = self.system.spawn(factory, parent=self.address)
+            cell = served[address] = self.system.spawn(factory, parent=self.address)
         return cell
 
 
@@ -336,6 +331,8 @@ class ServedActor(Worker):
         for address in (self._own_address, self._control):
             if context.router.table.get(address) is self.address:
                 context.router.unregister(address)
+        if context.served.get(self._own_address) is self.address:
+            del context.served[self._own_address]
         context.access.rights.unwatch(self._own_address, self.address)
         context.principals.drop(self._principal)
 

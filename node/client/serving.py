@@ -161,7 +161,7 @@ class Service:
             loop = asyncio.get_running_loop()
             self._again = loop.call_later(AGAIN_SECONDS, self._session.subscribe, self._id, self)
         else:
-            self._end(error)
+            self._end(error if self._stopping is None else None)
 
     # Calls -----------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ from contract_load import (
 )
 from contract_nextgraph import Registrar, Removed
 from contract_released import Released
+from contract_serving import Served
 from contract_shared import OTHER, Away, add_shared_nodes
 from contract_sink import Sink
 from rillnode.actors.engine.faults import FAULTS, Fault, When
@@ -95,7 +96,7 @@ class Load:
         return contract_sink.SINKS if {Sink, Stopped}.intersection(self.rounds) else SinkTables()
 
 
-USUAL: Final = Load((*contract_load.ROUNDS, *contract_sink.ROUNDS))
+USUAL: Final = Load((*contract_load.ROUNDS, Served, *contract_sink.ROUNDS))
 RARE: Final = Load((Native, *contract_nextgraph.ROUNDS, *contract_released.ROUNDS))
 MUCH: Final = Load((Native, Streamr, Overlay, Peer, Removed), much=True)
 SHARED: Final = Load(
@@ -104,8 +105,8 @@ SHARED: Final = Load(
 )
 
 ALONE: Final = (
-    Sink, Ockam, Hub, Released, Native, Stopped, Operator, Removed, Nextgraph, Registrar, Channel,
-    Overlay, Streamr, Peer,
+    Sink, Ockam, Served, Hub, Released, Native, Stopped, Operator, Removed, Nextgraph, Registrar,
+    Channel, Overlay, Streamr, Peer,
 )  # fmt: skip
 """The kinds of clients, the cheapest first."""
 
@@ -135,13 +136,13 @@ Case = tuple[type[Worker], type | None]
 
 
 ROOMS: Final = {
-    "links": ("core.links.",),
-    "nextgraph": ("nextgraph.",),
-    "ockam": ("ockam.",),
-    "overlay": ("overlay.",),
-    "streamr": ("streamr.",),
-    "streams": ("core.backup.", "core.status.", "core.streams.", "spark."),
-    "telemetry": ("telemetry.",),
+    "apps": ("apps",),
+    "nextgraph": ("nextgraph",),
+    "overlay": ("overlay",),
+    "peers": ("peers",),
+    "spans": ("spans",),
+    "streamr": ("streamr",),
+    "streams": ("backup", "services", "spark_sink", "status", "streams"),
 }
 """Where actors are, by the file of tests in which each of theirs fails: a file is one worker's."""
 
