@@ -24,7 +24,6 @@ from rillnode.node.cli import (
     index,
     init,
     key,
-    message,
     peer,
     restore,
     route,
@@ -53,7 +52,7 @@ _ABOUT = """rillnode: an actor-model node for event streams.
 """
 
 _NOUNS = (
-    init, run, status, top, stream, short, index, message, peer, route, sink, pipeline,
+    init, run, status, top, stream, short, index, peer, route, sink, pipeline,
     key, apikey, nextgraph, config, backup, restore, verify, store,
     doctor, bench, sim, completion,
 )  # fmt: skip

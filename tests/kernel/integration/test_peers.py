@@ -184,7 +184,7 @@ def test_the_command_line_sends_and_lists(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with linked(tmp_path) as (a, _):
-            argv = ("message", "send", "--to", "peer/plain", "--payload-hex", "00", "--wait", "30")
+            argv = ("route", "ask", "peer/plain", "--payload-hex", "00", "--wait", "30")
             code, out = await asyncio.to_thread(command, a, *argv)
             assert (code, json.loads(out)["payload"]) == (0, PONG.hex())
             ping = await asyncio.to_thread(command, a, "peer", "ping", "b", "--wait", "30")
