@@ -17,6 +17,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Final, assert_never
 
 from msgspec import Struct
@@ -70,6 +71,9 @@ _CALL_BYTES: Final = 48
 """What a call has at most beside its principal, routes and payload."""
 
 _HOP_BYTES: Final = 12
+
+_DIRECT_HOPS: Final = 2
+"""Of the way back to a client: its connection, and its own address."""
 
 _TAKEN: Final = RequestError(
     "address.taken",
@@ -183,6 +187,8 @@ class ServingService(Worker):
         if request.lease_milliseconds > 1_000 * LEASE_SECONDS_MAX:
             text = f"An address is kept for at most {LEASE_SECONDS_MAX:,.0f} s"
             return RequestError("serve.limit", text)
+        if _is_far(join) and not request.lease_milliseconds:
+            return RequestError("serve.limit", "From behind other nodes a service needs a lease")
         if context.draining:
             return _DRAINING
         found = context.router.lookup(address)
@@ -205,12 +211,19 @@ class ServingService(Worker):
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    """A client that serves an address; `leaving`: it takes no more calls."""
+    """A client that serves an address.
+
+    Attributes:
+        room: bytes of calls in one message to it.
+        expires: when it is taken for lost unless it asks again; never, where its link tells.
+        leaving: it takes no more calls.
+    """
 
     origin: Origin
     return_route: Route
     request: native.ServeRequest
     room: int
+    expires: float
     calls: "dict[int, _Call]" = field(default_factory=dict[int, "_Call"])
     calls_bytes: int = 0
     leaving: bool = False
@@ -280,6 +293,7 @@ class ServedActor(Worker):
         self._calls: dict[int, _Call] = {}
         self._next_id = 1
         self._lease: TimerHandle | None = None
+        self._kept_until = 0.0
         self._taking: Delivery | None = None
 
     def started(self) -> None:
@@ -313,7 +327,11 @@ class ServedActor(Worker):
                     self._dismiss(member, _REVOKED)
                 self._look(kept=False)
             case _LeaseOver():
-                self._lease = None
+                now = self.system.timing.monotonic()
+                for member in [one for one in self._members.values() if one.expires <= now]:
+                    self._remove(member)
+                if self._kept_until <= now:
+                    self._lease = None
                 self._look(kept=False)
             case _:
                 assert_never(message)
@@ -355,20 +373,34 @@ class ServedActor(Worker):
             self._look()
             return
         before = self._members.get(request.token)
-        if before is not None:
+        same_way = before is not None and before.return_route == join.return_route
+        if before is not None and not (same_way and before.origin is origin):
             self._remove(before)
+            before = None
         self._group, self._principal = request.group, self._held_by(origin.principal)
         self._lease_seconds = request.lease_milliseconds / 1_000
         own = (local(self._control),)
         room = origin.message_bytes_max - overhead_bytes_max(join.return_route, own) - _CALLS_BYTES
-        self._members[request.token] = _Member(origin, join.return_route, request, room)
-        context.links[origin.account] += 1
+        expires = self._expires(join)
+        if before is not None:
+            before.expires = expires
+        else:
+            member = _Member(origin, join.return_route, request, room, expires)
+            self._members[request.token] = member
+            context.links[origin.account] += 1
         if self._lease is not None:
             self._lease.cancel()
             self._lease = None
         done = native.encode(native.DoneResponse(request.request_id))
         context.answer(join, done, self._control)
         origin.watch(self.address)  # also where the link is gone by now
+
+    def _expires(self, join: Join) -> float:
+        """When a client is taken for lost that is farther away than its link tells of."""
+        if not _is_far(join):
+            return inf
+        self.wake_after(self._lease_seconds, _LeaseOver())
+        return self.system.timing.monotonic() + self._lease_seconds
 
     def _held_by(self, principal: str) -> str:
         """Have the address held by a principal."""
@@ -423,6 +455,7 @@ class ServedActor(Worker):
             return
         seconds = 0.0 if self._principal == ANONYMOUS else self._lease_seconds
         if kept and seconds > 0.0:
+            self._kept_until = self.system.timing.monotonic() + seconds
             self._lease = self.wake_after(seconds, _LeaseOver())
         else:
             self.system.exit(self.address)
@@ -588,6 +621,11 @@ class ServedActor(Worker):
             self._lease.cancel()
             self._lease = None
         self._look(kept=False)
+
+
+def _is_far(join: Join) -> bool:
+    """Whether a client is behind other nodes than this one: its link is not this node's."""
+    return len(join.return_route) > _DIRECT_HOPS
 
 
 def _hops(route: Route) -> list[native.Hop]:

@@ -251,6 +251,7 @@ class BlockingClient:
         address: str,
         handler: Callable[[Message], bytes | None],
         *,
+        at: Route | str = "",
         group: bool = False,
         calls_max: int = CALLS_MAX,
         lease_seconds: float = LEASE_SECONDS,
@@ -265,7 +266,12 @@ class BlockingClient:
             return asyncio.to_thread(handler, message)
 
         serving = self._client.serve(
-            address, in_thread, group=group, calls_max=calls_max, lease_seconds=lease_seconds
+            address,
+            in_thread,
+            at=at,
+            group=group,
+            calls_max=calls_max,
+            lease_seconds=lease_seconds,
         )
         return BlockingService(self._loop.run(serving), self._loop)
 

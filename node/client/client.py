@@ -277,6 +277,7 @@ class Client:
         address: str,
         handler: Handler,
         *,
+        at: Route | str = "",
         group: bool = False,
         calls_max: int = CALLS_MAX,
         lease_seconds: float = LEASE_SECONDS,
@@ -290,6 +291,8 @@ class Client:
             address: a name of at most 512 bytes, none that the node itself uses.
             handler: is given each `Message`; what it returns is the answer. It runs in the
                 client's loop, so a plain function must not block.
+            at: leads to another node, at which the address is then, such as `peer/hub`: both nodes
+                and their links are rillnode's, and what is granted is granted to the nearer one.
             group: others may serve the same address: each call goes to the one with the fewest.
             calls_max: calls that are open at a time, 1 to 4,096; callers beyond that are told
                 `actor.busy`.
@@ -297,15 +300,17 @@ class Client:
                 lost, at most an hour; callers are told `peer.unreachable` meanwhile.
 
         Raises:
+            CodecError: `at` is no route.
             RequestError: `address.taken`, another serves it; `address.reserved`,
                 `address.invalid`, nobody may; `address.unknown`, no grant lets this client serve
                 it; `serve.limit`, too many addresses or calls.
             TransportError: the client is closed.
         """
         service = Service(
-            self._session,
+            self._session.messages,
             address,
             handler,
+            at=as_route(at),
             group=group,
             calls_max=calls_max,
             lease_seconds=lease_seconds,

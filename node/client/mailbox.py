@@ -56,9 +56,9 @@ class _Box:
         self._waiting_bytes = 0
         self._full = False
         self._closed = False
-        self._error: RillnodeError | None = None
+        self._error = messages.error
         self._wake = asyncio.Event()
-        self.address = messages.attach(self._received, self._failed)
+        self.address = messages.attach(self._received, self)
 
     async def fetch(self) -> Sequence[Answer]:
         """Wait for the next message; raises why nothing comes any more."""
@@ -94,6 +94,10 @@ class _Box:
         self._waiting_bytes += size
         self._wake.set()
 
-    def _failed(self, error: RillnodeError) -> None:
+    def link_opened(self) -> None:
+        """It makes no difference to what waits."""
+
+    def ended(self, error: RillnodeError) -> None:
+        """Tell who reads, after what has come."""
         self._error = error
         self._wake.set()

@@ -4,15 +4,16 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from inspect import isawaitable
 from typing import Final, Self
 
 from rillnode.actors.apps.messages import ActorReply, Message
 from rillnode.codecs import native
-from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.errors import CodecError, RillnodeError, TransportError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
-from rillnode.codecs.routing.routes import Address, Route
-from rillnode.node.client.session import Session
+from rillnode.codecs.routing.routes import Address, Route, WireMessage, local
+from rillnode.node.client.messages import Messages, failure_of
 from rillnode.node.client.subscription import AGAIN_SECONDS, PASSING
 
 logger = logging.getLogger("rillnode.node.client")
@@ -26,7 +27,15 @@ ANSWER_BYTES_MAX: Final = FRAME_BYTES_MAX - 1_024
 
 _SERVICE: Final = b"serve"
 _TOKEN_BYTES: Final = 16
-_AGAIN: Final = PASSING | {"node.draining"}
+_NO_ID: Final = 0
+"""Of requests that have no answer, or whose answer comes to an address of its own."""
+
+_PASSING: Final = PASSING | {"node.draining"}
+_FAR: Final = frozenset(("peer.unreachable", "peer.busy"))
+"""What ends no service that has begun, farther on."""
+
+_BEGIN_SECONDS: Final = 60.0
+_RENEW_SECONDS_MIN: Final = 0.1
 
 _FAILED: Final = "Whoever serves this address has failed at this message: its log says why"
 
@@ -49,22 +58,25 @@ class Service:
 
     def __init__(
         self,
-        session: Session,
+        messages: Messages,
         address: str,
         handler: Handler,
         *,
+        at: Route,
         group: bool,
         calls_max: int,
         lease_seconds: float,
     ) -> None:
         self.address = address
-        self._session = session
+        self._messages = messages
         self._handler = handler
+        self._at = at
         self._group = group
         self._calls_max = calls_max
-        self._lease_milliseconds = round(1_000 * lease_seconds)
-        self._token = session.messages.entropy(_TOKEN_BYTES)
-        self._id = session.next_id()
+        self._lease_seconds = lease_seconds
+        self._token = messages.entropy(_TOKEN_BYTES)
+        self._id = 1
+        self._own = messages.attach(self._received, self)
         self._control: Route = ()
         # What came over a link that is gone is not answered any more: its callers were told.
         self._link = 0
@@ -111,9 +123,17 @@ class Service:
 
     async def begin(self) -> None:
         """Ask for the address; raises why the node does not give it."""
-        self._session.subscribe(self._id, self)
+        if self._messages.error is not None:
+            self._end(self._messages.error)
+        else:
+            self._serve()
         try:
-            await asyncio.shield(self._begun)
+            async with asyncio.timeout(_BEGIN_SECONDS):
+                await asyncio.shield(self._begun)
+        except TimeoutError:
+            await self.stop(timeout_seconds=0.0)
+            text = f"the node has not answered in {_BEGIN_SECONDS:.0f} s"
+            raise TransportError("request.timeout", text) from None
         except asyncio.CancelledError:
             await self.stop(timeout_seconds=0.0)
             raise
@@ -122,46 +142,79 @@ class Service:
         """Have something called once it has ended."""
         self._over.add_done_callback(lambda _: call(self))
 
-    # What the session calls ------------------------------------------------------------------
+    # What the client's messages call ---------------------------------------------------------
 
-    def resume(self) -> tuple[bytes, native.Request] | None:
-        """Ask for the address again, over a new link."""
-        self._link += 1
-        self._waiting.clear()
-        if self._stopping is not None:
-            return None
-        request = native.ServeRequest(
-            self._id,
-            self.address.encode(),
-            self._token,
-            self._group,
-            self._calls_max,
-            self._lease_milliseconds,
-        )
-        return _SERVICE, request
+    def link_opened(self) -> None:
+        """Ask for the address again."""
+        if self._stopping is None:
+            self._serve()
 
-    def received(self, response: native.Response, route: Route) -> None:
-        """Take calls, and the word that the address is this client's."""
-        self._control = route
+    def ended(self, error: RillnodeError) -> None:
+        """There will be no further link."""
+        self._forget_calls()
+        self._end(error if self._stopping is None else None)
+
+    def _received(self, wire: WireMessage) -> None:
+        """Take calls, and the node's word on whether the address is this client's."""
+        try:
+            response = native.decode_response(wire.payload)
+        except CodecError as error:
+            logger.warning("bad_answer", extra={"code": error.code, "offset": error.offset})
+            return
+        if response.request_id != self._id:
+            return  # of what it was before
+        if isinstance(response, native.Failure):
+            self._failed(failure_of(response))
+            return
+        self._control = wire.return_route
         if not self._begun.done():
             self._begun.set_result(None)
         if isinstance(response, native.CallsResponse):
             self._waiting += [(self._link, call) for call in response.calls]
             self._run()
 
-    def failed(self, error: RillnodeError) -> None:
+    def _failed(self, error: RillnodeError) -> None:
         """Serve anew, after a pause, where something of the node's own has failed; else end."""
-        self._link += 1
-        self._waiting.clear()
-        self._control = ()
-        if error.code in _AGAIN and self._stopping is None:
-            # What was on its way to the service that is over may be answered, too.
-            self._session.unanswered += 2 + self._calls_max
-            self._id = self._session.next_id()
-            loop = asyncio.get_running_loop()
-            self._again = loop.call_later(AGAIN_SECONDS, self._session.subscribe, self._id, self)
+        self._forget_calls()
+        passes = _PASSING | _FAR if self._at and self._begun.done() else _PASSING
+        if error.code in passes and self._stopping is None:
+            self._id += 1
+            self._later(AGAIN_SECONDS, self._serve)
         else:
             self._end(error if self._stopping is None else None)
+
+    def _serve(self) -> None:
+        self._forget_calls()
+        self._ask()
+
+    def _ask(self) -> None:
+        """Ask for the address; farther on nobody tells of lost links: there again and again."""
+        request = native.ServeRequest(
+            self._id,
+            self.address.encode(),
+            self._token,
+            self._group,
+            self._calls_max,
+            round(1_000 * self._lease_seconds),
+        )
+        self._tell((*self._at, local(_SERVICE)), request)
+        if self._at:
+            self._later(max(_RENEW_SECONDS_MIN, self._lease_seconds / 3), self._ask)
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        self._again = asyncio.get_running_loop().call_later(seconds, call)
+
+    def _tell(self, route: Route, request: native.Request) -> None:
+        """Send a request; where there is no link the next one is waited for."""
+        with suppress(TransportError):
+            self._messages.send(route, native.encode(request), (local(self._own),))
+
+    def _forget_calls(self) -> None:
+        """What was open is lost: callers are told by the node."""
+        self._link += 1
+        self._waiting.clear()
 
     # Calls -----------------------------------------------------------------------------------
 
@@ -178,7 +231,7 @@ class Service:
 
     async def _handle(self, link: int, call: native.Call) -> None:
         """Have the handler's answer to a call, and send it where its caller still waits."""
-        answer = native.AnswerRequest(self._id, call.call_id, None)
+        answer = native.AnswerRequest(_NO_ID, call.call_id, None)
         try:
             result: object = self._handler(
                 Message(
@@ -194,7 +247,9 @@ class Service:
         except ActorReply as refusal:
             answer.code, answer.text = refusal.code, refusal.text
         except asyncio.CancelledError:
-            answer.code, answer.text = _STOPPED
+            task = asyncio.current_task()
+            stopped = task is not None and task.cancelling()
+            answer.code, answer.text = _STOPPED if stopped else ("actor.failed", _FAILED)
         except Exception:  # it is anybody's code, and its caller is to have an outcome
             logger.warning("handler_failed", exc_info=True, extra={"address": self.address})
             answer.code, answer.text = "actor.failed", _FAILED
@@ -204,7 +259,7 @@ class Service:
 
     def _send(self, link: int, answer: native.AnswerRequest) -> None:
         if link == self._link:
-            self._session.tell(self._control, answer)
+            self._tell(self._control, answer)
 
     def _put(self, answer: native.AnswerRequest, result: object) -> None:
         """Make what a handler has returned its answer."""
@@ -226,26 +281,28 @@ class Service:
         if self._again is not None:
             self._again.cancel()
         deadline = asyncio.get_running_loop().time() + seconds
-        if self._control and self._session.connected and not self._over.done():
-            request = native.StopServingRequest(self._session.next_id(), self._id)
-            address = self._control[0].value
+        if self._control and not self._over.done():
+            request = native.StopServingRequest(_NO_ID, self._id)
+            payload, asking = native.encode(request), max(1.0, seconds)
             try:
-                await self._session.request(address, request, seconds=max(1.0, seconds))
+                await self._messages.ask(self._control, payload, seconds=asking)
             except RillnodeError as error:  # the node has ended it, or is gone
                 logger.debug("not_stopped", extra={"code": error.code})
         while self.open_calls and (left := deadline - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(self._running, timeout=left, return_when="FIRST_COMPLETED")
         waiting, self._waiting = self._waiting, deque()
         for link, call in waiting:
-            answer = native.AnswerRequest(self._id, call.call_id, None, *_STOPPED)
+            answer = native.AnswerRequest(_NO_ID, call.call_id, None, *_STOPPED)
             self._send(link, answer)
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        self._session.drop(self._id)
         self._end(None)
 
     def _end(self, error: RillnodeError | None) -> None:
+        self._messages.detach(self._own)
+        if self._again is not None:
+            self._again.cancel()
         for future in (self._begun, self._over):
             if future.done():
                 continue

@@ -37,14 +37,14 @@ Connect = Callable[[LinkEvents], Awaitable[object]]
 
 
 class Subscriber(Protocol):
-    """Takes what comes of one request again and again, and can say how it is to go on."""
+    """Takes what a subscription brings, and can say where it stands when asked again."""
 
-    def received(self, response: native.Response, route: Route) -> None:
-        """Take what has come; what is said to it goes to `route`."""
+    def blocks_received(self, response: native.BlocksResponse, route: Route) -> None:
+        """Take blocks; credit for them goes to `route`."""
         ...
 
-    def resume(self) -> tuple[bytes, native.Request] | None:
-        """Whom to ask for what follows, over a new link, and with which request; None: nobody."""
+    def resume(self) -> tuple[bytes, native.SubscribeRequest]:
+        """The stream's address and the request that goes on where the last blocks ended."""
         ...
 
     def failed(self, error: RillnodeError) -> None:
@@ -215,14 +215,10 @@ class Session:
 
     def unsubscribe(self, subscription_id: int, route: Route) -> None:
         """End a subscription; `route` is where its blocks came from, or leads to its stream."""
-        if self.drop(subscription_id):
+        if self._subscribers.pop(subscription_id, None) is not None:
             # Where the stream is removed meanwhile, both that and its lost address are told.
             self.unanswered += 2
             self.tell(route, native.UnsubscribeRequest(subscription_id))
-
-    def drop(self, subscription_id: int) -> bool:
-        """Take no more of a subscription, which has ended at the node; False: there is none."""
-        return self._subscribers.pop(subscription_id, None) is not None
 
     def tell(self, route: Route, request: native.Request) -> None:
         """Send a request that has no answer, if a link is open."""
@@ -243,6 +239,7 @@ class Session:
         self._repeating.restart()
         self._outgoing = [pending.frame for pending in self._pending.values()]
         self._outgoing += self.messages.unanswered()
+        self.messages.link_opened()
         for subscriber in self._subscribers.values():
             self._resume(subscriber)
         self._post_flush()
@@ -293,11 +290,11 @@ class Session:
         request_id = response.request_id
         subscriber = self._subscribers.get(request_id)
         if subscriber is not None:
-            if isinstance(response, native.Failure):
+            if isinstance(response, native.BlocksResponse):
+                subscriber.blocks_received(response, route)
+            elif isinstance(response, native.Failure):
                 del self._subscribers[request_id]
                 subscriber.failed(failure_of(response))
-            else:
-                subscriber.received(response, route)
             return
         if isinstance(response, native.Failure):
             if not self._repeating.refused(request_id, response):
@@ -305,7 +302,7 @@ class Session:
             return
         asked = self._forget(request_id, stored=True)
         if asked is None:
-            self.unasked += not isinstance(response, native.BlocksResponse | native.CallsResponse)
+            self.unasked += not isinstance(response, native.BlocksResponse)
         else:
             asked.on_response(response)
 
@@ -361,8 +358,8 @@ class Session:
             ask()
 
     def _resume(self, subscriber: Subscriber) -> None:
-        if self._link is not None and (asking := subscriber.resume()) is not None:
-            address, request = asking
+        if self._link is not None:
+            address, request = subscriber.resume()
             self._send(self._frame((local(address),), request))
 
     def _forget(self, request_id: int, *, stored: bool = False) -> Asked | None:

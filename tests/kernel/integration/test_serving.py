@@ -15,7 +15,7 @@ from nodes import CLIENT, at_own_ports, connect_to, node_config
 from ockam_peer import OckamPeer
 from peer_support import eventually, until, with_peers
 from proxy import Proxy
-from rillnode import ActorReply, Client, Message, Service, connect_blocking
+from rillnode import ActorReply, Client, Message, Service, connect, connect_blocking
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError, TransportError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import FRAME_BYTES_MAX
@@ -299,6 +299,51 @@ def test_a_served_address_is_reached_by_every_way(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_an_address_farther_on_is_served_through_the_nodes_between(tmp_path: Path) -> None:
+    async def main() -> None:
+        knows = GrantTable(who=f"noise:{FAR.public_hex}", addresses="printer", may=("serve",))
+        hub_config = config_of(tmp_path / "hub", knows)
+        async with asyncio.timeout(60.0):
+            hub = Node(hub_config)
+            await hub.start()
+            peer = PeerTable(name="hub", noise=hub.addresses()["noise"], identity=hub.identity)
+            far_config = with_peers(config_of(tmp_path / "far"), peer)
+            async with Node(far_config, identity=FAR) as far:
+                client = await connect_to(far)
+                service = await client.serve("printer", work, at="peer/hub", lease_seconds=0.5)
+                async with await connect_to(hub) as desk:
+                    assert await ask(desk) == b"printed page"
+                    await asyncio.sleep(1.0)  # the lease is renewed
+                    answers = await asyncio.gather(*(ask(desk, b"%d" % n) for n in range(50)))
+                    assert answers == [b"printed %d" % n for n in range(50)]
+                    # And after the hub was restarted.
+                    await hub.stop()
+                    hub = Node(hub_config)
+                    await hub.start()
+                    assert await eventually(lambda: ask(desk)) == b"printed page"
+                    # A client that is gone is missed, though its node's link is there still.
+                    begun = asyncio.Event()
+
+                    async def held(message: Message) -> bytes:
+                        begun.set()
+                        await asyncio.sleep(60.0)
+                        return b""
+
+                    await service.stop()
+                    assert await refusal(ask(desk)) == "address.unknown"
+                    await client.serve("printer", held, at="peer/hub", lease_seconds=0.5)
+                    asking = asyncio.ensure_future(ask(desk))
+                    await begun.wait()
+                    await client._session.close()  # pyright: ignore[reportPrivateUsage]
+                    assert await refusal(asking) == "call.lost"
+                    assert await refusal(ask(desk)) == "address.unknown"
+                    serving = desk.serve("printer-x", work, at="peer/none")
+                    assert await refusal(serving) == "address.unknown"
+                await hub.stop()
+
+    asyncio.run(main())
+
+
 # Lost links and restarts -------------------------------------------------------------------------
 
 
@@ -387,10 +432,19 @@ def test_a_service_is_there_again_after_the_node_was_restarted(tmp_path: Path) -
 
 def test_a_client_without_another_link_is_told_that_its_service_has_ended(tmp_path: Path) -> None:
     async def test(node: Node, printer: Client, client: Client) -> None:
-        service = await printer.serve("printer", work)
+        url = f"noise://{node.addresses()['noise']}"
+        once = await connect(url, identity=PRINTER, node_identity=node.identity, reconnect=False)
+        service = await once.serve("printer", work, lease_seconds=0.0)
+        once._session._link.close("cut")  # type: ignore[union-attr]  # pyright: ignore
+        assert await refusal(service.wait()) == "link.closed"
+        assert await refusal(once.serve("printer", work)) == "link.closed"
+        await once.close()
+        service = await eventually(lambda: printer.serve("printer", work))
         await printer.close()
         await service.wait()
         assert await refusal(printer.serve("printer", work)) == "client.closed"
+        with pytest.raises(TransportError):
+            await anext(printer.mailbox())
 
     with_running(tmp_path, test)
 
@@ -482,6 +536,28 @@ def test_a_closed_client_answers_first(tmp_path: Path) -> None:
             await printer.ask("echo", b"x")
 
     with_running(tmp_path, test)
+
+
+def test_the_nodes_own_application_serves_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60.0), Node(config_of(tmp_path)) as node:
+            begun = asyncio.Event()
+
+            async def slow(message: Message) -> bytes:
+                begun.set()
+                await asyncio.sleep(0.1)
+                return await work(message)
+
+            await node.client.serve("printer", slow)
+            async with await connect_to(node) as client:
+                assert await ask(client) == b"printed page"
+                begun.clear()
+                asking = asyncio.ensure_future(ask(client))
+                await begun.wait()
+                await node.stop()
+                assert await asking == b"printed page"
+
+    asyncio.run(main())
 
 
 # Groups ------------------------------------------------------------------------------------------

@@ -47,12 +47,16 @@ class Client(HubPeer):
         super().__init__(core, principal, LARGE if speaks_native else 65_000)
         self.origin.native = speaks_native
         self.control = b""
+        self.back: Route = (local("me"),)
         self.given: list[native.Call] = []
         self._taken = 0
 
     async def requested(self, to: str | bytes, request: native.Request) -> native.Response:
         """Ask, and return the one answer that is no call."""
-        answers = await self.ask(to, native.encode(request))
+        self.received.clear()
+        self.send(to, native.encode(request), self.back)
+        await self.core.settle()
+        answers = self.received[:]
         responses = [(native.decode_response(one.payload), one) for one in answers]
         ((response, wire),) = [
             one for one in responses if not isinstance(one[0], native.CallsResponse)
@@ -481,6 +485,42 @@ def test_a_client_with_its_token_takes_its_own_place_over_another_link() -> None
         (call,) = after.calls()
         await after.answer(call, b"printed")
         assert caller.outcomes() == [b"printed"]
+
+    with_serving(test)
+
+
+def test_to_renew_keeps_open_calls() -> None:
+    async def test(core: Core, context: serving.ServingContext) -> None:
+        printer, caller = Client(core, HOLDER), Client(core)
+        await printer.serve(token=b"t" * 16)
+        await caller.call()
+        (call,) = printer.calls()
+        assert await printer.serve(token=b"t" * 16) == ""
+        await printer.answer(call, b"printed")
+        assert caller.outcomes() == [b"printed"]
+        assert (context.links.total(), context.principals.total()) == (1, 1)
+
+    with_serving(test)
+
+
+def test_who_is_behind_other_nodes_has_to_renew() -> None:
+    async def test(core: Core, context: serving.ServingContext) -> None:
+        printer, caller = Client(core, HOLDER), Client(core)
+        printer.back = (local("connection there"), local("me"))
+        assert await printer.serve(token=b"t" * 16, lease=0.0) == "serve.limit"
+        assert await printer.serve(token=b"t" * 16) == ""
+        for _ in range(3):
+            core.clock.advance(LEASE - 1)
+            await core.settle()
+            assert await printer.serve(token=b"t" * 16) == ""
+        await caller.call()
+        assert len(printer.calls()) == 1
+        core.clock.advance(LEASE + 1)
+        await core.settle()
+        assert caller.outcomes() == ["call.lost"]
+        await caller.call()
+        assert caller.outcomes() == ["address.unknown"]
+        assert (context.links.total(), context.principals.total()) == (0, 0)
 
     with_serving(test)
 
