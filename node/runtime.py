@@ -5,11 +5,15 @@ import logging
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 from thespian.actors import ActorSystem
 
 from rillnode.actors.apps import serving
+from rillnode.actors.apps.actor import Actor, Handler
+from rillnode.actors.apps.endpoint import ActorRef
+from rillnode.actors.apps.hosting import Hosting
+from rillnode.actors.apps.policy import Settings
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access
 from rillnode.actors.core.backup import ADDRESS as BACKUP_ADDRESS
 from rillnode.actors.core.backup import BackupActor
@@ -34,7 +38,7 @@ from rillnode.actors.log import (
 )
 from rillnode.actors.ockam.catalog import spawn_services
 from rillnode.actors.ports import Clock, Entropy, Tracer
-from rillnode.codecs.errors import NodeFailed
+from rillnode.codecs.errors import ActorError, NodeFailed
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
@@ -45,6 +49,7 @@ from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
 from rillnode.node.config import Config, check_config
+from rillnode.node.config.rules import check_principals
 from rillnode.node.entered import Entered
 from rillnode.node.http.listener import listen_status
 from rillnode.node.keys.files import read_key, read_or_make_key
@@ -170,6 +175,48 @@ class Node:
         """Open or create a stream; see `Client.stream`."""
         return await self.client.stream(name, partitions=partitions)
 
+    async def spawn(
+        self,
+        actor: type[Actor] | Handler,
+        *args: Any,
+        address: str | None = None,
+        allow: Sequence[str] = (),
+        essential: bool = False,
+        **settings: Unpack[Settings],
+    ) -> ActorRef:
+        """Put an actor of the application behind an address of the node; see `Actor`.
+
+        Whoever may send to the address reaches it by its route: from this node, from clients, from
+        Ockam peers and other nodes. It ends with the node, or when it is stopped.
+
+        Args:
+            actor: a class of actors, or a function of a message and a context, plain or async.
+            args: what each instance of the class is made with.
+            address: its address; None: one that nobody can guess.
+            allow: principals, or patterns of them, that may send to it, beside those of grants.
+            essential: the node cannot go on without it: `on_fatal` of the configuration says what
+                follows when it ends for its failures.
+            settings: in place of those of the class.
+
+        Returns:
+            The actor, once it has started.
+
+        Raises:
+            RequestError: `address.taken`, `address.reserved`, `address.invalid`.
+            ConfigError: `actor.settings`, `actor.class`, `actor.allow`.
+            ActorError: `actor.stopped`, the node is not running.
+            Exception: whatever `started`, or the class, raises.
+        """
+        check_principals(allow)
+        return await self._running_hosting().spawn(
+            actor, args, address=address, allow=allow, essential=essential, settings=settings
+        )
+
+    def _running_hosting(self) -> Hosting:
+        if self._observed.state not in ("starting", "ready"):
+            raise ActorError("actor.stopped", "The node is not running: start it first")
+        return self._hosting
+
     # Life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -222,6 +269,8 @@ class Node:
         for listener in self._links.values():
             listener.stop_accepting()
         self._dialled.stop()
+        if hasattr(self, "_hosting"):
+            await self._hosting.close(FAILED_DRAIN_SECONDS if failed else DRAIN_SECONDS)
         try:
             async with asyncio.timeout(FAILED_DRAIN_SECONDS if failed else None):
                 await self._drain()
@@ -318,6 +367,7 @@ class Node:
         streams = system.spawn(partial(service.StreamService, context, on_stream, rules))
         system.spawn(partial(StoreFollower, context, on_stream))
         self._brokers.start(context, streams, rules, on_stream, self._telemetry)
+        self._hosting = Hosting(system, router, self._access, self._entropy, self._threads, self)
         self._indexes = system.spawn(partial(index_service.IndexService, context))
         status = system.spawn(
             partial(StatusActor, router, self._access, self._observed.status_document)

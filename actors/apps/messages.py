@@ -1,5 +1,6 @@
 """What an application's actors are given, and what they are told and answered."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct
@@ -17,7 +18,9 @@ class Message(Struct, frozen=True, kw_only=True):
         address: the actor's own address, which the message came to.
         onward_route: what of the message's route follows it.
         return_route: leads to whoever waits for an answer; empty if nobody does.
-        value: the object that an actor of this node, or a timer, has sent; None for a client.
+        value: the object that an actor of this node, or a timer, has sent. News are objects, too:
+            `Ended` of an actor that is watched, and a `RequestError` that a node on the way has
+            answered with, because what was sent did not arrive.
     """
 
     payload: bytes
@@ -25,6 +28,19 @@ class Message(Struct, frozen=True, kw_only=True):
     address: str
     onward_route: Route = ()
     return_route: Route = ()
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back; `return_route` leads to who sent it, as a route for who has asked.
+
+    Attributes:
+        value: the object that an actor of this node has answered with.
+    """
+
+    return_route: Route
+    payload: bytes
     value: Any = None
 
 

@@ -47,12 +47,14 @@ class Grant:
         addresses: likewise of addresses that applications' actors have, or clients serve.
         may: the verbs, of streams (`VERBS`) and of addresses (`ADDRESS_VERBS`), each for what it
             is a verb of; `admin` includes all others.
+        given_by: the address of the actor that it was given with, and ends with; empty: none.
     """
 
     who: str
     streams: str | None = None
     addresses: str | None = None
     may: frozenset[GrantVerb]
+    given_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,9 +120,9 @@ class ActorKind:
 
     __slots__ = (
         "actor_class", "attempts", "cells", "declares", "essential", "failure_reasons", "handled",
-        "idle_seconds", "instances", "interleaves", "is_worker", "last_failure", "long_turns",
-        "mailbox_bytes_max", "mailbox_messages_max", "name", "on_failure", "parent", "plain",
-        "restart_window_seconds", "restarts", "restarts_max", "slowest_seconds",
+        "handlers_max", "idle_seconds", "instances", "interleaves", "is_worker", "last_failure",
+        "long_turns", "mailbox_bytes_max", "mailbox_messages_max", "name", "on_failure", "parent",
+        "plain", "restart_window_seconds", "restarts", "restarts_max", "slowest_seconds",
         "turn_seconds", "turns",
     )  # fmt: skip
 
@@ -142,6 +142,7 @@ class ActorKind:
         self.declares = _declared_by(policy)
         self.attempts: int = getattr(policy, "attempts", STOCK_ATTEMPTS)
         self.interleaves: bool = getattr(policy, "interleaves", False)
+        self.handlers_max: int | None = getattr(policy, "handlers_max", None)
         self.essential: bool = getattr(policy, "essential", False)
         self.restarts_max: int = getattr(policy, "restarts_max", RESTARTS_MAX)
         self.restart_window_seconds: float = getattr(

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from thespian.actors import Actor, ActorExitRequest, ActorSystemMessage, ChildActorExited
 
-from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory, System
+from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell, Factory, System
 from rillnode.actors.engine.dead_letters import STOPPED, DeadLetters
 from rillnode.actors.engine.kinds import ActorKind, class_of
 from rillnode.actors.engine.mailboxes import Held, Mailboxes
@@ -58,7 +58,7 @@ class Lifecycle:
         self._mailboxes = mailboxes
         self._letters = letters
         self._timing = timing
-        self.passivation = Passivation(timing, self._drop_instance)
+        self.passivation = Passivation(timing, self._passivate)
         self.kinds: dict[type[Actor] | None, ActorKind] = {}
         self.names: dict[str, Cell] = {}
         self.roots: dict[Cell, None] = {}
@@ -229,6 +229,20 @@ class Lifecycle:
                 except FAILURES as failure:
                     cell.failed("abandon", failure)
 
+    def _passivate(self, cell: Cell) -> None:
+        """Let the instance of an idle actor go, and the actor with it where its class says so."""
+        instance = cell.instance
+        if isinstance(instance, Worker) and instance.stops_when_idle:
+            ends = instance.ends_when_idle
+            idle = ActorError(STOPPED, f"{cell} was idle")
+            self.give_up_instance(cell, idle, lambda: self._rested(cell, ends))
+        else:
+            self._drop_instance(cell)
+
+    def _rested(self, cell: Cell, ends: bool) -> None:
+        if ends and cell.mailbox is EMPTY:
+            self.terminate(cell)
+
     def _drop_instance(self, cell: Cell) -> None:
         cell.instance = None
         cell.kind.instances -= 1
@@ -241,9 +255,9 @@ class Passivation:
     Nothing is scheduled while there is nothing to look at.
     """
 
-    def __init__(self, timing: Timing, drop_instance: Callable[[Cell], None]) -> None:
+    def __init__(self, timing: Timing, passivate: Callable[[Cell], None]) -> None:
         self._timing = timing
-        self._drop_instance = drop_instance
+        self._passivate = passivate
         # Of each class the cells to look at, while a look is scheduled.
         self.awake: dict[ActorKind, list[Cell]] = {}
 
@@ -276,7 +290,7 @@ class Passivation:
                 awake.append(cell)
             else:
                 cell.active = None
-                self._drop_instance(cell)
+                self._passivate(cell)
         left -= LOOK_CELLS_MAX
         if left > 0:
             self._look_later(kind, 0.0, left)

@@ -132,6 +132,7 @@ class AsyncioSystemBase:
         handled: what is called with a message that was handled, by its class.
         sizes: how large messages are, by their class, for the bound of mailboxes.
         names: the actors that have a global name.
+        ended: what is called, once, when an actor has exited; it must not raise.
         on_fatal: called when an essential actor was given up, with it and its last failure.
     """
 
@@ -181,6 +182,7 @@ class AsyncioSystemBase:
         self.handled = self._turns.handled
         self.sizes = self.mailboxes.sizes
         self.names = self.life.names
+        self.ended: dict[Cell, Callable[[], object]] = {}
         self._inbox = Inbox(
             post=self.post,
             lose=self._lose,
@@ -370,6 +372,8 @@ class AsyncioSystemBase:
         self._supervision.forget(cell)
         self.mailboxes.relieve(cell)
         self.dead_letters.handle(cell, enable=False)
+        if (ended := self.ended.pop(cell, None)) is not None:
+            ended()
         self._end_if_empty()
 
     def _end_if_empty(self) -> None:

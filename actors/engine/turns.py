@@ -287,8 +287,17 @@ class Turns:
         work = Work(role, cell, cell.instance, result, context, message, sender, holds)
         if not work.begin():
             self._done(cell, message)
-        elif holds:
+        elif holds or self._handles_most(cell):
             self._mailboxes.hold(cell)
+
+    def _handles_most(self, cell: Cell) -> bool:
+        """Whether as many handlers wait as may at a time."""
+        most = cell.kind.handlers_max
+        if most is None or cell.owned is None:
+            return False
+        return (
+            sum(one.__class__ is Work and one.role is self._handlers for one in cell.owned) >= most
+        )
 
     def _tell_sender(self, work: Work, error: RillnodeError) -> None:
         self._letters.tell(work.message, work.asker, error)
@@ -302,7 +311,7 @@ class Turns:
                 self._done(cell, work.message)
             except FAILURES as planted:
                 error = planted
-        if work.holds:
+        if work.holds or cell.kind.handlers_max is not None:
             self._mailboxes.release(cell)
         if error is not None:
             self._failed(cell, work.message, work.asker, error)

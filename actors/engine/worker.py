@@ -35,6 +35,7 @@ class Worker(Actor):
             repeated.
         interleaves: whether other messages are handled while an `async def` handler waits. What was
             read before an `await` may be outdated after it then.
+        handlers_max: how many handlers may wait at a time where they interleave; None: any number.
         essential: the node is not what it should be without it: its end by failure is told to
             `on_fatal` of the system.
         on_failure: what follows when a handler raises. `resume`: the instance goes on. `restart`:
@@ -44,6 +45,8 @@ class Worker(Actor):
         stands_for: the class that it is counted as; None: itself.
         idle_seconds: how long without a message before the instance is given up, while its
             address stays; None for never. It goes after one to two such periods.
+        stops_when_idle: whether `stopped` is called then, too.
+        ends_when_idle: with it: the actor ends then, unless a message has come meanwhile.
         operations_due: operations under way that `then` was told of.
     """
 
@@ -52,11 +55,14 @@ class Worker(Actor):
     mailbox_bytes_max: ClassVar[int] = MAILBOX_BYTES_MAX
     attempts: ClassVar[int] = 1
     interleaves: ClassVar[bool] = False
+    handlers_max: ClassVar[int | None] = None
     essential: ClassVar[bool] = False
     on_failure: ClassVar[OnFailure] = "restart"
     restarts_max: ClassVar[int] = RESTARTS_MAX
     restart_window_seconds: ClassVar[float] = RESTART_WINDOW_SECONDS
     idle_seconds: ClassVar[float | None] = None
+    stops_when_idle: ClassVar[bool] = False
+    ends_when_idle: ClassVar[bool] = False
     stands_for: ClassVar[type[Actor] | None] = None
 
     operations_due: int = 0
@@ -91,7 +97,10 @@ class Worker(Actor):
         """Do what turns have gathered: called once at the end of a pump after `finish_later`."""
 
     def stopped(self) -> None:
-        """The instance is given up for good: at the actor's exit, or before a restart."""
+        """The instance is given up for good: at the actor's exit, or before a restart.
+
+        Work that it begins is cancelled at once, and may tidy up then as other work may.
+        """
 
     def may_passivate(self) -> bool:
         """Whether the instance may go now that it is idle and has no timer pending."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from rillnode.actors.apps.messages import Answer as Answer
 from rillnode.actors.ports import Entropy
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, CodecError, RequestError, RillnodeError
@@ -28,14 +29,6 @@ class Keeper(Protocol):
     def ended(self, error: RillnodeError) -> None:
         """Nothing comes to the address any more."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came from a worker; `return_route` leads to who sent it, as a route for this client."""
-
-    return_route: Route
-    payload: bytes
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from typing import Final
 
 from rillnode.actors.core.access import ADDRESS_VERBS, VERBS
 from rillnode.actors.core.streams.rules import StreamRule
+from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.limits import NAME_BYTES_MAX
 from rillnode.node.config.address import WILDCARDS, ListenAddress, parse_address
 from rillnode.node.config.listener_tables import WebListener
@@ -168,6 +169,17 @@ def _grants(config: Config) -> Iterator[Problem]:
         yield from _granted(path, "addresses", grant.addresses, ADDRESS_VERBS, grant.may)
         if len(set(grant.may)) < len(grant.may):
             yield Problem((*path, "may"), "config.conflict", "names a verb twice")
+
+
+def check_principals(principals: Iterable[str]) -> None:
+    """See that principals are such as a grant may name.
+
+    Raises:
+        ConfigError: `actor.allow`.
+    """
+    for who in principals:
+        if not _GRANTED.fullmatch(who):
+            raise ConfigError("actor.allow", f"{who!r}: {_GRANTED_TEXT}")
 
 
 def _granted(

@@ -8,9 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rillnode.actors.apps.messages import ActorReply, Message
+    from rillnode.actors.apps.actor import Actor
+    from rillnode.actors.apps.context import Context
+    from rillnode.actors.apps.endpoint import ActorRef, Ended
+    from rillnode.actors.apps.messages import ActorReply, Answer, Message
     from rillnode.codecs.entries import Entry, EntryKind
     from rillnode.codecs.errors import (
+        ActorError,
         ConfigError,
         HandshakeError,
         NodeFailed,
@@ -21,7 +25,6 @@ if TYPE_CHECKING:
     from rillnode.codecs.keys import Identity
     from rillnode.codecs.ockam.channel_key import ChannelKey
     from rillnode.node.client import (
-        Answer,
         BlockingClient,
         BlockingIteration,
         BlockingMailbox,
@@ -48,6 +51,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Actor",
+    "ActorError",
+    "ActorRef",
     "ActorReply",
     "Answer",
     "BlockingClient",
@@ -59,6 +65,8 @@ __all__ = [
     "Client",
     "Config",
     "ConfigError",
+    "Context",
+    "Ended",
     "Entry",
     "EntryKind",
     "HandshakeError",
@@ -85,9 +93,13 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "rillnode.actors.apps.messages": ("ActorReply", "Message"),
+    "rillnode.actors.apps.actor": ("Actor",),
+    "rillnode.actors.apps.context": ("Context",),
+    "rillnode.actors.apps.endpoint": ("ActorRef", "Ended"),
+    "rillnode.actors.apps.messages": ("ActorReply", "Answer", "Message"),
     "rillnode.codecs.entries": ("Entry", "EntryKind"),
     "rillnode.codecs.errors": (
+        "ActorError",
         "ConfigError",
         "HandshakeError",
         "NodeFailed",
@@ -98,7 +110,6 @@ _HOMES: Final = {
     "rillnode.codecs.keys": ("Identity",),
     "rillnode.codecs.ockam.channel_key": ("ChannelKey",),
     "rillnode.node.client": (
-        "Answer",
         "BlockingClient",
         "BlockingIteration",
         "BlockingMailbox",

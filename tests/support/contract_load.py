@@ -6,9 +6,9 @@ outcome within `OUTCOME_SECONDS`, an error too; what was confirmed to it is ther
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import aiohttp
 import msgspec
@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit
-from rillnode import nextgraph, streamr
+from rillnode import Context, Message, nextgraph, streamr
 from rillnode.actors.core.access import VERBS
 from rillnode.actors.core.links.dialling import FORGET_SECONDS
 from rillnode.actors.core.streams.retention import SWEEP_SECONDS
@@ -164,6 +164,11 @@ SERVICES: Final = (
 )
 
 
+def answer_all(message: Message, ctx: Context) -> bytes:
+    """An actor of an application: answers with what it was sent."""
+    return message.payload
+
+
 def broker_url(node: str) -> str:
     """Where a node's NextGraph broker is."""
     return f"ws://{node}:1440"
@@ -251,6 +256,11 @@ class Round(ABC):
                 raise
             return None
 
+    def there(self, asked: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
+        """Do something where the node's own application is: hosts have a loop each."""
+        hosting = self.network.node(NODE)._hosting  # pyright: ignore[reportPrivateUsage]
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, hosting.loop))
+
     async def either(
         self, what: str, asked: Awaitable[object], seconds: float = OUTCOME_SECONDS
     ) -> None:
@@ -326,6 +336,12 @@ class Native(Round):
         limited = await self.once("open", client.stream("limited"))
         if limited is not None:
             await self.once("push there", limited.push(data))
+        app = f"app-{self.number}"
+        spawning = self.network.node(NODE).spawn(answer_all, address=app, allow=["noise:*"])
+        if (spawned := await self.once("spawn", self.there(spawning))) is not None:
+            await self.once("ask there", client.ask(app, data, timeout_seconds=5.0))
+            await self.once("ask it", self.there(spawned.ask(data, timeout_seconds=5.0)))
+            await self.ask("stop", self.there(spawned.stop()))
         several = (client.ask("echo", b"%d" % nth, timeout_seconds=5.0) for nth in range(100))
         await asyncio.gather(*(self.once("one of many", one) for one in several))
         own = await self.once("create another", client.stream(f"own-{self.number}"))

@@ -1,0 +1,677 @@
+"""Applications' actors where time stands still: addresses, children, routes, errors."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from core_support import Core, with_core
+from rillnode import Actor, ActorError, ActorRef, ActorReply, Context, Ended, Message, RequestError
+from rillnode.actors.apps.addresses import check_address
+from rillnode.actors.apps.hosting import Hosting
+from rillnode.actors.core.access import Grant
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.threads import SYSTEM_THREADS
+from rillnode.codecs import native
+from rillnode.codecs.errors import CodecError, ConfigError
+from rillnode.codecs.limits import FRAME_BYTES_MAX
+from rillnode.codecs.routing.routes import WireMessage, local
+
+SENDS = frozenset(("send",))
+
+
+class Site:
+    """A core with actors of an application."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        entropy = core.context.entropy
+        self.hosting = Hosting(
+            core.system, core.router, core.access, entropy, SYSTEM_THREADS, "the node"
+        )
+
+    async def spawn(
+        self, actor: Any, *args: Any, address: str | None = None, **more: Any
+    ) -> ActorRef:
+        allow, essential = more.pop("allow", ()), more.pop("essential", False)
+        return await self.hosting.spawn(
+            actor, args, address=address, allow=allow, essential=essential, settings=more
+        )
+
+
+def on_site(test: Callable[[Site], Awaitable[None]]) -> None:
+    async def main(core: Core) -> None:
+        await test(Site(core))
+
+    with_core(main)
+
+
+async def code_of(asked: Awaitable[object]) -> str:
+    with pytest.raises((ActorError, RequestError)) as raised:
+        await asked
+    return raised.value.code
+
+
+def echo(message: Message, ctx: Context) -> bytes:
+    return message.payload
+
+
+class Notes(Actor):
+    """Notes all that it gets."""
+
+    def __init__(self, notes: list[Message]) -> None:
+        self.notes = notes
+
+    def receive(self, message: Message, ctx: Context) -> None:
+        self.notes.append(message)
+
+
+# Addresses -----------------------------------------------------------------------------------
+
+
+def test_an_address_is_taken_until_its_actor_has_ended() -> None:
+    async def test(site: Site) -> None:
+        ref = await site.spawn(echo, address="a")
+        assert await code_of(site.spawn(echo, address="a")) == "address.taken"
+        stopping = asyncio.ensure_future(ref.stop())
+        await asyncio.sleep(0)
+        again = await site.spawn(echo, address="a")  # waits for the end of the one before
+        await stopping
+        assert (await again.ask(b"x")).payload == b"x"
+        assert await code_of(ref.ask(b"x")) == "actor.stopped"
+
+    on_site(test)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["stream", "stream_index", "node", "peer/core", "SUB_12", "ST_S_0_a", "0123456789abcdef",
+     "echo", "forwarding_service", "forward_to_a", "api", "tracker", "overlay/a", "serve"],
+)  # fmt: skip
+def test_the_nodes_own_addresses_are_reserved(address: str) -> None:
+    async def test(site: Site) -> None:
+        assert await code_of(site.spawn(echo, address=address)) == "address.reserved"
+
+    on_site(test)
+
+
+@pytest.mark.parametrize("address", ["", "a b", "a;b", "1#a", "a*", "a=>b", "ä" * 257])
+def test_what_no_route_or_grant_can_say_is_no_address(address: str) -> None:
+    with pytest.raises(RequestError) as raised:
+        check_address(address)
+    assert raised.value.code == "address.invalid"
+
+
+def test_who_is_not_allowed_is_answered_as_by_nobody() -> None:
+    async def test(site: Site) -> None:
+        core = site.core
+        await site.spawn(echo, address="open", allow=["stran*"])
+        granted = await site.spawn(echo, address="granted")
+        peer = core.peer("stranger")
+        for address, answer in (("open", b"x"), ("granted", None), ("nobody", None)):
+            peer.answers.clear()
+            peer.send(address, b"x")
+            await core.settle()
+            (wire,) = peer.answers
+            if answer is None:
+                failure = native.decode_response(wire.payload)
+                assert isinstance(failure, native.Failure)
+                assert failure.code == "address.unknown"
+            else:
+                assert wire.payload == answer
+        core.access.add(Grant(who="stranger", addresses="gr*", may=SENDS))
+        peer.answers.clear()
+        peer.send("granted", b"x")
+        await core.settle()
+        assert [wire.payload for wire in peer.answers] == [b"x"]
+        await granted.stop()
+
+    on_site(test)
+
+
+def test_what_was_allowed_with_an_actor_ends_with_it() -> None:
+    async def test(site: Site) -> None:
+        access = site.core.access
+        fixed = Grant(who="noise:*", addresses="a", may=SENDS)
+        ref = await site.spawn(echo, address="a", allow=["noise:*", "anonymous"])
+        assert access.known("anonymous")
+        access.add(fixed)
+        await ref.stop()
+        assert not access.known("anonymous")
+        assert access.address_verbs("noise:1", b"a") == SENDS
+
+    on_site(test)
+
+
+# Beginning -----------------------------------------------------------------------------------
+
+
+class Fails(Actor):
+    def __init__(self, where: str) -> None:
+        self.where = where
+        if where == "made":
+            raise OSError(where)
+
+    async def started(self, ctx: Context) -> None:
+        if self.where == "waited":
+            await asyncio.sleep(0)
+        raise OSError(self.where)
+
+
+@pytest.mark.parametrize("where", ["made", "started", "waited"])
+def test_spawn_raises_what_the_start_raises(where: str) -> None:
+    async def test(site: Site) -> None:
+        for _ in range(2):  # its address is free again
+            with pytest.raises(OSError, match=where):
+                await site.spawn(Fails, where, address="a")
+            await site.core.settle()
+
+    on_site(test)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"concurency": 2}, "'concurency' is no setting"),
+        ({"concurrency": 0}, "concurrency is 0"),
+        ({"on_failure": "ignore"}, "one of resume, restart, stop"),
+        ({"overflow": "drop"}, "one of refuse, hold"),
+        ({"idle_seconds": 0}, "a number over 0"),
+        ({"mailbox_messages_max": True}, "a whole number from 1 on"),
+        ({"restarts_max": -1}, "a whole number"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], said: str) -> None:
+    async def test(site: Site) -> None:
+        with pytest.raises(ConfigError, match=said) as raised:
+            await site.spawn(echo, **settings)
+        assert raised.value.code == "actor.settings"
+
+    on_site(test)
+
+
+def test_what_is_no_actor_is_refused() -> None:
+    async def test(site: Site) -> None:
+        with pytest.raises(ConfigError, match=r"neither a rillnode\.Actor nor a function"):
+            await site.spawn(dict)
+
+        async def waits(message: Message, ctx: Context) -> None: ...
+
+        with pytest.raises(ConfigError, match="does not block"):
+            await site.spawn(waits, blocking=True)
+
+    on_site(test)
+
+
+def test_settings_of_a_class_hold_unless_spawn_says_others() -> None:
+    class Wide(Actor):
+        concurrency = 3
+
+        def __init__(self, most: list[int]) -> None:
+            self.under_way, self.most = 0, most
+
+        async def receive(self, message: Message, ctx: Context) -> bytes:
+            self.under_way += 1
+            self.most.append(self.under_way)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            self.under_way -= 1
+            return message.payload
+
+    async def test(site: Site) -> None:
+        for settings, expected in (({}, 3), ({"concurrency": 2}, 2), ({"concurrency": 1}, 1)):
+            most: list[int] = []
+            ref = await site.spawn(Wide, most, **settings)
+            asked = [ref.ask(b"%d" % number) for number in range(20)]
+            answers = await asyncio.gather(*asked)
+            assert [one.payload for one in answers] == [b"%d" % number for number in range(20)]
+            assert max(most) == expected
+            await ref.stop()
+
+    on_site(test)
+
+
+# Children and ends ---------------------------------------------------------------------------
+
+
+class Parent(Actor):
+    """Has a child from its start, and notes what it is told of it."""
+
+    def __init__(self, notes: list[Any]) -> None:
+        self.notes = notes
+
+    async def started(self, ctx: Context) -> None:
+        self.child = await ctx.spawn(Child, self.notes, name="child", on_failure="stop")
+
+    async def receive(self, message: Message, ctx: Context) -> bytes | None:
+        if isinstance(message.value, Ended):
+            self.notes.append(message.value)
+            return None
+        if message.payload == b"raise":
+            raise OSError("the parent")
+        return (await ctx.ask(self.child, message.payload)).payload
+
+    async def stopped(self, ctx: Context) -> None:
+        self.notes.append("parent stopped")
+
+
+class Child(Actor):
+    def __init__(self, notes: list[Any]) -> None:
+        self.notes = notes
+
+    def receive(self, message: Message, ctx: Context) -> bytes:
+        if message.payload == b"fail":
+            raise OSError("the child")
+        return b"child of " + ctx.address.encode()
+
+    def stopped(self, ctx: Context) -> None:
+        self.notes.append("child stopped")
+
+
+def test_a_child_has_an_address_below_and_its_parent_is_told_of_its_end() -> None:
+    async def test(site: Site) -> None:
+        notes: list[Any] = []
+        ref = await site.spawn(Parent, notes, address="p")
+        assert (await ref.ask(b"x")).payload == b"child of p/child"
+        # What the child failed with is the parent's failure here, as it does not catch it.
+        assert await code_of(ref.ask(b"fail")) == "actor.failed"
+        await site.core.settle()
+        ended = next(one for one in notes if isinstance(one, Ended))
+        assert (ended.ref.address, ended.reason) == ("p/child", "failed")
+        assert isinstance(ended.error, OSError)
+
+    on_site(test)
+
+
+def test_children_end_before_their_parent_and_with_its_instance() -> None:
+    async def test(site: Site) -> None:
+        notes: list[Any] = []
+        ref = await site.spawn(Parent, notes, address="p")
+        assert await code_of(ref.ask(b"raise")) == "actor.failed"
+        # The instance that follows has a child under the same name.
+        assert (await ref.ask(b"x")).payload == b"child of p/child"
+        notes.clear()
+        await ref.stop()
+        told = [one for one in notes if isinstance(one, str)]
+        assert told == ["child stopped", "parent stopped"]
+        assert site.core.router.lookup(b"p/child") is None
+
+    on_site(test)
+
+
+def test_who_watches_is_told_once_and_also_late() -> None:
+    class Watcher(Actor):
+        def __init__(self, watched: ActorRef, notes: list[Any]) -> None:
+            self.watched, self.notes = watched, notes
+
+        def started(self, ctx: Context) -> None:
+            ctx.watch(self.watched)
+
+        def receive(self, message: Message, ctx: Context) -> None:
+            self.notes.append(message.value)
+
+    async def test(site: Site) -> None:
+        ref = await site.spawn(echo)
+        notes: list[Any] = []
+        await site.spawn(Watcher, ref, notes)
+        await ref.stop()
+        await site.core.settle()
+        assert notes == [Ended(ref, "stopped")]
+        await site.spawn(Watcher, ref, notes)
+        await site.core.settle()
+        assert notes == [Ended(ref, "stopped")] * 2
+
+    on_site(test)
+
+
+def test_an_actor_may_stop_itself() -> None:
+    class Once(Actor):
+        async def receive(self, message: Message, ctx: Context) -> bytes:
+            if message.payload == b"later":
+                await ctx.ref.stop()
+            else:
+                ctx.stop()
+            return b"last"
+
+    async def test(site: Site) -> None:
+        for payload in (b"now", b"later"):
+            ref = await site.spawn(Once)
+            assert (await ref.ask(payload)).payload == b"last"
+            assert (await ref.wait()).reason == "stopped"
+
+    on_site(test)
+
+
+def test_an_essential_actor_that_is_given_up_is_fatal() -> None:
+    async def test(site: Site) -> None:
+        told: list[BaseException] = []
+        site.core.system.on_fatal = lambda _, error: told.append(error)
+
+        def fails(message: Message, ctx: Context) -> None:
+            raise OSError("for good")
+
+        ref = await site.spawn(fails, essential=True, restarts_max=0)
+        await code_of(ref.ask())
+        assert isinstance((await ref.wait()).error, OSError)
+        assert [str(one) for one in told] == ["for good"]
+
+    on_site(test)
+
+
+# Questions -----------------------------------------------------------------------------------
+
+
+class Asks(Actor):
+    """Asks whom its message names first, with what is left of it."""
+
+    async def receive(self, message: Message, ctx: Context) -> bytes:
+        to, _, rest = message.payload.decode().partition(" ")
+        if not to:
+            return b"end"
+        try:
+            return (await ctx.ask(to, rest.encode(), timeout_seconds=5.0)).payload
+        except ActorError as error:
+            return error.code.encode()
+
+
+@pytest.mark.parametrize("way", ["b a", "a", "b c a", "b c b"])
+def test_a_circle_of_questions_is_an_error_at_once(way: str) -> None:
+    async def test(site: Site) -> None:
+        refs = {name: await site.spawn(Asks, address=name) for name in "abc"}
+        assert (await refs["a"].ask(way.encode())).payload == b"actor.cycle"
+        assert (await refs["a"].ask(b"b c")).payload == b"end"
+
+    on_site(test)
+
+
+def test_two_that_ask_each_other_by_chance_are_a_circle_too() -> None:
+    async def test(site: Site) -> None:
+        a, b = [await site.spawn(Asks, address=name) for name in "ab"]
+        answers = await asyncio.gather(a.ask(b"b"), b.ask(b"a"))
+        # Whoever asks second is told, and answers; so the first has its answer as well.
+        assert sorted(one.payload for one in answers) == [b"actor.cycle", b"end"]
+
+    on_site(test)
+
+
+def test_an_answer_may_come_later_by_the_route() -> None:
+    class Later(Actor):
+        def __init__(self) -> None:
+            self.waiting: list[Message] = []
+
+        def receive(self, message: Message, ctx: Context) -> None:
+            if message.payload == b"now":
+                for one in self.waiting:
+                    ctx.send(one.return_route, one.payload)
+            else:
+                self.waiting.append(message)
+
+    async def test(site: Site) -> None:
+        ref = await site.spawn(Later, address="later")
+        peer = site.core.peer("stranger")
+        site.core.access.add(Grant(who="stranger", addresses="later", may=SENDS))
+        peer.send("later", b"wire")
+        asking = asyncio.ensure_future(ref.ask(b"local"))
+        await site.core.settle()
+        await ref.send(b"now")
+        assert (await asking).payload == b"local"
+        await site.core.settle()
+        assert [one.payload for one in peer.answers] == [b"wire"]
+
+    on_site(test)
+
+
+def test_questions_to_nobody_have_an_outcome() -> None:
+    async def test(site: Site) -> None:
+        codes: list[str] = []
+
+        async def asks(message: Message, ctx: Context) -> bytes:
+            for to in ("nobody", "nobody;2#far", ctx.ref):
+                codes.append(await code_of(ctx.ask(to, b"x", timeout_seconds=1.0)))
+            return b"done"
+
+        ref = await site.spawn(asks, address="asks")
+        assert (await ref.ask()).payload == b"done"
+        assert codes == ["address.unknown", "address.unknown", "actor.cycle"]
+
+    on_site(test)
+
+
+# Routes --------------------------------------------------------------------------------------
+
+
+def test_answers_come_to_who_wants_them_and_so_do_refusals() -> None:
+    async def test(site: Site) -> None:
+        notes: list[Message] = []
+        await site.spawn(echo, address="echoes")
+
+        class Sends(Notes):
+            def started(self, ctx: Context) -> None:
+                ctx.send("echoes", b"unanswered")
+                ctx.send("echoes", b"answered", answers=True)
+                ctx.send("nobody", b"lost", answers=True)
+
+        await site.spawn(Sends, notes, address="sends")
+        await site.core.settle()
+        answered, lost = sorted(notes, key=lambda one: one.value is not None)
+        assert (answered.payload, answered.principal) == (b"answered", "node")
+        assert isinstance(lost.value, RequestError)
+        assert lost.value.code == "address.unknown"
+
+    on_site(test)
+
+
+def test_a_message_is_passed_on_with_its_senders_rights() -> None:
+    async def test(site: Site) -> None:
+        notes: list[Message] = []
+
+        def passes(message: Message, ctx: Context) -> None:
+            ctx.forward("secret" if message.payload == b"secret" else "open")
+
+        await site.spawn(Notes, notes, address="secret")
+        await site.spawn(Notes, notes, address="open", allow=["stranger"])
+        await site.spawn(passes, address="passes", allow=["stranger"])
+        peer = site.core.peer("stranger")
+        peer.send("passes", b"secret", b"public")
+        await site.core.settle()
+        assert [(one.payload, one.principal, one.address) for one in notes] == [
+            (b"public", "stranger", "open")
+        ]
+        (refused,) = peer.answers
+        failure = native.decode_response(refused.payload)
+        assert isinstance(failure, native.Failure)
+        assert failure.code == "address.unknown"
+
+    on_site(test)
+
+
+def test_answers_to_what_was_passed_on_may_come_back_through() -> None:
+    async def test(site: Site) -> None:
+        def between(message: Message, ctx: Context) -> None:
+            if message.payload.startswith(b"answer"):
+                ctx.forward(payload=b"more than " + message.payload)
+            else:
+                ctx.forward("far", stay=True)
+
+        def far(message: Message, ctx: Context) -> bytes:
+            return b"answer " + message.payload
+
+        between_ref = await site.spawn(between, address="between", allow=["stranger"])
+        await site.spawn(far, address="far", allow=["stranger"])
+        assert (await between_ref.ask(b"x")).payload == b"more than answer x"
+        peer = site.core.peer("stranger")
+        peer.send("between", b"y")
+        await site.core.settle()
+        assert [one.payload for one in peer.answers] == [b"more than answer y"]
+
+    on_site(test)
+
+
+def test_routes_and_payloads_have_their_limits() -> None:
+    async def test(site: Site) -> None:
+        far = (local("far"),) * 100
+        raised: list[str] = []
+
+        async def tries(message: Message, ctx: Context) -> bytes:
+            for do in (
+                lambda: ctx.send(far, b"x"),
+                lambda: ctx.forward(*far),
+                lambda: ctx.send("far", bytes(FRAME_BYTES_MAX)),
+            ):
+                with pytest.raises((CodecError, RequestError)) as error:
+                    do()
+                raised.append(error.value.code)
+            with pytest.raises(CodecError):
+                await ctx.ask(far, b"x")
+            with pytest.raises(TypeError, match="does not leave"):
+                ctx.send("far", value=1)
+            with pytest.raises(TypeError, match="a payload is bytes"):
+                await ref.send("text")  # type: ignore[arg-type]
+            return bytes(FRAME_BYTES_MAX)
+
+        ref = await site.spawn(tries, address="tries", allow=["stranger"])
+        assert len((await ref.ask(b"x")).payload) == FRAME_BYTES_MAX
+        assert raised == ["codec.limit", "codec.limit", "message.size"]
+        peer = site.core.peer("stranger")
+        peer.send("tries", b"x")
+        await site.core.settle()
+        (wire,) = peer.answers
+        failure = native.decode_response(wire.payload)
+        assert isinstance(failure, native.Failure)
+        assert failure.code == "message.size"
+
+    on_site(test)
+
+
+def test_an_answer_to_who_has_gone_is_counted() -> None:
+    async def test(site: Site) -> None:
+        await site.spawn(echo, address="a", allow=["*"])
+        origin = Origin("stranger", FRAME_BYTES_MAX, native=True)
+        site.core.router.route(origin, [WireMessage((local("a"),), (local("gone"),), b"x")])
+        origin.end()
+        await site.core.settle()
+        assert site.core.router.undelivered == {"link_lost": 1}
+
+    on_site(test)
+
+
+def test_a_refusal_may_be_long() -> None:
+    async def test(site: Site) -> None:
+        def refuses(message: Message, ctx: Context) -> None:
+            raise ActorReply("tests.long", "x" * 100_000)
+
+        await site.spawn(refuses, address="a", allow=["*"])
+        peer = site.core.peer("stranger")
+        peer.send("a", b"x")
+        await site.core.settle()
+        failure = native.decode_response(peer.answers[0].payload)
+        assert isinstance(failure, native.Failure)
+        assert (failure.code, len(failure.text)) == ("tests.long", 100_000)
+
+    on_site(test)
+
+
+# Timers and threads --------------------------------------------------------------------------
+
+
+def test_timers_tell_the_instance_that_has_set_them() -> None:
+    class Timed(Notes):
+        def started(self, ctx: Context) -> None:
+            ctx.after(1.0, "once")
+            self.every = ctx.after(1.0, "again", every=True)
+
+        def receive(self, message: Message, ctx: Context) -> None:
+            super().receive(message, ctx)
+            if message.payload == b"enough":
+                self.every.cancel()
+            if message.payload == b"fail":
+                raise OSError("as told")
+
+    async def test(site: Site) -> None:
+        notes: list[Message] = []
+        ref = await site.spawn(Timed, notes)
+
+        async def values(seconds: float) -> list[Any]:
+            notes.clear()
+            for _ in range(int(seconds)):
+                site.core.clock.advance(1.0)
+                await site.core.settle()
+            return [one.value for one in notes]
+
+        assert await values(3) == ["once", "again", "again", "again"]
+        await ref.send(b"fail")
+        await site.core.settle()
+        assert await values(2) == ["once", "again", "again"]
+        await ref.send(b"enough")
+        await site.core.settle()
+        assert await values(3) == []
+
+    on_site(test)
+
+
+def test_a_blocking_actor_uses_its_context_on_its_thread() -> None:
+    class Blocks(Actor):
+        blocking = True
+
+        def receive(self, message: Message, ctx: Context) -> bytes:
+            assert threading.current_thread() is not threading.main_thread()
+            child = ctx.wait(ctx.spawn(echo, name="child"))
+            ctx.watch(child)
+            ctx.send(child, b"unanswered")
+            ctx.after(60.0, "later").cancel()
+            ctx.reply(ctx.wait(ctx.ask(child, b"asked")).payload)
+            with pytest.raises(CodecError):
+                ctx.send("#", b"x")
+            return b"second"
+
+    async def test(site: Site) -> None:
+        ref = await site.spawn(Blocks)
+        assert (await ref.ask()).payload == b"asked"
+
+        def waits(message: Message, ctx: Context) -> None:
+            asked = ctx.ask("nobody")
+            try:
+                ctx.wait(asked)
+            finally:
+                asked.close()  # type: ignore[attr-defined]
+
+        with pytest.raises(ActorError, match="cannot wait"):
+            await (await site.spawn(waits, on_failure="resume")).ask()
+
+    on_site(test)
+
+
+def test_objects_stay_on_the_node() -> None:
+    async def test(site: Site) -> None:
+        given = object()
+
+        def answers(message: Message, ctx: Context) -> None:
+            ctx.reply(value=(message.value, ctx.node))
+
+        ref = await site.spawn(answers, address="a", allow=["*"], on_failure="resume")
+        assert (await ref.ask(value=given)).value == (given, "the node")
+        peer = site.core.peer("stranger")
+        peer.send("a", b"x")
+        await site.core.settle()
+        failure = native.decode_response(peer.answers[0].payload)
+        assert isinstance(failure, native.Failure)
+        assert failure.code == "actor.failed"
+
+    on_site(test)
+
+
+def test_nothing_is_left_of_actors_that_have_ended() -> None:
+    async def test(site: Site) -> None:
+        core = site.core
+        before = dict(core.router.table), core.system.life.population
+        for number in range(50):
+            ref = await site.spawn(Parent, [], address=f"p{number}", allow=["noise:*"])
+            await ref.ask(b"x")
+            await ref.stop()
+        await core.settle()
+        assert (dict(core.router.table), core.system.life.population) == before
+        assert not core.access.known("noise:1")
+
+    on_site(test)
