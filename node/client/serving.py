@@ -146,7 +146,9 @@ class Service:
 
     def link_opened(self) -> None:
         """Ask for the address again."""
-        if self._stopping is None:
+        if self._over.done():
+            self._messages.detach(self._own)
+        elif self._stopping is None:
             self._serve()
 
     def ended(self, error: RillnodeError) -> None:
@@ -163,6 +165,9 @@ class Service:
             return
         if response.request_id != self._id:
             return  # of what it was before
+        if self._over.done():
+            self._give_back(response, wire.return_route)
+            return
         if isinstance(response, native.Failure):
             self._failed(failure_of(response))
             return
@@ -170,8 +175,16 @@ class Service:
         if not self._begun.done():
             self._begun.set_result(None)
         if isinstance(response, native.CallsResponse):
-            self._waiting += [(self._link, call) for call in response.calls]
+            # A node that keeps to what was said sends no more.
+            room = max(0, 2 * self._calls_max - self.open_calls)
+            self._waiting += [(self._link, call) for call in response.calls[:room]]
             self._run()
+
+    def _give_back(self, response: native.Response, route: Route) -> None:
+        """An address has come that nobody waits for any more."""
+        self._messages.detach(self._own)
+        if isinstance(response, native.DoneResponse):
+            self._tell(route, native.StopServingRequest(_NO_ID, self._id))
 
     def _failed(self, error: RillnodeError) -> None:
         """Serve anew, after a pause, where something of the node's own has failed; else end."""
@@ -265,7 +278,7 @@ class Service:
         """Make what a handler has returned its answer."""
         if result is None:
             return
-        if not isinstance(result, bytes | bytearray | memoryview):
+        if not isinstance(result, bytes | bytearray):
             kind = type(result).__name__
             logger.warning("handler_failed", extra={"address": self.address, "returned": kind})
             answer.code, answer.text = "actor.failed", _FAILED
@@ -297,10 +310,12 @@ class Service:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        self._end(None)
+        self._end(None, answered=bool(self._control))
 
-    def _end(self, error: RillnodeError | None) -> None:
-        self._messages.detach(self._own)
+    def _end(self, error: RillnodeError | None, *, answered: bool = True) -> None:
+        """It is over; what the node has not answered yet is given back once it does."""
+        if answered:
+            self._messages.detach(self._own)
         if self._again is not None:
             self._again.cancel()
         for future in (self._begun, self._over):

@@ -244,6 +244,23 @@ def test_a_right_that_is_taken_back_ends_the_service(tmp_path: Path) -> None:
     with_running(tmp_path, test)
 
 
+def test_an_address_that_nobody_waits_for_any_more_is_given_back(tmp_path: Path) -> None:
+    async def test(node: Node, printer: Client, client: Client) -> None:
+        for turns in range(6):
+            serving = asyncio.ensure_future(printer.serve("printer", work))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            serving.cancel()
+            await asyncio.wait((serving,))
+            assert serving.cancelled()
+            await printer.ask("echo", b"all that it has sent has come")
+            service = await eventually(lambda: client.serve("printer", work))
+            assert await ask(client) == b"printed page"
+            await service.stop()
+
+    with_running(tmp_path, test)
+
+
 # Ways --------------------------------------------------------------------------------------------
 
 
