@@ -7,8 +7,8 @@ own only (`noise`, in memory), never on an `ockam` port.
     payload = { protocol: string, data: data }       data = the protocol's request or response
 
 Every request begins with a `request_id` of the asker's choice; its answer, or a `Failure`, repeats
-it. A subscription ends with the Failure `stream.removed` when its stream is removed. An answer to a
-call repeats the id of the service's request, and the call's. Requests go to these addresses:
+it. A subscription ends with the Failure `stream.removed` when its stream is removed. Requests go
+to these addresses:
 
 | protocol | to | answer |
 |---|---|---|

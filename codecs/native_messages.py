@@ -230,10 +230,9 @@ class StopServingRequest:
 
 @dataclass(slots=True)
 class AnswerRequest:
-    """What comes of a call; it has no answer itself.
+    """What comes of a call; it has no answer itself, and no need of an id.
 
     Attributes:
-        request_id: of the service.
         payload: the answer; None: there is none.
         code: why there is none, an error code; empty: nothing has failed.
         text: likewise, for people.
