@@ -10,8 +10,8 @@ from typing import Final, Self
 
 from rillnode.actors.apps.messages import ActorReply, Message
 from rillnode.codecs import native
-from rillnode.codecs.errors import CodecError, RillnodeError, TransportError
-from rillnode.codecs.limits import FRAME_BYTES_MAX
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, TransportError
+from rillnode.codecs.limits import FRAME_BYTES_MAX, LEASE_SECONDS_MAX
 from rillnode.codecs.routing.routes import Address, Route, WireMessage, local
 from rillnode.node.client.messages import Messages, failure_of
 from rillnode.node.client.subscription import AGAIN_SECONDS, PASSING
@@ -123,8 +123,9 @@ class Service:
 
     async def begin(self) -> None:
         """Ask for the address; raises why the node does not give it."""
-        if self._messages.error is not None:
-            self._end(self._messages.error)
+        error = self._messages.error or self._impossible()
+        if error is not None:
+            self._end(error)
         else:
             self._serve()
         try:
@@ -137,6 +138,15 @@ class Service:
         except asyncio.CancelledError:
             await self.stop(timeout_seconds=0.0)
             raise
+
+    def _impossible(self) -> RequestError | None:
+        """Why no node can be asked for this."""
+        if not self.address.isprintable():  # some of that has no UTF-8 form
+            return RequestError("address.invalid", f"{self.address!r} is no address")
+        if self._calls_max < 1 or not 0 <= self._lease_seconds <= LEASE_SECONDS_MAX:
+            text = f"A service has 1 call or more, and a lease of 0 to {LEASE_SECONDS_MAX:,.0f} s"
+            return RequestError("serve.limit", text)
+        return None
 
     def on_end(self, call: "Callable[[Service], object]") -> None:
         """Have something called once it has ended."""

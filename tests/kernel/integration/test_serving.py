@@ -216,7 +216,13 @@ def test_what_may_not_be_served_is_refused(tmp_path: Path) -> None:
         assert await refusal(printer.serve("other", work)) == "address.unknown"
         assert await refusal(client.serve("stream", work)) == "address.reserved"
         assert await refusal(client.serve("a b", work)) == "address.invalid"
-        assert await refusal(client.serve("printer", work, calls_max=0)) == "serve.limit"
+        assert await refusal(client.serve("a\ud800", work)) == "address.invalid"
+        for limits in ({"calls_max": 0}, {"calls_max": -1}, {"calls_max": 4_097}):
+            assert await refusal(client.serve("printer", work, **limits)) == "serve.limit"
+        for lease in (-1.0, 3_601.0, float("nan"), float("inf")):
+            serving = client.serve("printer", work, lease_seconds=lease)
+            assert await refusal(serving) == "serve.limit"
+        assert not client._session.messages._keepers  # pyright: ignore[reportPrivateUsage]
         await printer.serve("printer", work)
         assert await refusal(client.serve("printer", work)) == "address.taken"
         assert await refusal(printer.serve("printer", work)) == "address.taken"
@@ -297,6 +303,9 @@ def test_a_served_address_is_reached_by_every_way(tmp_path: Path) -> None:
             async with await client.secure_channel("peer/plain;SC_listener", key=FRIEND) as channel:
                 answer = await channel.ask("printer", b"page", timeout_seconds=SECONDS)
                 assert answer.payload == b"printed page"
+                async with channel.mailbox() as box:
+                    await channel.send("echo", b"unasked", return_address=box.address)
+                    assert (await anext(box)).payload == b"unasked"
             assert await refusal(ask(client, to="peer/hub;printer-2")) == "address.unknown"
         # A released Ockam peer.
         async with await OckamPeer.connect(hub.addresses()["ockam"]) as peer:
