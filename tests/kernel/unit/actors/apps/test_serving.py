@@ -278,10 +278,20 @@ def test_large_calls_are_bounded_together_and_one_by_one() -> None:
             await caller.call(bytes(size))
         assert len(printer.calls()) == CALLS_OPEN_BYTES_MAX // size
         assert caller.outcomes() == ["actor.busy"] * (6 - CALLS_OPEN_BYTES_MAX // size)
+        # Once they are answered others have room.
+        for call in printer.given:
+            await printer.answer(call, b"printed")
+        assert caller.outcomes() == [b"printed"] * (CALLS_OPEN_BYTES_MAX // size)
+        # What comes together goes on in messages that the link takes.
+        message = WireMessage((local(NAME),), (caller.link, local("me")), bytes(size // 4))
+        core.router.route(caller.origin, [message] * 9)
+        await core.settle()
+        assert len(printer.received) == 3
+        assert all(len(one.payload) < LARGE for one in printer.received)
+        assert len(printer.calls()) == 9
         # With what tells who has sent it, it does not fit the link of who serves.
         await caller.call(bytes(LARGE - 100))
         assert caller.outcomes() == ["message.size"]
-        assert all(len(one.payload) <= LARGE for one in printer.received)
 
     with_serving(test)
 
@@ -373,8 +383,12 @@ def test_an_address_that_is_served_is_taken() -> None:
         assert await other.serve() == "address.taken"
         assert await other.serve(group=True) == "address.taken"
         assert await again.serve() == "address.taken"
-        # Nor with the token of who has it, should that be known.
-        assert await other.serve(token=b"t" * 16) == "address.taken"
+        # Nor with the token of who shares it, should that be known.
+        shared = Client(core, HOLDER)
+        assert await shared.serve(b"printer-s", token=b"t" * 16, group=True) == ""
+        refused = await other.serve(b"printer-s", token=b"t" * 16, group=True)
+        assert refused == "address.taken"
+        assert await other.serve(b"printer-s", group=True) == ""
         core.router.register(b"printer-2", printer.cell)
         assert await other.serve(b"printer-2") == "address.taken"
         assert await Client(core, HOLDER).serve(b"printer-3") == ""
@@ -588,6 +602,35 @@ def test_a_group_shares_an_address_and_each_call_goes_to_one() -> None:
             await caller.call()
         assert len(printers[1].calls()) == 2
         assert caller.outcomes() == ["actor.busy"]
+
+    with_serving(test)
+
+
+def test_who_is_as_free_as_others_takes_turns_with_them() -> None:
+    async def test(core: Core, context: serving.ServingContext) -> None:
+        printers, caller = [Client(core, HOLDER) for _ in range(3)], Client(core)
+        for printer in printers:
+            await printer.serve(group=True)
+        for _ in range(6):
+            await caller.call()
+            for printer in printers:
+                for call in printer.calls():
+                    await printer.answer(call, b"printed")
+        assert [len(printer.given) for printer in printers] == [2, 2, 2]
+
+    with_serving(test)
+
+
+def test_who_is_lost_after_it_has_stopped_keeps_nothing() -> None:
+    async def test(core: Core, context: serving.ServingContext) -> None:
+        printer, caller = Client(core, HOLDER), Client(core)
+        await printer.serve()
+        await caller.call()
+        printer.calls()
+        await printer.requested(printer.control, native.StopServingRequest(2, 1))
+        await printer.close()
+        assert caller.outcomes() == ["call.lost"]
+        assert await Client(core, OTHER).serve() == ""
 
     with_serving(test)
 
