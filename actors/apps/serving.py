@@ -323,9 +323,7 @@ class ServedActor(Worker):
                     self._remove(member)
                 self._look(kept=not all(member.leaving for member in lost))
             case RightsChanged():
-                for member in [one for one in self._members.values() if not self._may(one)]:
-                    self._dismiss(member, _REVOKED)
-                self._look(kept=False)
+                self._revise()
             case _LeaseOver():
                 now = self.system.timing.monotonic()
                 for member in [one for one in self._members.values() if one.expires <= now]:
@@ -356,9 +354,18 @@ class ServedActor(Worker):
 
     # Clients ---------------------------------------------------------------------------------
 
-    def _may(self, member: _Member) -> bool:
-        principal = member.origin.principal
+    def _may(self, principal: str) -> bool:
         return "serve" in self._context.access.address_verbs(principal, self._own_address)
+
+    def _revise(self) -> None:
+        """Somebody has lost a right: perhaps a client, or whoever keeps the address."""
+        for member in list(self._members.values()):
+            if not self._may(member.origin.principal):
+                self._dismiss(member, _REVOKED)
+        if self._lease is not None and not self._may(self._principal):
+            self._lease.cancel()
+            self._lease = None
+        self._look(kept=False)
 
     @property
     def _serving(self) -> Iterator[_Member]:

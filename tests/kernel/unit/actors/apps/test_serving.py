@@ -452,6 +452,21 @@ def test_a_right_that_ends_ends_the_service() -> None:
     with_serving(test)
 
 
+def test_a_right_that_ends_while_its_client_is_away_frees_the_address() -> None:
+    async def test(core: Core, context: serving.ServingContext) -> None:
+        printer = Client(core, HOLDER)
+        await printer.serve()
+        await printer.close()
+        core.access.replace([GRANTS[2]], [])
+        await core.settle()
+        assert await Client(core, OTHER).serve() == "address.taken"
+        core.access.replace([GRANTS[0]], [])
+        await core.settle()
+        assert await Client(core, OTHER).serve() == ""
+
+    with_serving(test)
+
+
 # Who comes and goes ------------------------------------------------------------------------------
 
 
