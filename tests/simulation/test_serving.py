@@ -25,15 +25,16 @@ CODES: Final = {"call.lost", "peer.unreachable", "address.unknown", "actor.busy"
 """What a caller may be told while whoever serves comes and goes."""
 
 
-async def press(network: MemoryNetwork, random: Random) -> None:
-    """Serve for ever, one of a group."""
+async def press(network: MemoryNetwork, random: Random, far: bool) -> None:
+    """Serve for ever, one of a group; `far`: through the node that is not the hub."""
 
     async def work(message: Message) -> bytes:
         await asyncio.sleep(random.expovariate(2.0))
         return b"printed " + message.payload
 
-    client = await network.connect(HUB)
-    service = await client.serve("printer", work, group=True, calls_max=4, lease_seconds=5.0)
+    client = await network.connect(FAR if far else HUB)
+    at = f"peer/{HUB}" if far else ""
+    service = await client.serve("printer", work, at=at, group=True, calls_max=4, lease_seconds=5.0)
     await service.wait()
 
 
@@ -83,13 +84,16 @@ def _outcome(number: int, payload: bytes) -> str:
 class Faults:
     """Kills, pauses and cuts off hosts, one after the other."""
 
-    def __init__(self, network: MemoryNetwork, random: Random, hosts: tuple[str, ...]) -> None:
+    def __init__(
+        self, network: MemoryNetwork, random: Random, hosts: tuple[str, ...], *, far: bool
+    ) -> None:
         self._network = network
+        self._far = far
         self._random = random
         self._hosts = hosts
 
     def run(self, host: str) -> "asyncio.Task[None]":
-        return self._network.start(press(self._network, self._random), program=host)
+        return self._network.start(press(self._network, self._random, self._far), program=host)
 
     async def go_on_for(self, seconds: float) -> None:
         network, random = self._network, self._random
@@ -114,26 +118,29 @@ class Faults:
                         await asyncio.sleep(random.expovariate(0.2))
 
 
-def run(seed: int, hosts: tuple[str, ...]) -> Caller:
-    """Call a group of three, from another node, while some hosts fail; what came of it."""
+def run(seed: int, hosts: tuple[str, ...], *, far: bool = False) -> Caller:
+    """Call a group of three while some hosts fail; what came of it.
+
+    Either who calls or who serves (`far`) is behind another node than the hub, where that may fail.
+    """
     with MemoryNetwork(seed=seed, jitter_ms=2.0) as network:
         network.add_node(HUB)
         network.add_node(FAR, peers=(HUB,))
         random = Random(seed)
-        faults = Faults(network, random, hosts)
+        faults = Faults(network, random, hosts, far=far)
+        near = far or hosts == PRESSES
+        route = "printer" if near else f"peer/{HUB};printer"
 
         async def application() -> Caller:
             for host in PRESSES:
                 faults.run(host)
-            near = hosts == PRESSES
             client = await network.connect(HUB if near else FAR)
-            caller = Caller(client, "printer" if near else f"peer/{HUB};printer", random)
+            caller = Caller(client, route, random)
             await asyncio.gather(
                 caller.call_for(network, FAULTY_SECONDS), faults.go_on_for(FAULTY_SECONDS)
             )
             await asyncio.sleep(SETTLED_SECONDS)
             # All is well again.
-            route = "printer" if near else f"peer/{HUB};printer"
             answers = await asyncio.gather(*(client.ask(route, b"1") for _ in range(3)))
             assert {answer.payload for answer in answers} == {b"printed 1"}
             await client.close()
@@ -158,6 +165,16 @@ def test_no_call_has_two_outcomes_whatever_fails(seed: int) -> None:
     assert caller.sent > 500
     assert {len(found) for found in caller.outcomes.values()} <= {0, 1}
     assert sum(found == ["printed"] for found in caller.outcomes.values()) > caller.sent // 10
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_call_has_one_outcome_where_who_serves_is_behind_another_node(seed: int) -> None:
+    caller = run(seed, (*PRESSES, FAR), far=True)
+    assert caller.sent > 500
+    assert {len(found) for found in caller.outcomes.values()} == {1}
+    codes = Counter(found[0] for found in caller.outcomes.values())
+    assert set(codes) <= {"printed", *CODES}
+    assert codes["printed"] > caller.sent // 10
 
 
 async def asks(client: Client, count: int) -> list[Answer | BaseException]:
