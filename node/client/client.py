@@ -16,9 +16,9 @@ from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.codecs.routing.routes import Route, local
+from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.client.documents import make_checkpoint, node_status
-from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
-from rillnode.node.client.messages import ANSWER_SECONDS, Answer, as_route
+from rillnode.node.client.messages import ANSWER_SECONDS, as_route
 from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
 from rillnode.node.client.session import Connect, Session
@@ -26,8 +26,6 @@ from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.keys.files import read_key
 from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel, open_channel
-from rillnode.node.ockam.client.hub import PATIENCE_SECONDS, Hub
-from rillnode.node.ockam.client.hub_calls import HubServices
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial
@@ -49,10 +47,11 @@ class SavedIndex:
         return None if self.next_index is None else max(0, self.next_index - self.index)
 
 
-class Client:
+class Client(Correspondent):
     """A node's streams, indexes and status; an asynchronous context manager."""
 
     def __init__(self, session: Session) -> None:
+        super().__init__(session.messages)
         self._session = session
 
     @cached_property
@@ -225,53 +224,6 @@ class Client:
         if not isinstance(response, native.DoneResponse):
             raise _unexpected()
 
-    async def send(
-        self, route: Route | str, payload: bytes, *, return_address: bytes | None = None
-    ) -> None:
-        """Send a message along a route; nothing tells whether it arrives.
-
-        Args:
-            route: addresses of workers, other nodes included, or its text: `peer/core;echo` or
-                `1#host:4000;echo`.
-            payload: handed on as it is.
-            return_address: where answers are to come to: that of a `mailbox`; None: nowhere.
-
-        Raises:
-            CodecError: the text is no route.
-            RequestError: the message is too large.
-            TransportError: there is no link to the node now.
-        """
-        back = () if return_address is None else (local(return_address),)
-        self._session.messages.send(as_route(route), payload, back)
-
-    async def ask(
-        self, route: Route | str, payload: bytes, *, timeout_seconds: float = ANSWER_SECONDS
-    ) -> Answer:
-        """Send a message along a route, as `send` does, and wait for what comes back.
-
-        When the link to the node is lost meanwhile, the message is sent again on the next.
-
-        Raises:
-            CodecError: the text is no route.
-            RequestError: the node, or a peer behind it, could not hand the message on
-                (`address.unknown`, `peer.unreachable`), or it is too large.
-            ActorError: `message.timeout`, nothing has come back.
-            TransportError: the client is closed.
-        """
-        wire = await self._session.messages.ask(as_route(route), payload, seconds=timeout_seconds)
-        return Answer(wire.return_route, wire.payload)
-
-    def mailbox(self, *, messages_max: int = MAILBOX_MESSAGES) -> Mailbox:
-        """Have an address to which messages come unasked: an async iterator of them.
-
-        Args:
-            messages_max: messages that may wait, of 16 MiB together; further ones are dropped.
-
-        Raises:
-            TransportError: by the iterator, after what has come: the client has ended.
-        """
-        return Mailbox(self._session.messages, messages_max)
-
     async def serve(
         self,
         address: str,
@@ -307,7 +259,7 @@ class Client:
             TransportError: the client is closed.
         """
         service = Service(
-            self._session.messages,
+            self.messages,
             address,
             handler,
             at=as_route(at),
@@ -319,23 +271,6 @@ class Client:
         self._services.add(service)
         service.on_end(self._services.discard)
         return service
-
-    def hub(
-        self,
-        route: Route | str = "",
-        *,
-        services: HubServices = "auto",
-        answer_seconds: float = ANSWER_SECONDS,
-        patience_seconds: float = PATIENCE_SECONDS,
-    ) -> Hub:
-        """The streams of any Ockam node, at the end of a route; see `Hub`."""
-        return Hub(
-            self._session.messages,
-            route,
-            services=services,
-            answer_seconds=answer_seconds,
-            patience_seconds=patience_seconds,
-        )
 
     async def secure_channel(
         self,
@@ -362,12 +297,11 @@ class Client:
             HandshakeError: the listener has another key, or speaks another level.
             RequestError, ActorError, TransportError: as `ask`.
         """
-        messages = self._session.messages
         channel = await open_channel(
-            messages,
+            self.messages,
             as_route(route),
             level=level,
-            key=key or ChannelKey(messages.entropy(KEY_BYTES)),
+            key=key or ChannelKey(self.messages.entropy(KEY_BYTES)),
             remote_key=remote_key,
             seconds=timeout_seconds,
         )

@@ -217,8 +217,9 @@ def test_what_may_not_be_served_is_refused(tmp_path: Path) -> None:
         assert await refusal(client.serve("stream", work)) == "address.reserved"
         assert await refusal(client.serve("a b", work)) == "address.invalid"
         assert await refusal(client.serve("a\ud800", work)) == "address.invalid"
-        for limits in ({"calls_max": 0}, {"calls_max": -1}, {"calls_max": 4_097}):
-            assert await refusal(client.serve("printer", work, **limits)) == "serve.limit"
+        for calls_max in (0, -1, 4_097):
+            serving = client.serve("printer", work, calls_max=calls_max)
+            assert await refusal(serving) == "serve.limit"
         for lease in (-1.0, 3_601.0, float("nan"), float("inf")):
             serving = client.serve("printer", work, lease_seconds=lease)
             assert await refusal(serving) == "serve.limit"

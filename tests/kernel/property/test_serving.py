@@ -67,7 +67,7 @@ class Serving:
 
     async def stop(self, who: int, _: int) -> None:
         request = native.StopServingRequest(99, who + 1)
-        for control, _ in self._given(who):
+        for control, _calls in self._given(who):
             self.clients[who].send(control, native.encode(request))
 
     async def close(self, who: int, _: int) -> None:
