@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Self, Unpack
 
+from thespian.actors import Actor as StockActor
 from thespian.actors import ActorSystem
 
 from rillnode.actors.apps import serving
@@ -14,6 +15,7 @@ from rillnode.actors.apps.actor import Actor, Handler
 from rillnode.actors.apps.endpoint import ActorRef
 from rillnode.actors.apps.hosting import Hosting
 from rillnode.actors.apps.policy import Settings
+from rillnode.actors.apps.stock import as_bytes
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access
 from rillnode.actors.core.backup import ADDRESS as BACKUP_ADDRESS
 from rillnode.actors.core.backup import BackupActor
@@ -177,11 +179,13 @@ class Node:
 
     async def spawn(
         self,
-        actor: type[Actor] | Handler,
+        actor: type[Actor] | type[StockActor] | Handler,
         *args: Any,
         address: str | None = None,
         allow: Sequence[str] = (),
         essential: bool = False,
+        decode: Callable[[bytes], Any] = bytes,
+        encode: Callable[[Any], bytes] = as_bytes,
         **settings: Unpack[Settings],
     ) -> ActorRef:
         """Put an actor of the application behind an address of the node; see `Actor`.
@@ -190,12 +194,15 @@ class Node:
         Ockam peers and other nodes. It ends with the node, or when it is stopped.
 
         Args:
-            actor: a class of actors, or a function of a message and a context, plain or async.
+            actor: a class of actors, ours or Thespian's as it stands, or a function of a message
+                and a context, plain or async.
             args: what each instance of the class is made with.
             address: its address; None: one that nobody can guess.
             allow: principals, or patterns of them, that may send to it, beside those of grants.
             essential: the node cannot go on without it: `on_fatal` of the configuration says what
                 follows when it ends for its failures.
+            decode: makes what one of Thespian's actors is given of a payload.
+            encode: makes a payload of what one of Thespian's actors sends back along a route.
             settings: in place of those of the class.
 
         Returns:
@@ -209,8 +216,41 @@ class Node:
         """
         check_principals(allow)
         return await self._running_hosting().spawn(
-            actor, args, address=address, allow=allow, essential=essential, settings=settings
-        )
+            actor, args, address=address, allow=allow, essential=essential, settings=settings,
+            decode=decode, encode=encode,
+        )  # fmt: skip
+
+    def on_demand(
+        self, prefix: str, make: Callable[[str], Actor], *, allow: Sequence[str] = ()
+    ) -> None:
+        """Have each address below a prefix lead to an actor of its own, made by its first message.
+
+        An actor that is idle, for `idle_seconds` of its class or else a minute, ends; the next
+        message makes another. What it is to remember it keeps elsewhere.
+
+        Args:
+            prefix: one part and a slash, as `device/`.
+            make: makes the actor of what follows the prefix.
+            allow: principals, or patterns of them, that may send to all of these addresses, beside
+                those of grants.
+
+        Raises:
+            RequestError: `address.taken`, `address.reserved`, `address.invalid`.
+            ConfigError: `actor.allow`.
+            ActorError: `actor.stopped`, the node is not running.
+        """
+        check_principals(allow)
+        self._running_hosting().on_demand(prefix, make, allow)
+
+    @property
+    def actor_system(self) -> ActorSystem:
+        """Thespian's face of the engine; on the node's loop its `ask` is awaited.
+
+        Raises:
+            ActorError: `actor.stopped`, the node is not running.
+        """
+        self._running_hosting()
+        return self._actors
 
     def _running_hosting(self) -> Hosting:
         if self._observed.state not in ("starting", "ready"):

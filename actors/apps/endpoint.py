@@ -15,6 +15,7 @@ from rillnode.actors.engine.cell import Cell
 from rillnode.codecs.errors import RillnodeError
 
 if TYPE_CHECKING:
+    from rillnode.actors.apps.stock import Wire
     from rillnode.actors.core.access import Grant
     from rillnode.actors.core.delivery import Origin
     from rillnode.codecs.routing.routes import WireMessage
@@ -111,6 +112,7 @@ class Endpoint:
         reason: why it ends, where that is known before.
         error: what it has failed with, last.
         ended: how it has ended.
+        wire: how its messages are read and written, where it is one of Thespian's own.
     """
 
     address: str
@@ -128,6 +130,7 @@ class Endpoint:
     error: BaseException | None = None
     ended: Ended | None = None
     cell: Cell = field(init=False)
+    wire: "Wire | None" = None
     _waiters: "list[asyncio.Future[Ended]]" = field(default_factory=list["asyncio.Future[Ended]"])
 
     @property

@@ -12,6 +12,7 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Final, cast
 
+from thespian.actors import Actor as StockActor
 from thespian.actors import ActorAddress
 
 from rillnode.actors.apps.actor import Actor, FunctionActor, Handler
@@ -22,8 +23,10 @@ from rillnode.actors.apps.handling import ANSWER_SPARE_BYTES, HostedActor, Last,
 from rillnode.actors.apps.messages import ActorReply, Answer, Message
 from rillnode.actors.apps.policy import Policy, policy_of
 from rillnode.actors.apps.questions import Question, Questions, failure_in, settle
-from rillnode.actors.core.access import NODE_PRINCIPAL, Access, Grant
+from rillnode.actors.apps.stock import Decode, Encode, Wire, as_bytes, is_stock, made_stock
+from rillnode.actors.core.access import NODE_PRINCIPAL, Access, Grant, GrantVerb
 from rillnode.actors.core.delivery import Delivery, Origin
+from rillnode.actors.core.pauses import Pauses
 from rillnode.actors.core.router import Router, told
 from rillnode.actors.core.threads import Threads
 from rillnode.actors.engine.cell import Cell
@@ -45,6 +48,14 @@ from rillnode.codecs.routing.routes import (
 )
 
 logger = logging.getLogger("rillnode.actors.apps.hosting")
+
+_SEND: Final[frozenset[GrantVerb]] = frozenset(("send",))
+
+IDLE_SECONDS: Final = 60.0
+"""How long an actor that was made by a message waits for the next. As of streams' actors."""
+
+WORK_OFF_SECONDS: Final = 0.002
+"""How often it is looked whether an actor that takes no marks has worked off what waits."""
 
 ENDPOINTS_MAX: Final = 100_000
 """Actors of an application at a time. Own choice."""
@@ -97,6 +108,8 @@ class Hosting:
         self._admits = address_guard(access)
         self._endpoints: dict[bytes, Endpoint] = {}
         self._by_cell: dict[Cell, Endpoint] = {}
+        self._made_on_demand: dict[bytes, Callable[[str], Actor]] = {}
+        self._pauses = Pauses(system.timing.monotonic)
         self._classes: dict[tuple[str, str, Policy], type[HostedActor]] = {}
         self._origin = Origin(NODE_PRINCIPAL, FRAME_BYTES_MAX, native=True)
         self._closed = False
@@ -110,7 +123,7 @@ class Hosting:
 
     async def spawn(
         self,
-        actor: type[Actor] | Handler,
+        actor: type[Actor] | type[StockActor] | Handler,
         args: Sequence[Any] = (),
         *,
         address: str | None = None,
@@ -118,22 +131,34 @@ class Hosting:
         essential: bool = False,
         settings: Mapping[str, Any] | None = None,
         parent: Endpoint | None = None,
+        decode: Decode = bytes,
+        encode: Encode = as_bytes,
     ) -> ActorRef:
         """Put an actor behind an address; see `Node.spawn`."""
         if address is None:
             address = self._entropy(8).hex()
-        elif parent is None:
+        else:
             check_address(address)
-        if isinstance(actor, type) and not issubclass(actor, Actor):
-            text = f"{actor.__qualname__} is neither a rillnode.Actor nor a function"
+        given: Any = actor
+        if is_stock(given):
+            return await self._spawn_stock(
+                given,
+                args,
+                address,
+                allow,
+                essential,
+                settings or {},
+                parent,
+                Wire(self, decode, encode),
+            )
+        if isinstance(given, type) and not issubclass(given, Actor):
+            text = f"{given.__qualname__} is neither a rillnode.Actor nor a function"
             raise ConfigError("actor.class", text)
         policy = policy_of(actor, settings or {}, essential=essential)
         make: Callable[[], Actor]
-        if isinstance(actor, type):
-            receive: Any = actor.receive
-            make = partial(actor, *args)
-        else:
-            receive, make = actor, partial(FunctionActor, actor, *args)
+        is_class = isinstance(given, type)
+        receive: Any = getattr(given, "receive", None) if is_class else given
+        make = partial(given, *args) if is_class else partial(FunctionActor, given, *args)
         if policy.blocking and iscoroutinefunction(receive):
             text = "what is `async def` does not block: leave `blocking` out"
             raise ConfigError("actor.settings", text)
@@ -146,6 +171,26 @@ class Hosting:
         except asyncio.CancelledError:
             self.system.exit(endpoint.cell)
             raise
+        return endpoint.ref
+
+    async def _spawn_stock(
+        self,
+        actor: Any,
+        args: Sequence[Any],
+        address: str,
+        allow: Sequence[str],
+        essential: bool,
+        settings: Mapping[str, Any],
+        parent: Endpoint | None,
+        wire: Wire,
+    ) -> ActorRef:
+        """Put one of Thespian's actors behind an address."""
+        own = dict(settings) | ({"essential": True} if essential else {})
+        await self._have_free(address)
+        endpoint = Endpoint(address, policy_of(None, {}), self, parent)
+        endpoint.wire = wire
+        endpoint.cell = made_stock(self, actor, tuple(args), own)
+        self._placed(endpoint, allow)
         return endpoint.ref
 
     async def spawn_child(
@@ -162,12 +207,74 @@ class Hosting:
             parent.serial += 1
             name = str(parent.serial)
         address = f"{parent.address}/{name}"
-        if "/" not in parent.address:
-            check_address(f"x/{name}")
-        else:
-            check_address(name)
+        coders = {key: settings[key] for key in ("decode", "encode") if key in settings}
+        own = {key: value for key, value in settings.items() if key not in coders}
         return await self.spawn(
-            actor, args, address=address, allow=allow, settings=settings, parent=parent
+            actor, args, address=address, allow=allow, settings=own, parent=parent, **coders
+        )
+
+    def on_demand(
+        self, prefix: str, make: Callable[[str], Actor], allow: Sequence[str] = ()
+    ) -> None:
+        """Have actors made by their first messages; see `Node.on_demand`."""
+        check_address(prefix)
+        if not prefix.endswith("/") or prefix.count("/") > 1:
+            text = f"{prefix!r} is no prefix: one part that ends with the only slash, as `device/`"
+            raise RequestError("address.invalid", text)
+        check_address(prefix[:-1])
+        key = prefix.encode()
+        if key in self._made_on_demand:
+            raise RequestError("address.taken", f"{prefix!r} is another's prefix")
+        self._made_on_demand[key] = make
+        self._access.replace((), _grants(prefix, f"{prefix}*", allow))
+        self._router.register_guard(key, self._admits)
+        self._router.register_resolver(key, self._resolve)
+
+    def _resolve(self, address: bytes, origin: Origin) -> Cell | None:
+        return None if self._endpoint_of(address) is None else self._gate
+
+    def _endpoint_of(self, key: bytes) -> Endpoint | None:
+        """The endpoint of an address, made now where its first message makes it.
+
+        Raises:
+            ActorError: `actor.busy`, there are too many, or the one before has failed too often
+                just now; `actor.failed`, none can be made.
+        """
+        found = self._endpoints.get(key)
+        if found is not None or not self._made_on_demand or self._closed:
+            return found
+        prefix, slash, rest = key.partition(b"/")
+        make = self._made_on_demand.get(prefix + slash)
+        if make is None or not rest:
+            return None
+        try:
+            address = key.decode()
+            check_address(address)
+        except (UnicodeDecodeError, RequestError):
+            return None
+        left = self._pauses.left(key)
+        if left > 0.0:
+            text = f"This has failed too often: try again in {left:.1f} s"
+            raise ActorError("actor.busy", text, retry_seconds=left)
+        if len(self._endpoints) >= ENDPOINTS_MAX:
+            raise ActorError("actor.busy", f"The node has {ENDPOINTS_MAX:,} actors already")
+        return self._make(address, partial(make, rest.decode()))
+
+    def _make(self, address: str, make: Callable[[], Actor]) -> Endpoint:
+        try:
+            first = make()
+            if not isinstance(first, Actor):
+                raise TypeError(f"{first!r:.80} is no rillnode.Actor")
+        except Exception as error:
+            logger.warning("not_made", extra={"actor": address}, exc_info=error)
+            raise ActorError("actor.failed", f"{address} cannot be made") from None
+        idle = type(first).idle_seconds
+        settings = {"idle_seconds": IDLE_SECONDS if idle is None else idle}
+        policy = policy_of(type(first), settings, ends_when_idle=True)
+        made = [first]  # whose class had to be seen
+        hosted = self._hosted_class(type(first), policy)
+        return self._place(
+            address, policy, hosted, lambda: made.pop() if made else make(), (), None
         )
 
     async def _have_free(self, address: str) -> None:
@@ -200,19 +307,22 @@ class Hosting:
         endpoint = Endpoint(address, policy, self, parent)
         factory = partial(hosted, self, endpoint, make)
         endpoint.cell = self.system.spawn(factory, name=address)
+        self._placed(endpoint, allow)
+        return endpoint
+
+    def _placed(self, endpoint: Endpoint, allow: Sequence[str]) -> None:
+        """Let an endpoint be found, now that it has its actor."""
+        address, parent = endpoint.address, endpoint.parent
         self.system.ended[endpoint.cell] = partial(self._ended, endpoint)
         key = endpoint.key
         self._endpoints[key] = self._by_cell[endpoint.cell] = endpoint
         self._router.register(key, self._gate, self._admits)
         if allow:
-            may = frozenset(("send",))
-            grants = [Grant(who=who, addresses=address, may=may, given_by=address) for who in allow]
-            self._access.replace((), grants)
-            endpoint.grants = grants
+            endpoint.grants = _grants(address, address, allow)
+            self._access.replace((), endpoint.grants)
         if parent is not None:
             parent.children[address] = endpoint
             endpoint.watchers[parent] = None
-        return endpoint
 
     def _hosted_class(self, source: Any, policy: Policy) -> type[HostedActor]:
         """The engine's class for an application's: one for all that have its name and settings."""
@@ -234,7 +344,8 @@ class Hosting:
                 "__module__": key[0],
                 "__qualname__": f"{key[1]}-{alike + 1}" if alike else key[1],
             }
-            made = cast(type[HostedActor], type(HostedActor)(key[1], (HostedActor,), body))
+            meta: Any = type(HostedActor)
+            made = cast(type[HostedActor], meta(key[1], (HostedActor,), body))
             made.stands_for = made
             self._classes[key] = made
         return made
@@ -244,7 +355,11 @@ class Hosting:
     def deliver(self, delivery: Delivery) -> None:
         """Hand on what has come by a route."""
         key = delivery.messages[0].onward_route[0].value
-        endpoint = self._endpoints.get(key)
+        try:
+            endpoint = self._endpoint_of(key)
+        except ActorError as error:
+            self._router.refuse(error.code.removeprefix("actor."), delivery, error)
+            return
         if endpoint is not None:
             for wire in delivery.messages:
                 self._take(endpoint, self._called(endpoint, delivery.origin, wire))
@@ -271,6 +386,8 @@ class Hosting:
         """Put a message into an actor's mailbox; one that it does not take is told so."""
         if endpoint.closing:
             self.not_handled(call, ActorError("actor.stopped", f"{endpoint.address} is ending"))
+        elif endpoint.wire is not None:
+            endpoint.wire.take(endpoint, call)
         else:
             self.system.post(endpoint.cell, call)
 
@@ -325,7 +442,10 @@ class Hosting:
             self._send_out(target, back, payload, value)
         elif isinstance(target, Endpoint):
             call = self._local(target, self._rest(to), back, payload, value)
-            self._take(target, call)
+            if target.wire is not None and not target.closing:
+                target.wire.take(target, call, sender.cell)
+            else:
+                self._take(target, call)
             if call.refused is not None:
                 raise call.refused
         else:
@@ -413,7 +533,7 @@ class Hosting:
             return self._by_cell.get(cast(Cell, to), to)
         route: Route = parse_route(to) if isinstance(to, str) else to
         if route and route[0].type == LOCAL:
-            endpoint = self._endpoints.get(route[0].value)
+            endpoint = self._endpoint_of(route[0].value)
             if endpoint is not None:
                 return endpoint
         return route
@@ -468,7 +588,10 @@ class Hosting:
         if not endpoint.closing:
             endpoint.closing = True
             endpoint.reason = endpoint.reason or "stopped"
-            self.system.post(endpoint.cell, Last())
+            if endpoint.wire is None:
+                self.system.post(endpoint.cell, Last())
+            else:
+                self.system.exit(endpoint.cell)
 
     async def stop(self, endpoint: Endpoint, seconds: float, reason: Reason) -> None:
         """End an actor when it has worked off what waits; see `ActorRef.stop`."""
@@ -484,7 +607,9 @@ class Hosting:
                 endpoint.closing, was_closing = True, endpoint.closing
                 children = tuple(endpoint.children.values())
                 await asyncio.gather(*(self.stop(one, seconds, "parent") for one in children))
-                if not was_closing:
+                if endpoint.wire is not None:
+                    await self._work_off(endpoint.cell)
+                elif not was_closing:
                     self.system.post(endpoint.cell, Last())
                 await endpoint.wait()
         except TimeoutError:
@@ -492,6 +617,12 @@ class Hosting:
             self.system.exit(endpoint.cell)
             async with asyncio.timeout(LINGER_SECONDS + 1.0):
                 await endpoint.wait()
+
+    async def _work_off(self, cell: Cell) -> None:
+        """Have one of Thespian's actors exit when nothing waits for it."""
+        while cell.mailbox:
+            await asyncio.sleep(WORK_OFF_SECONDS)
+        self.system.exit(cell)
 
     async def close(self, seconds: float = STOP_SECONDS) -> None:
         """The node stops: all actors work off what waits, children first, and end."""
@@ -514,6 +645,8 @@ class Hosting:
         if endpoint.grants:
             self._access.replace(endpoint.grants, ())
         reason = endpoint.reason or ("failed" if self.system.given_up(endpoint.cell) else "stopped")
+        if endpoint.policy.ends_when_idle and reason == "failed":
+            self._pauses.begin(endpoint.key, endpoint.cell)
         error = endpoint.error if reason == "failed" else None
         ended = Ended(endpoint.ref, reason, error)
         self.instance_gone(endpoint)
@@ -523,3 +656,8 @@ class Hosting:
         endpoint.end(ended)
         for watcher in endpoint.watchers:
             self.system.post(watcher.cell, News(ended))
+
+
+def _grants(given_by: str, addresses: str, allow: Sequence[str]) -> list[Grant]:
+    """What principals are allowed together with an actor, or with a prefix."""
+    return [Grant(who=who, addresses=addresses, may=_SEND, given_by=given_by) for who in allow]

@@ -265,8 +265,8 @@ class Router:
             else:
                 resolve = self._transports.get(kind)
                 cell = None if resolve is None else resolve(value, origin)
-        except ActorError as error:  # of an actor that was given up
-            self.refuse("busy", delivery, error)
+        except ActorError as error:  # of an actor that was given up, or cannot be made
+            self.refuse(error.code.removeprefix("actor."), delivery, error)
             return
         if cell is not None:
             if delivery.tracked is not None:

@@ -17,7 +17,7 @@ from thespian.actors import (
 )
 
 from rillnode.actors.engine.cell import FAILURES, Cell, Tell
-from rillnode.actors.engine.outside import Reply
+from rillnode.actors.engine.outside import Asker
 from rillnode.codecs.errors import ActorError, RillnodeError
 
 logger = logging.getLogger("rillnode.actors.engine.system")
@@ -102,7 +102,7 @@ class DeadLetters:
 
     def tell(self, message: Any, sender: object, error: RillnodeError) -> bool:
         """Tell who waits for a message that nothing comes of it; False where nobody can be told."""
-        if isinstance(sender, Reply):
+        if isinstance(sender, Asker):
             sender.fail(error)
             return True
         told = self.outcomes.get(message.__class__)
@@ -125,7 +125,7 @@ class DeadLetters:
         # Neither is bad news about bad news, nor does a child hear that its end was bad news.
         if sender is None or isinstance(message, PoisonMessage | ChildActorExited):
             self.bury(cell, message, sender, "poison")
-        elif not (told and isinstance(sender, Reply)):
+        elif not (told and isinstance(sender, Asker)):
             details = "".join(traceback.format_exception(error))
             self.post(sender, PoisonMessage(message, details), cell)
 

@@ -23,7 +23,7 @@ from thespian.actors import (
 
 from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell, Envelope, System
 from rillnode.actors.engine.dead_letters import DeadLetters, Reason
-from rillnode.actors.engine.outside import Outside, Reply
+from rillnode.actors.engine.outside import Asker, Outside
 from rillnode.actors.engine.waiting import Continuation
 from rillnode.codecs.errors import ActorError
 
@@ -250,7 +250,7 @@ class Mailboxes:
             return False
         if isinstance(message, ActorSystemMessage):
             return False
-        if sender.__class__ is Reply or type(message) in self._letters.outcomes:
+        if isinstance(sender, Asker) or type(message) in self._letters.outcomes:
             self._letters.bury(cell, message, sender, "busy")
             return True
         if sender.__class__ is Cell:

@@ -1,4 +1,4 @@
-"""Addresses that are no actors: those who ask from a task (`Reply`) or a thread (`Caller`)."""
+"""Addresses that are no actors: whoever asks from a task (`Reply`), a thread (`Caller`) or afar."""
 
 import asyncio
 import queue
@@ -34,7 +34,31 @@ class Outside(ActorAddress):
         return False
 
 
-class Reply(Outside):
+class Nobody(Outside):
+    """Stands for the sender of what the system itself has sent, where actors answer everything."""
+
+    def deliver(self, message: Any) -> bool:
+        """Drop it: that is no dead letter."""
+        del message
+        return True
+
+
+class Asker(Outside):
+    """Somebody who waits for an answer, and is told if there is none."""
+
+    def handed_to(self, cell: Cell) -> None:
+        """An actor's instance is given the question now, and nobody else has it any more."""
+        del cell
+
+    def let_go(self) -> None:
+        """No actor has the question: it is on its way to another, or the asker waits no more."""
+
+    def fail(self, error: RillnodeError) -> None:
+        """Nothing comes of the question; no-op once it is answered."""
+        del error
+
+
+class Reply(Asker):
     """Where the answer to one awaited question goes: the first message settles the future.
 
     An actor that has been handed the question owns it until it is answered, or handed on: when its

@@ -32,7 +32,7 @@ from rillnode.actors.engine.inbox import Inbox
 from rillnode.actors.engine.kinds import ActorKind, ActorStats
 from rillnode.actors.engine.lifecycle import Lifecycle, Start
 from rillnode.actors.engine.mailboxes import Mailboxes
-from rillnode.actors.engine.outside import Caller, Outside, Reply
+from rillnode.actors.engine.outside import Asker, Caller, Outside, Reply
 from rillnode.actors.engine.supervision import OnFatal, Supervision, log_fatal
 from rillnode.actors.engine.thespian_api import common_capabilities, factory_of
 from rillnode.actors.engine.timers import Timer
@@ -276,7 +276,7 @@ class AsyncioSystemBase:
         Raises:
             ActorError: `actor.busy`, as `post`.
         """
-        if isinstance(sender, Reply):
+        if isinstance(sender, Asker):
             sender.let_go()
         self.post(target, message, sender)
 

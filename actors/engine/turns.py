@@ -23,7 +23,7 @@ from rillnode.actors.engine.faults import FAULTS, fail_at
 from rillnode.actors.engine.kinds import TURN_USUAL_SECONDS
 from rillnode.actors.engine.lifecycle import FINISH, Finish, Lifecycle, Start
 from rillnode.actors.engine.mailboxes import Held, Mailboxes
-from rillnode.actors.engine.outside import Reply
+from rillnode.actors.engine.outside import Asker, Nobody
 from rillnode.actors.engine.supervision import Supervision
 from rillnode.actors.engine.thespian_api import status_of
 from rillnode.actors.engine.waiting import Continuation, Role, Then, Work
@@ -34,6 +34,8 @@ PUMP_MESSAGES_MAX: Final = 1_024
 """Messages handled before the loop gets its turn, however fast they are."""
 
 NOTHING: Final[frozenset[type]] = frozenset()
+
+NOBODY: Final = Nobody("system")
 
 FAILED_TEXT: Final = "The node failed at this request: its log says why"
 
@@ -206,10 +208,12 @@ class Turns:
         if instance is None:
             instance = self._instance(cell)
         kind = cell.kind
+        if sender is None and not kind.is_worker:
+            sender = NOBODY
         if message.__class__ not in kind.plain and not kind.admits(message):
             self._letters.bury(cell, message, sender, "undeclared")
             return
-        if sender.__class__ is Reply:
+        if isinstance(sender, Asker):
             sender.handed_to(cell)
         if FAULTS:
             fail_at(kind.actor_class, message, "before")
@@ -357,12 +361,12 @@ class Turns:
         """Do what the system itself does about a message; False when that is nothing."""
         match message:
             case ActorExitRequest():
-                if sender.__class__ is Reply:
+                if isinstance(sender, Asker):
                     sender.handed_to(cell)
                 # Workers have `stopped`; who has no instance has nothing to say to its end.
                 if cell.instance is not None and not cell.kind.is_worker:
                     try:
-                        cell.instance.receiveMessage(message, sender)
+                        cell.instance.receiveMessage(message, sender or NOBODY)
                     except FAILURES as error:
                         cell.failed("ActorExitRequest", error)
                 self._life.terminate(cell, recursive=message.isRecursive)

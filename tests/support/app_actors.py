@@ -12,6 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from thespian.actors import Actor as StockActor
+from thespian.actors import ActorExitRequest
+
 from rillnode import Actor, ActorReply, Context, Message
 
 PAUSE_SECONDS: Final = 0.005
@@ -58,7 +61,7 @@ class Doing:
         self.count = 0
         deeds.instances += 1
 
-    def do(self, message: Message, ctx: Context) -> Any:
+    def do(self, message: Message, ctx: "Context | Silent") -> Any:
         match message.payload.split()[0]:
             case b"count":
                 self.count += 1
@@ -151,6 +154,36 @@ async def waiting(doing: Doing, message: Message, ctx: Context) -> Any:
         doing.deeds.end()
 
 
+class Stock(StockActor):
+    """Thespian's own kind, with as many attempts as the others have."""
+
+    attempts = 1
+
+    def __init__(self, deeds: Deeds) -> None:
+        self._doing = Doing(deeds)
+
+    def receiveMessage(self, msg: Any, sender: Any) -> None:
+        if isinstance(msg, ActorExitRequest):
+            return
+        deeds = self._doing.deeds
+        deeds.begin(msg)
+        try:
+            if msg == b"twice":
+                self.send(sender, b"first")
+            answer = self._doing.do(Message(payload=msg, principal="", address=""), Silent())
+            if answer is not None:
+                self.send(sender, answer)
+        finally:
+            deeds.end()
+
+
+class Silent:
+    """Stands where ours have a context."""
+
+    def reply(self, payload: bytes) -> None:
+        """It was sent already."""
+
+
 def function_of(deeds: Deeds) -> Callable[[Message, Context], Any]:
     """A plain function."""
     doing = Doing(deeds)
@@ -184,12 +217,14 @@ class Form:
         given: what `spawn` is given for actors that note what they do.
         waits: whether one can hang and hold up nobody else.
         stateful: whether it has instances, whose state goes with them.
+        ours: whether it knows more than Thespian's own do: what a refusal is, and what bytes are.
     """
 
     name: str
     given: Callable[[Deeds], tuple[Any, ...]]
     waits: bool
     stateful: bool
+    ours: bool = True
 
 
 FORMS: Final = (
@@ -198,4 +233,5 @@ FORMS: Final = (
     Form("thread", lambda deeds: (Threaded, deeds), waits=True, stateful=True),
     Form("function", lambda deeds: (function_of(deeds),), waits=False, stateful=False),
     Form("async function", lambda deeds: (async_function_of(deeds),), waits=True, stateful=False),
+    Form("thespian", lambda deeds: (Stock, deeds), waits=False, stateful=False, ours=False),
 )

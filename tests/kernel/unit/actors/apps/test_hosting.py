@@ -11,7 +11,7 @@ from core_support import Core, with_core
 from rillnode import Actor, ActorError, ActorRef, ActorReply, Context, Ended, Message, RequestError
 from rillnode.actors.apps.addresses import check_address
 from rillnode.actors.apps.hosting import Hosting
-from rillnode.actors.core.access import Grant
+from rillnode.actors.core.access import Grant, GrantVerb
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.threads import SYSTEM_THREADS
 from rillnode.codecs import native
@@ -19,7 +19,7 @@ from rillnode.codecs.errors import CodecError, ConfigError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.routing.routes import WireMessage, local
 
-SENDS = frozenset(("send",))
+SENDS: frozenset[GrantVerb] = frozenset(("send",))
 
 
 class Site:
@@ -221,7 +221,12 @@ def test_settings_of_a_class_hold_unless_spawn_says_others() -> None:
             return message.payload
 
     async def test(site: Site) -> None:
-        for settings, expected in (({}, 3), ({"concurrency": 2}, 2), ({"concurrency": 1}, 1)):
+        several: list[tuple[dict[str, Any], int]] = [
+            ({}, 3),
+            ({"concurrency": 2}, 2),
+            ({"concurrency": 1}, 1),
+        ]
+        for settings, expected in several:
             most: list[int] = []
             ref = await site.spawn(Wide, most, **settings)
             asked = [ref.ask(b"%d" % number) for number in range(20)]
@@ -515,11 +520,12 @@ def test_routes_and_payloads_have_their_limits() -> None:
         raised: list[str] = []
 
         async def tries(message: Message, ctx: Context) -> bytes:
-            for do in (
+            several: tuple[Callable[[], None], ...] = (
                 lambda: ctx.send(far, b"x"),
                 lambda: ctx.forward(*far),
                 lambda: ctx.send("far", bytes(FRAME_BYTES_MAX)),
-            ):
+            )
+            for do in several:
                 with pytest.raises((CodecError, RequestError)) as error:
                     do()
                 raised.append(error.value.code)
@@ -635,7 +641,7 @@ def test_a_blocking_actor_uses_its_context_on_its_thread() -> None:
             try:
                 ctx.wait(asked)
             finally:
-                asked.close()  # type: ignore[attr-defined]
+                asked.close()
 
         with pytest.raises(ActorError, match="cannot wait"):
             await (await site.spawn(waits, on_failure="resume")).ask()
@@ -673,5 +679,135 @@ def test_nothing_is_left_of_actors_that_have_ended() -> None:
         await core.settle()
         assert (dict(core.router.table), core.system.life.population) == before
         assert not core.access.known("noise:1")
+
+    on_site(test)
+
+
+# On demand -----------------------------------------------------------------------------------
+
+
+class Twin(Actor):
+    """Counts the messages of one device."""
+
+    idle_seconds = 10.0
+
+    def __init__(self, name: str, made: list[str]) -> None:
+        if name == "none":
+            raise OSError("as told")
+        made.append(name)
+        self.name, self.count = name, 0
+
+    def started(self, ctx: Context) -> None:
+        if self.name == "never":
+            raise OSError("as told")
+
+    def receive(self, message: Message, ctx: Context) -> bytes:
+        self.count += 1
+        return f"{self.name} {self.count}".encode()
+
+
+def test_actors_are_made_by_their_first_message_and_end_when_idle() -> None:
+    async def test(site: Site) -> None:
+        core, made = site.core, list[str]()
+        site.hosting.on_demand("device/", lambda name: Twin(name, made), allow=["stranger"])
+        peer = core.peer("stranger")
+        before = core.system.life.population
+        for name in ("a", "b", "a", "b/c"):
+            peer.send(f"device/{name}", b"x")
+        await core.settle()
+        answers = sorted(one.payload for one in peer.answers)
+        assert answers == [b"a 1", b"a 2", b"b 1", b"b/c 1"]
+        assert made == ["a", "b", "b/c"]
+
+        async def asks(message: Message, ctx: Context) -> bytes:
+            return (await ctx.ask("device/a")).payload
+
+        local_asker = await site.spawn(asks)
+        assert (await local_asker.ask()).payload == b"a 3"
+        await local_asker.stop()
+        for _ in range(3):
+            core.clock.advance(10.0)
+            await core.settle()
+        assert core.system.life.population == before
+        assert not [key for key in core.router.table if key.startswith(b"device/")]
+        peer.answers.clear()
+        peer.send("device/a", b"x")
+        await core.settle()
+        assert [one.payload for one in peer.answers] == [b"a 1"]
+
+    on_site(test)
+
+
+def test_who_may_not_send_below_a_prefix_makes_no_actor() -> None:
+    async def test(site: Site) -> None:
+        made: list[str] = []
+        site.hosting.on_demand("device/", lambda name: Twin(name, made))
+        peer = site.core.peer("stranger")
+        told: list[bytes] = []
+        for address in ("device/a", "nobody/a"):
+            peer.answers.clear()
+            peer.send(address, b"x")
+            await site.core.settle()
+            told += [one.payload for one in peer.answers]
+        assert not made
+        assert told[0] == told[1]
+
+    on_site(test)
+
+
+def test_those_that_cannot_be_made_are_errors_and_followed_by_a_pause() -> None:
+    async def test(site: Site) -> None:
+        made: list[str] = []
+        site.hosting.on_demand("device/", lambda name: Twin(name, made), allow=["stranger"])
+        peer = site.core.peer("stranger")
+
+        async def told(address: bytes) -> str:
+            peer.answers.clear()
+            peer.send(address, b"x")
+            await site.core.settle()
+            failure = native.decode_response(peer.answers[0].payload)
+            assert isinstance(failure, native.Failure)
+            return failure.code
+
+        assert await told(b"device/none") == "actor.failed"
+        for _ in range(3):
+            assert await told(b"device/never") == "actor.busy"
+        assert await told(b"device/") == "address.unknown"
+        assert await told(b"device/\xff") == "address.unknown"
+        assert await told(b"device/a b") == "address.unknown"
+        assert made == ["never"] * 6
+
+    on_site(test)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "code"),
+    [("device", "address.invalid"), ("a/b/", "address.invalid"), ("", "address.invalid"),
+     ("peer/", "address.reserved"), ("stream/", "address.reserved"), ("twin/", "address.taken")],
+)  # fmt: skip
+def test_prefixes_that_cannot_be_are_refused(prefix: str, code: str) -> None:
+    async def test(site: Site) -> None:
+        site.hosting.on_demand("twin/", lambda name: Twin(name, []))
+        with pytest.raises(RequestError) as refused:
+            site.hosting.on_demand(prefix, lambda name: Twin(name, []))
+        assert refused.value.code == code
+
+    on_site(test)
+
+
+def test_the_number_of_actors_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rillnode.actors.apps.hosting.ENDPOINTS_MAX", 3)
+
+    async def test(site: Site) -> None:
+        made: list[str] = []
+        site.hosting.on_demand("twin/", lambda name: Twin(name, made), allow=["stranger"])
+        await site.spawn(echo)
+        peer = site.core.peer("stranger")
+        for number in range(5):
+            peer.send(f"twin/{number}", b"x")
+        await site.core.settle()
+        assert made == ["0", "1"]
+        assert site.core.router.undelivered == {"busy": 3}
+        assert await code_of(site.spawn(echo)) == "actor.busy"
 
     on_site(test)
