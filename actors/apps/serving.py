@@ -194,6 +194,8 @@ class ServingService(Worker):
         found = context.router.lookup(address)
         if found is not None and found is not context.served.get(address):
             return _TAKEN
+        if found is None and context.router.makes(address):
+            return _TAKEN
         if found is None and context.principals[principal] >= SERVED_PER_PRINCIPAL_MAX:
             text = f"{principal} serves {SERVED_PER_PRINCIPAL_MAX:,} addresses already"
             return RequestError("serve.limit", text)

@@ -391,6 +391,8 @@ def test_an_address_that_is_served_is_taken() -> None:
         assert await other.serve(b"printer-s", group=True) == ""
         core.router.register(b"printer-2", printer.cell)
         assert await other.serve(b"printer-2") == "address.taken"
+        core.router.register_resolver(b"printer/", lambda address, origin: None)
+        assert await other.serve(b"printer/4") == "address.taken"
         assert await Client(core, HOLDER).serve(b"printer-3") == ""
 
     with_serving(test)
