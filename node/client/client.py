@@ -241,8 +241,9 @@ class Client(Correspondent):
 
         Args:
             address: a name of at most 512 bytes, none that the node itself uses.
-            handler: is given each `Message`; what it returns is the answer. It runs in the
-                client's loop, so a plain function must not block.
+            handler: is given each `Message`, and returns the bytes of the answer, or None for
+                none; to refuse, it raises `ActorReply`. It runs in the client's loop: an `async
+                def` beside others, while a plain function must not block.
             at: leads to another node, at which the address is then, such as `peer/hub`: both nodes
                 and their links are rillnode's, and what is granted is granted to the nearer one.
             group: others may serve the same address: each call goes to the one with the fewest.
