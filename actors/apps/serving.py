@@ -230,6 +230,14 @@ class _Member:
     calls_bytes: int = 0
     leaving: bool = False
 
+    def renewed_by(self, join: Join) -> bool:
+        """Whether it asks as before, over the same way: what it has it will answer."""
+        return (
+            join.origin is self.origin
+            and join.return_route == self.return_route
+            and join.request.request_id == self.request.request_id
+        )
+
     def takes(self, size: int) -> bool:
         """Whether a call of this size may be given to it."""
         calls = self.calls
@@ -382,8 +390,7 @@ class ServedActor(Worker):
             self._look()
             return
         before = self._members.get(request.token)
-        same_way = before is not None and before.return_route == join.return_route
-        if before is not None and not (same_way and before.origin is origin):
+        if before is not None and not before.renewed_by(join):
             self._remove(before)
             before = None
         self._group, self._principal = request.group, self._held_by(origin.principal)

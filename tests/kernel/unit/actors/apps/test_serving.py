@@ -529,6 +529,10 @@ def test_to_renew_keeps_open_calls() -> None:
         assert await printer.serve(token=b"t" * 16) == ""
         await printer.answer(call, b"printed")
         assert caller.outcomes() == [b"printed"]
+        # Who asks anew, with another id, has forgotten what was open.
+        await caller.call()
+        assert await printer.serve(token=b"t" * 16, number=2) == ""
+        assert caller.outcomes() == ["call.lost"]
         assert (context.links.total(), context.principals.total()) == (1, 1)
 
     with_serving(test)
