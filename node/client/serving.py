@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from inspect import isawaitable
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from rillnode.actors.apps.messages import ActorReply, Message
 from rillnode.codecs import native
@@ -49,6 +49,19 @@ An `async def` runs beside others; a plain function must not block.
 """
 
 
+class _Given(NamedTuple):
+    """A call as it came.
+
+    Attributes:
+        link: over which of the client's links, counted.
+        route: where its answer goes: its number means nothing to whoever has the address next.
+    """
+
+    link: int
+    route: Route
+    call: native.Call
+
+
 class Service:
     """An address that a client serves, as `Client.serve` makes it; an async context manager.
 
@@ -80,7 +93,7 @@ class Service:
         self._control: Route = ()
         # What came over a link that is gone is not answered any more: its callers were told.
         self._link = 0
-        self._waiting: deque[tuple[int, native.Call]] = deque()
+        self._waiting: deque[_Given] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._stopping: asyncio.Task[None] | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -187,7 +200,8 @@ class Service:
         if isinstance(response, native.CallsResponse):
             # A node that keeps to what was said sends no more.
             room = max(0, 2 * self._calls_max - self.open_calls)
-            self._waiting += [(self._link, call) for call in response.calls[:room]]
+            route = wire.return_route
+            self._waiting += [_Given(self._link, route, call) for call in response.calls[:room]]
             self._run()
 
     def _give_back(self, response: native.Response, route: Route) -> None:
@@ -244,7 +258,7 @@ class Service:
     def _run(self) -> None:
         """Begin with calls, as many as may be open; some may still be at what nobody waits for."""
         while self._waiting and len(self._running) < self._calls_max:
-            task = asyncio.get_running_loop().create_task(self._handle(*self._waiting.popleft()))
+            task = asyncio.get_running_loop().create_task(self._handle(self._waiting.popleft()))
             self._running.add(task)
             task.add_done_callback(self._handled)
 
@@ -252,8 +266,9 @@ class Service:
         self._running.discard(task)
         self._run()
 
-    async def _handle(self, link: int, call: native.Call) -> None:
+    async def _handle(self, given: "_Given") -> None:
         """Have the handler's answer to a call, and send it where its caller still waits."""
+        call = given.call
         answer = native.AnswerRequest(_NO_ID, call.call_id, None)
         try:
             result: object = self._handler(
@@ -278,11 +293,11 @@ class Service:
             answer.code, answer.text = "actor.failed", _FAILED
         else:
             self._put(answer, result)
-        self._send(link, answer)
+        self._send(given, answer)
 
-    def _send(self, link: int, answer: native.AnswerRequest) -> None:
-        if link == self._link:
-            self._tell(self._control, answer)
+    def _send(self, given: "_Given", answer: native.AnswerRequest) -> None:
+        if given.link == self._link:
+            self._tell(given.route, answer)
 
     def _put(self, answer: native.AnswerRequest, result: object) -> None:
         """Make what a handler has returned its answer."""
@@ -314,9 +329,9 @@ class Service:
         while self.open_calls and (left := deadline - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(self._running, timeout=left, return_when="FIRST_COMPLETED")
         waiting, self._waiting = self._waiting, deque()
-        for link, call in waiting:
-            answer = native.AnswerRequest(_NO_ID, call.call_id, None, *_STOPPED)
-            self._send(link, answer)
+        for given in waiting:
+            answer = native.AnswerRequest(_NO_ID, given.call.call_id, None, *_STOPPED)
+            self._send(given, answer)
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
