@@ -38,7 +38,7 @@ from typing import Any, Final
 
 from rillnode.codecs.bare import Codec
 from rillnode.codecs.entries import Block
-from rillnode.codecs.errors import CodecError, RillnodeError
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.native_messages import (
     AnswerRequest as AnswerRequest,
 )
@@ -299,6 +299,16 @@ def blocks_of(response: BlocksResponse) -> list[Block]:
 def block_budget(message_bytes_max: int, wanted: int) -> int:
     """Bytes of blocks that an answer may hold, out of what was asked for."""
     return max(1, min(wanted, message_bytes_max - _BLOCKS_OVERHEAD_BYTES))
+
+
+def failure_of(failure: Failure) -> RequestError:
+    """A node's failure as the error that a caller gets."""
+    return RequestError(
+        failure.code,
+        failure.text,
+        retryable=failure.retryable,
+        retry_seconds=failure.retry_milliseconds / 1_000,
+    )
 
 
 def failure_for(payload: bytes, error: RillnodeError) -> bytes | None:

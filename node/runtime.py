@@ -253,7 +253,7 @@ class Node:
         return self._actors
 
     def _running_hosting(self) -> Hosting:
-        if self._observed.state not in ("starting", "ready"):
+        if self._observed.state != "ready":
             raise ActorError("actor.stopped", "The node is not running: start it first")
         return self._hosting
 

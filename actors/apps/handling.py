@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from msgspec import Struct
 from thespian.actors import ActorAddress, PoisonMessage
@@ -253,9 +253,9 @@ class HostedActor(Worker, ABC):
 
     def reply(self, call: Call, payload: bytes, value: object) -> None:
         """Answer a message; see `Context.reply`."""
-        own = local(self.endpoint.key)
-        if not isinstance(payload, bytes):
-            raise _no_answer(payload)
+        own, given = local(self.endpoint.key), cast(object, payload)
+        if not isinstance(given, bytes):
+            raise _no_answer(given)
         if call.question is not None:
             if not call.question.answer(Answer((own,), payload, value)):
                 self.hosting.dropped("answered")

@@ -8,6 +8,7 @@ only, and an actor that is stuck holds up nothing but what is sent to it.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Final, cast
@@ -163,7 +164,7 @@ class Hosting:
             text = "what is `async def` does not block: leave `blocking` out"
             raise ConfigError("actor.settings", text)
         hosted = self._hosted_class(actor, policy)
-        await self._have_free(address)
+        await self._have_free(address, parent)
         endpoint = self._place(address, policy, hosted, make, allow, parent)
         starting = endpoint.starting = self.loop.create_future()
         try:
@@ -185,9 +186,10 @@ class Hosting:
         wire: Wire,
     ) -> ActorRef:
         """Put one of Thespian's actors behind an address."""
+        policy = policy_of(None, settings, essential=essential)
         own = dict(settings) | ({"essential": True} if essential else {})
-        await self._have_free(address)
-        endpoint = Endpoint(address, policy_of(None, {}), self, parent)
+        await self._have_free(address, parent)
+        endpoint = Endpoint(address, policy, self, parent)
         endpoint.wire = wire
         endpoint.cell = made_stock(self, actor, tuple(args), own)
         self._placed(endpoint, allow)
@@ -262,7 +264,7 @@ class Hosting:
 
     def _make(self, address: str, make: Callable[[], Actor]) -> Endpoint:
         try:
-            first = make()
+            first: Any = make()
             if not isinstance(first, Actor):
                 raise TypeError(f"{first!r:.80} is no rillnode.Actor")
         except Exception as error:
@@ -277,19 +279,21 @@ class Hosting:
             address, policy, hosted, lambda: made.pop() if made else make(), (), None
         )
 
-    async def _have_free(self, address: str) -> None:
+    async def _have_free(self, address: str, parent: Endpoint | None) -> None:
         """See that an address is nobody's; one whose actor is about to end is waited for.
 
         Raises:
             RequestError: `address.taken`.
-            ActorError: `actor.stopped`, the node takes no more; `actor.busy`, it has too many.
+            ActorError: `actor.stopped`, the node takes no more, or the parent has ended;
+                `actor.busy`, the node has too many.
         """
         key = address.encode()
         endpoint = self._endpoints.get(key)
         if endpoint is not None and endpoint.closing:
             await endpoint.wait()
-        if self._closed:
-            raise ActorError("actor.stopped", "The node stops, and takes no new actors")
+        if self._closed or (parent is not None and parent.ended is not None):
+            text = "The node, or the actor that makes this one, has ended or is about to"
+            raise ActorError("actor.stopped", text)
         if len(self._endpoints) >= ENDPOINTS_MAX:
             raise ActorError("actor.busy", f"The node has {ENDPOINTS_MAX:,} actors already")
         if key in self._endpoints or self._router.lookup(key) is not None:
@@ -326,7 +330,7 @@ class Hosting:
 
     def _hosted_class(self, source: Any, policy: Policy) -> type[HostedActor]:
         """The engine's class for an application's: one for all that have its name and settings."""
-        named = source if hasattr(source, "__qualname__") else type(source)
+        named: Any = source if hasattr(source, "__qualname__") else source.__class__
         key = named.__module__, named.__qualname__, policy
         made = self._classes.get(key)
         if made is None:
@@ -528,10 +532,12 @@ class Hosting:
     def _find(self, to: Any) -> "Endpoint | ActorAddress | Route":
         """Whom a target means: an actor of this application, another of the node, or a route."""
         if isinstance(to, ActorRef):
-            return to._endpoint
+            return to._endpoint  # pyright: ignore[reportPrivateUsage]
         if isinstance(to, ActorAddress):
             return self._by_cell.get(cast(Cell, to), to)
         route: Route = parse_route(to) if isinstance(to, str) else to
+        if not isinstance(cast(object, to), str | tuple):
+            raise TypeError(f"{to!r:.80} is neither a route, nor its text, nor an actor")
         if route and route[0].type == LOCAL:
             endpoint = self._endpoint_of(route[0].value)
             if endpoint is not None:
@@ -540,9 +546,8 @@ class Hosting:
 
     def _rest(self, to: Any) -> Route:
         """What of a target's route follows the actor that it leads to first."""
-        if isinstance(to, str):
-            to = parse_route(to)
-        return to[1:] if isinstance(to, tuple) else ()
+        route: Route = parse_route(to) if isinstance(to, str) else to
+        return route[1:] if isinstance(to, str | tuple) else ()
 
     def _local(
         self,
@@ -553,10 +558,8 @@ class Hosting:
         value: object,
         question: Question | None = None,
     ) -> Call:
-        if not isinstance(payload, bytes):
-            raise TypeError(f"a payload is bytes, not {payload!r:.80}")
         message = Message(
-            payload=payload,
+            payload=_checked(payload),
             principal=NODE_PRINCIPAL,
             address=target.address,
             onward_route=rest,
@@ -568,14 +571,14 @@ class Hosting:
     def _send_out(self, route: Route, back: Route, payload: bytes, value: object) -> None:
         if value is not None:
             raise TypeError("an object does not leave the node: send bytes")
-        if len(encode_header(route, back)) + len(payload) > FRAME_BYTES_MAX:
+        if len(encode_header(route, back)) + len(_checked(payload)) > FRAME_BYTES_MAX:
             text = f"a message has at most {FRAME_BYTES_MAX:,} bytes with its routes"
             raise RequestError("message.size", text)
         self._router.route(self._origin, [WireMessage(route, back, payload)])
 
     def watch(self, watcher: Endpoint, ref: ActorRef) -> None:
         """Have an actor told of another's end; see `Context.watch`."""
-        endpoint = ref._endpoint
+        endpoint = ref._endpoint  # pyright: ignore[reportPrivateUsage]
         if endpoint.ended is None:
             endpoint.watchers[watcher] = None
         else:
@@ -615,8 +618,9 @@ class Hosting:
         except TimeoutError:
             logger.warning("stop_cut_short", extra={"actor": endpoint.address})
             self.system.exit(endpoint.cell)
-            async with asyncio.timeout(LINGER_SECONDS + 1.0):
-                await endpoint.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_SECONDS + 1.0):
+                    await endpoint.wait()
 
     async def _work_off(self, cell: Cell) -> None:
         """Have one of Thespian's actors exit when nothing waits for it."""
@@ -656,6 +660,12 @@ class Hosting:
         endpoint.end(ended)
         for watcher in endpoint.watchers:
             self.system.post(watcher.cell, News(ended))
+
+
+def _checked(payload: Any) -> bytes:
+    if not isinstance(payload, bytes):
+        raise TypeError(f"a payload is bytes, not {payload!r:.80}")
+    return payload
 
 
 def _grants(given_by: str, addresses: str, allow: Sequence[str]) -> list[Grant]:

@@ -159,14 +159,7 @@ def failure_in(payload: bytes) -> RequestError | None:
         response: Any = native.decode_response(payload)
     except CodecError:
         return None
-    if not isinstance(response, native.Failure):
-        return None
-    return RequestError(
-        response.code,
-        response.text,
-        retryable=response.retryable,
-        retry_seconds=response.retry_milliseconds / 1_000,
-    )
+    return native.failure_of(response) if isinstance(response, native.Failure) else None
 
 
 def _waits_for(first: "Endpoint", last: "Endpoint") -> bool:

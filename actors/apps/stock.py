@@ -15,10 +15,9 @@ from thespian.actors import PoisonMessage
 
 from rillnode.actors.apps.endpoint import Call, Endpoint
 from rillnode.actors.apps.messages import Answer
-from rillnode.actors.apps.policy import policy_of
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.outside import Asker
-from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
+from rillnode.codecs.errors import ActorError, ConfigError, RequestError, RillnodeError
 from rillnode.codecs.routing.routes import local
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def as_bytes(message: object) -> bytes:
     """
     if isinstance(message, str):
         return message.encode()
-    if isinstance(message, bytes | bytearray | memoryview):
+    if isinstance(message, bytes | bytearray):
         return bytes(message)
     raise TypeError(f"{message!r:.80} is neither bytes nor a text: give spawn `encode`")
 
@@ -52,7 +51,10 @@ def stock_class(actor: type[StockActor], settings: dict[str, Any]) -> type[Stock
     """A class of Thespian's actors with settings; without any, the class itself."""
     if not settings:
         return actor
-    policy_of(actor, {name: value for name, value in settings.items() if name != "essential"})
+    for name in ("blocking", "concurrency"):
+        if name in settings:
+            text = f"{name} is no setting of Thespian's actors, which take one message at a time"
+            raise ConfigError("actor.settings", text)
     body = {"__module__": actor.__module__, "__qualname__": actor.__qualname__}
     meta: Any = type(actor)
     return cast(type[StockActor], meta(actor.__name__, (actor,), settings | body))
@@ -127,7 +129,7 @@ class RouteAddress(Asker):
             self.fail(ActorError("actor.failed", f"{self._endpoint.address} failed to answer"))
             return True
         try:
-            payload = self._wire.encode(message)
+            payload: Any = self._wire.encode(message)
             if not isinstance(payload, bytes):
                 raise TypeError(f"encode returned {payload!r:.80}, and no bytes")
         except Exception as error:

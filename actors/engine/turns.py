@@ -300,7 +300,7 @@ class Turns:
         if most is None or cell.owned is None:
             return False
         return (
-            sum(one.__class__ is Work and one.role is self._handlers for one in cell.owned) >= most
+            sum(isinstance(one, Work) and one.role is self._handlers for one in cell.owned) >= most
         )
 
     def _tell_sender(self, work: Work, error: RillnodeError) -> None:

@@ -11,6 +11,7 @@ from rillnode.actors.ports import Entropy
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, CodecError, RequestError, RillnodeError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
+from rillnode.codecs.native import failure_of as failure_of
 from rillnode.codecs.routing.routes import Route, WireMessage, encode_message, local, parse_route
 
 ANSWER_SECONDS: Final = 10.0
@@ -183,16 +184,6 @@ def as_route(route: Route | str) -> Route:
 def fresh_address(entropy: Entropy = os.urandom) -> bytes:
     """An address that nobody can guess, as released Ockam nodes make them: 16 hex digits."""
     return entropy(8).hex().encode()
-
-
-def failure_of(failure: native.Failure) -> RequestError:
-    """A node's failure as the error that a caller gets."""
-    return RequestError(
-        failure.code,
-        failure.text,
-        retryable=failure.retryable,
-        retry_seconds=failure.retry_milliseconds / 1_000,
-    )
 
 
 def _frame(route: Route, return_route: Route, payload: bytes) -> bytes:

@@ -266,3 +266,15 @@ def test_an_unanswered_question_ends_with_its_actor(tmp_path: Path, form: Form) 
         assert stopped.value.code == "actor.stopped"
 
     on_site(tmp_path, form, test)
+
+
+@WAITING
+def test_a_circle_of_questions_is_an_error_at_once(tmp_path: Path, form: Form) -> None:
+    async def test(site: Site) -> None:
+        refs = [await site.spawn(address) for address in ("a", "b", "c")]
+        for payload in (b"ask b ask a x", b"ask a x", b"ask b ask c ask a x"):
+            asked = refs[0].ask(payload, timeout_seconds=5.0)
+            assert (await asked).payload == b"actor.cycle"
+        assert (await refs[0].ask(b"ask b ask c count")).payload == b"1"
+
+    on_site(tmp_path, form, test)

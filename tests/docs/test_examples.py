@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from doc_support import ROOT, Runner, running
+from ockam_peer import OckamPeer
 
 EXAMPLES = ROOT / "examples"
 
@@ -132,6 +133,22 @@ def test_a_fastapi_application_keeps_orders(
     monkeypatch.setenv("DATA", str(tmp_path / "data"))
     for start in (0, 2, 4):
         asyncio.run(order(start))
+
+
+def test_an_ockam_peer_is_greeted(tmp_path: Path) -> None:
+    async def greeted(address: str) -> list[bytes]:
+        async with await OckamPeer.connect(address) as peer:
+            return [(await peer.ask("greeter", name)).payload for name in (b"Ada", b"Bob")]
+
+    command: list[str | Path] = [sys.executable, EXAMPLES / "greeter.py", tmp_path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip().removeprefix("1#").removesuffix(";greeter")
+            answers = asyncio.run(greeted(address))
+        finally:
+            process.terminate()
+    assert answers == [b"hello, Ada, number 1", b"hello, Bob, number 2"]
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("embed*.py")), ids=lambda path: path.name)

@@ -2,7 +2,7 @@
 
 It does what it is told: `count` counts and answers how far, `slow` takes a moment, `hang` does not
 return where that is possible, `fail` raises, `none` answers nothing, `text` answers what is no
-bytes, `refuse` refuses, `twice` answers twice.
+bytes, `refuse` refuses, `twice` answers twice, `ask` and an address asks there for the rest.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any, Final
 from thespian.actors import Actor as StockActor
 from thespian.actors import ActorExitRequest
 
-from rillnode import Actor, ActorReply, Context, Message
+from rillnode import Actor, ActorError, ActorReply, Context, Message
 
 PAUSE_SECONDS: Final = 0.005
 
@@ -132,6 +132,8 @@ class Threaded(Actor):
             if message.payload.startswith(b"hang"):
                 self._loop.call_soon_threadsafe(deeds.hangs.set)
                 deeds.release.wait(30.0)
+            if message.payload.startswith(b"ask "):
+                return ctx.wait(passed_on(message, ctx))
             time.sleep(PAUSE_SECONDS if message.payload == b"slow" else 0)
             return self._doing.do(message, ctx)
         finally:
@@ -148,6 +150,8 @@ async def waiting(doing: Doing, message: Message, ctx: Context) -> Any:
         if message.payload.startswith(b"hang"):
             doing.deeds.hangs.set()
             await asyncio.Event().wait()
+        if message.payload.startswith(b"ask "):
+            return await passed_on(message, ctx)
         await asyncio.sleep(PAUSE_SECONDS if message.payload == b"slow" else 0)
         return doing.do(message, ctx)
     finally:
@@ -182,6 +186,15 @@ class Silent:
 
     def reply(self, payload: bytes) -> None:
         """It was sent already."""
+
+
+async def passed_on(message: Message, ctx: Context) -> bytes:
+    """Ask whom the message names, and answer with what comes of it: an answer, or a code."""
+    _, address, rest = message.payload.split(b" ", 2)
+    try:
+        return (await ctx.ask(address.decode(), rest)).payload
+    except ActorError as error:
+        return error.code.encode()
 
 
 def function_of(deeds: Deeds) -> Callable[[Message, Context], Any]:

@@ -5,6 +5,7 @@ The classes are as a program for any of Thespian's bases has them.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,12 @@ SECONDS = 5.0
 
 
 class Hello(Actor):
-    def receiveMessage(self, message: Any, sender: Any) -> None:
+    def receiveMessage(self, msg: Any, sender: Any) -> None:
         self.send(sender, "Hello, World!")
 
 
 class Goodbye(Actor):
-    def receiveMessage(self, message: Any, sender: Any) -> None:
+    def receiveMessage(self, msg: Any, sender: Any) -> None:
         self.send(sender, "Goodbye")
 
 
@@ -48,8 +49,16 @@ class Greeting(ActorTypeDispatcher):
             return
         self.said: list[str] = []
         self.asker = sender
-        for actor in (Hello, Goodbye):
+        actors: tuple[type[Actor], ...] = (Hello, Goodbye)
+        for actor in actors:
             self.send(self.createActor(actor), message)
+
+
+@dataclass
+class For:
+    """Whom a child is to answer."""
+
+    asker: Any
 
 
 class Counter(Actor):
@@ -66,9 +75,9 @@ class Counter(Actor):
             self.send(sender, self.total)
         elif msg == "child":
             self.child = self.createActor(Counter)
-            self.send(self.child, ("for", sender))
-        elif isinstance(msg, tuple):
-            self.send(msg[1], "a child answers")
+            self.send(self.child, For(sender))
+        elif isinstance(msg, For):
+            self.send(msg.asker, "a child answers")
         elif msg == "end":
             self.send(self.child, ActorExitRequest())
         elif isinstance(msg, ChildActorExited):
@@ -288,10 +297,33 @@ def test_senders_are_equal_where_answers_go_the_same_way(tmp_path: Path) -> None
     async def test(node: Node, client: Client) -> None:
         await node.spawn(Senders, address="senders", allow=["noise:*"])
         came: list[bytes] = []
-        box = client._session.messages.attach(lambda wire: came.append(wire.payload))
+        messages = client._session.messages  # pyright: ignore[reportPrivateUsage]
+        box = messages.attach(lambda wire: came.append(wire.payload))
         for _ in range(3):
             await client.send("senders", b"x", return_address=box)
         assert (await client.ask("senders", b"x")).payload == b"1"
         assert came == [b"1", b"2", b"3"]
+
+    on_node(tmp_path, test)
+
+
+def test_a_stock_actor_may_be_a_child(tmp_path: Path) -> None:
+    class Parent(rillnode.Actor):
+        async def started(self, ctx: Context) -> None:
+            self.child = await ctx.spawn(Counter, name="counter", decode=number)
+
+        async def receive(self, message: Message, ctx: Context) -> bytes:
+            return b"%d" % (await ctx.ask(self.child, message.payload)).value
+
+    async def test(node: Node, client: Client) -> None:
+        ref = await node.spawn(Parent, address="parent")
+        assert (await ref.ask(b"4")).payload == b"4"
+        assert (await node.client.ask("parent", b"5")).payload == b"9"
+        await ref.stop()
+        with pytest.raises(RequestError) as unknown:
+            await node.client.ask("parent/counter", b"1")
+        assert unknown.value.code == "address.unknown"
+        with pytest.raises(ConfigError, match="one message at a time"):
+            await node.spawn(Counter, concurrency=2)
 
     on_node(tmp_path, test)
