@@ -222,10 +222,10 @@ class ServeRequest:
 
 @dataclass(slots=True)
 class StopServingRequest:
-    """Send no more calls to a service; what is open is still answered."""
+    """Send no more calls to the service with this token; what is open is still answered."""
 
     request_id: UInt
-    service_id: UInt
+    token: bytes
 
 
 @dataclass(slots=True)

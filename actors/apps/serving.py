@@ -75,6 +75,9 @@ _HOP_BYTES: Final = 12
 _DIRECT_HOPS: Final = 2
 """Of the way back to a client: its connection, and its own address."""
 
+_EARLY_SECONDS: Final = 0.01
+"""A timer may be so much before its time, by rounding: there is none after it."""
+
 _TAKEN: Final = RequestError(
     "address.taken",
     "Another client serves this address: choose another one, or let all of them say group=True",
@@ -232,11 +235,12 @@ class _Member:
 
     def renewed_by(self, join: Join) -> bool:
         """Whether it asks as before, over the same way: what it has it will answer."""
-        return (
-            join.origin is self.origin
-            and join.return_route == self.return_route
-            and join.request.request_id == self.request.request_id
-        )
+        same_id = join.request.request_id == self.request.request_id
+        return same_id and self.is_at(join.origin, join.return_route)
+
+    def is_at(self, origin: Origin, route: Route) -> bool:
+        """Whether a message that leads back there is from it."""
+        return origin is self.origin and route == self.return_route
 
     def takes(self, size: int) -> bool:
         """Whether a call of this size may be given to it."""
@@ -335,10 +339,10 @@ class ServedActor(Worker):
             case RightsChanged():
                 self._revise()
             case _LeaseOver():
-                now = self.system.timing.monotonic()
-                for member in [one for one in self._members.values() if one.expires <= now]:
+                due = self.system.timing.monotonic() + _EARLY_SECONDS
+                for member in [one for one in self._members.values() if one.expires <= due]:
                     self._remove(member)
-                if self._kept_until <= now:
+                if self._kept_until <= due:
                     self._lease = None
                 self._look(kept=False)
             case _:
@@ -576,16 +580,16 @@ class ServedActor(Worker):
                 continue
             match request:
                 case native.AnswerRequest():
-                    self._answer(origin, request)
+                    self._answer(origin, wire.return_route, request)
                 case native.StopServingRequest():
                     self._stop(origin, wire, request)
                 case _:
                     answer = (wire.return_route, invalid_request(request))
                     self._context.router.reply(origin, self._control, [answer])
 
-    def _answer(self, origin: Origin, request: native.AnswerRequest) -> None:
+    def _answer(self, origin: Origin, route: Route, request: native.AnswerRequest) -> None:
         call = self._calls.get(request.call_id)
-        if call is None or call.member.origin is not origin:
+        if call is None or not call.member.is_at(origin, route):
             return  # whoever waited was told that it is lost
         member = call.member
         self._forget(call)
@@ -626,11 +630,11 @@ class ServedActor(Worker):
 
     def _stop(self, origin: Origin, wire: WireMessage, request: native.StopServingRequest) -> None:
         """Give a client no more calls; one that is away gives up its lease."""
-        for member in [one for one in self._members.values() if one.origin is origin]:
-            if member.request.request_id == request.service_id:
-                member.leaving = True
-                if not member.calls:
-                    self._remove(member)
+        member = self._members.get(request.token)
+        if member is not None and member.origin is origin:
+            member.leaving = True
+            if not member.calls:
+                self._remove(member)
         done = native.encode(native.DoneResponse(request.request_id))
         self._context.router.reply(origin, self._control, [(wire.return_route, done)])
         if self._lease is not None and origin.principal == self._principal:

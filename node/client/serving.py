@@ -208,7 +208,7 @@ class Service:
         """An address has come that nobody waits for any more."""
         self._messages.detach(self._own)
         if isinstance(response, native.DoneResponse):
-            self._tell(route, native.StopServingRequest(_NO_ID, self._id))
+            self._tell(route, native.StopServingRequest(_NO_ID, self._token))
 
     def _failed(self, error: RillnodeError) -> None:
         """Serve anew, after a pause, where something of the node's own has failed; else end."""
@@ -320,7 +320,7 @@ class Service:
             self._again.cancel()
         deadline = asyncio.get_running_loop().time() + seconds
         if self._control and not self._over.done():
-            request = native.StopServingRequest(_NO_ID, self._id)
+            request = native.StopServingRequest(_NO_ID, self._token)
             payload, asking = native.encode(request), max(1.0, seconds)
             try:
                 await self._messages.ask(self._control, payload, seconds=asking)

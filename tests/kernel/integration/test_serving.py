@@ -627,6 +627,17 @@ def test_a_group_is_restarted_one_by_one_and_no_call_fails(tmp_path: Path) -> No
     with_running(tmp_path, test)
 
 
+def test_one_client_may_serve_an_address_twice(tmp_path: Path) -> None:
+    async def test(node: Node, printer: Client, client: Client) -> None:
+        first = await printer.serve("printer", answering(b"first"), group=True)
+        await printer.serve("printer", answering(b"second"), group=True)
+        assert {await ask(client) for _ in range(4)} == {b"first", b"second"}
+        await first.stop()
+        assert {await ask(client) for _ in range(4)} == {b"second"}
+
+    with_running(tmp_path, test)
+
+
 # Without a loop ----------------------------------------------------------------------------------
 
 

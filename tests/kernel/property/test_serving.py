@@ -53,6 +53,7 @@ class Serving:
         self.caller = self._client("caller")
         self.sent = 0
         self._tokens = 0
+        self._last: dict[int, bytes] = {}
 
     def _client(self, principal: str) -> HubPeer:
         peer = HubPeer(self.core, principal, 4_194_304)
@@ -62,11 +63,12 @@ class Serving:
     async def serve(self, who: int, group: bool) -> None:
         self._tokens += 1
         token = self._tokens.to_bytes(16, "big")
+        self._last[who] = token
         request = native.ServeRequest(who + 1, NAME, token, group, 2, LEASE_MS)
         self.clients[who].send("serve", native.encode(request))
 
     async def stop(self, who: int, _: int) -> None:
-        request = native.StopServingRequest(99, who + 1)
+        request = native.StopServingRequest(99, self._last.get(who, bytes(16)))
         for control, _calls in self._given(who):
             self.clients[who].send(control, native.encode(request))
 

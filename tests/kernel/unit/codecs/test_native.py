@@ -32,7 +32,7 @@ REQUESTS: list[native.Request] = [
     native.SinkReportRequest(15, b"{}"),
     native.SinkControlRequest(16, run=True),
     native.ServeRequest(17, b"printer", b"t" * 16, True, 64, 10_000),
-    native.StopServingRequest(18, 17),
+    native.StopServingRequest(18, b"t" * 16),
     native.AnswerRequest(17, 3, b"printed"),
     native.AnswerRequest(17, 4, None, "printer.paper", "no paper"),
 ]

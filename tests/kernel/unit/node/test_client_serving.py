@@ -195,7 +195,8 @@ def test_an_address_that_comes_too_late_is_given_back() -> None:
         await asyncio.wait((beginning,))
         hub.requests()
         hub.say(native.DoneResponse(1))
-        assert hub.requests() == [(CONTROL, native.StopServingRequest(0, 1))]
+        token = hub.service._token  # pyright: ignore[reportPrivateUsage]
+        assert hub.requests() == [(CONTROL, native.StopServingRequest(0, token))]
         hub.say(native.DoneResponse(1))
         assert hub.requests() == []
 

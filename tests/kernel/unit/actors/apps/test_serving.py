@@ -51,6 +51,10 @@ class Client(HubPeer):
         self.given: list[native.Call] = []
         self._taken = 0
 
+    def token(self, number: int = 1) -> bytes:
+        """Of its service with this number."""
+        return bytes(8) + id(self).to_bytes(7, "big") + bytes([number % 256])
+
     async def requested(self, to: str | bytes, request: native.Request) -> native.Response:
         """Ask, and return the one answer that is no call."""
         self.received.clear()
@@ -76,7 +80,7 @@ class Client(HubPeer):
         lease: float = LEASE,
     ) -> str:
         """Serve an address; return the code of the refusal, or an empty text."""
-        token = token or bytes(8) + id(self).to_bytes(7, "big") + bytes([number % 256])
+        token = token or self.token(number)
         request = native.ServeRequest(number, address, token, group, calls_max, round(lease * 1000))
         response = await self.requested("serve", request)
         assert response.request_id == number
@@ -190,7 +194,7 @@ def test_nobody_else_answers_a_call() -> None:
         (call,) = printer.calls()
         other.control = printer.control
         await other.answer(call, b"forged")
-        stop = native.StopServingRequest(2, 1)
+        stop = native.StopServingRequest(2, printer.token())
         assert isinstance(await other.requested(printer.control, stop), native.DoneResponse)
         assert caller.outcomes() == []
         await printer.answer(call, b"printed")
@@ -578,7 +582,7 @@ def test_who_stops_is_given_no_call_and_answers_what_it_has() -> None:
         await printer.serve()
         await caller.call()
         (call,) = printer.calls()
-        stop = native.StopServingRequest(2, 1)
+        stop = native.StopServingRequest(2, printer.token())
         assert await printer.requested(printer.control, stop) == native.DoneResponse(2)
         await caller.call()
         assert caller.outcomes() == ["address.unknown"]
@@ -589,7 +593,7 @@ def test_who_stops_is_given_no_call_and_answers_what_it_has() -> None:
         assert (len(other.calls()), printer.calls()) == (1, [])
         await printer.answer(call, b"printed")
         assert caller.outcomes() == [b"printed"]
-        stop = native.StopServingRequest(3, 1)
+        stop = native.StopServingRequest(3, other.token())
         await other.answer(other.given[0], b"by the other")
         assert await other.requested(other.control, stop) == native.DoneResponse(3)
         await caller.call()
@@ -648,10 +652,36 @@ def test_who_is_lost_after_it_has_stopped_keeps_nothing() -> None:
         await printer.serve()
         await caller.call()
         printer.calls()
-        await printer.requested(printer.control, native.StopServingRequest(2, 1))
+        await printer.requested(printer.control, native.StopServingRequest(2, printer.token()))
         await printer.close()
         assert caller.outcomes() == ["call.lost"]
         assert await Client(core, OTHER).serve() == ""
+
+    with_serving(test)
+
+
+def test_services_of_one_link_are_told_apart() -> None:
+    """They share an address, and came over one link, as all do that are behind one node."""
+
+    async def test(core: Core, context: serving.ServingContext) -> None:
+        link, caller = Client(core, HOLDER), Client(core)
+        for number in (1, 2):
+            link.back = (local(b"client %d" % number),)
+            assert await link.serve(number=number, group=True) == ""
+        await caller.call()
+        (call,) = link.calls()
+        mine, other = [(local(b"client %d" % number),) for number in (1, 2)]
+        answer = native.encode(native.AnswerRequest(0, call.call_id, b"printed"))
+        link.send(link.control, answer, other)
+        await core.settle()
+        assert caller.outcomes() == []
+        link.send(link.control, answer, mine)
+        await core.settle()
+        assert caller.outcomes() == [b"printed"]
+        await link.requested(link.control, native.StopServingRequest(3, link.token(1)))
+        for _ in range(2):
+            await caller.call()
+        assert (len(link.calls()), caller.outcomes()) == (2, [])
 
     with_serving(test)
 
