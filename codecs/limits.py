@@ -249,6 +249,22 @@ ALIASES_PER_PRINCIPAL_MAX: Final = 10_000
 ALIAS_KEPT_SECONDS: Final = 3_600.0
 """How long a named alias is kept for its principal after its connection ended. Own choice."""
 
+SERVED_PER_LINK_MAX: Final = 100
+SERVED_PER_PRINCIPAL_MAX: Final = 10_000
+"""Addresses that clients serve. Own choice, as for aliases."""
+
+SERVED_MEMBERS_MAX: Final = 256
+"""Clients that share a served address. Own choice."""
+
+CALLS_OPEN_MAX: Final = 4_096
+"""Calls that one service may have open. Own choice."""
+
+CALLS_OPEN_BYTES_MAX: Final = 16_777_216
+"""Payload bytes of these, beyond the first. Own choice: a quarter of what its link may hold."""
+
+LEASE_SECONDS_MAX: Final = 3_600.0
+"""How long an address may be kept for whom serves it while he is away. Own choice."""
+
 STREAM_SUBSCRIPTIONS_PER_PRINCIPAL_MAX: Final = 1_000
 STREAM_PUBLISHERS_PER_PRINCIPAL_MAX: Final = 1_000
 STREAM_PUBLISHERS_PER_SUBSCRIPTION_MAX: Final = 64

@@ -28,6 +28,9 @@ to these addresses:
 | rillnode_sink_read | `spark_sink/<name>` | Blocks |
 | rillnode_sink_commit, rillnode_sink_report | `spark_sink/<name>` | Done |
 | rillnode_sink_control | `spark_sink/<name>` | Done |
+| rillnode_serve | `serve` | Done, then Calls, again and again, from the service's own address |
+| rillnode_stop_serving | a service | Done: no call follows |
+| rillnode_answer | a service | none |
 """
 
 from collections.abc import Sequence
@@ -37,6 +40,9 @@ from rillnode.codecs.bare import Codec
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.native_messages import (
+    AnswerRequest as AnswerRequest,
+)
+from rillnode.codecs.native_messages import (
     AppendRequest as AppendRequest,
 )
 from rillnode.codecs.native_messages import (
@@ -44,6 +50,12 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     BlocksResponse as BlocksResponse,
+)
+from rillnode.codecs.native_messages import (
+    Call as Call,
+)
+from rillnode.codecs.native_messages import (
+    CallsResponse as CallsResponse,
 )
 from rillnode.codecs.native_messages import (
     CheckpointRequest as CheckpointRequest,
@@ -62,6 +74,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     Failure as Failure,
+)
+from rillnode.codecs.native_messages import (
+    Hop as Hop,
 )
 from rillnode.codecs.native_messages import (
     ListIndexesRequest as ListIndexesRequest,
@@ -109,6 +124,9 @@ from rillnode.codecs.native_messages import (
     SaveIndexRequest as SaveIndexRequest,
 )
 from rillnode.codecs.native_messages import (
+    ServeRequest as ServeRequest,
+)
+from rillnode.codecs.native_messages import (
     SinkCommitRequest as SinkCommitRequest,
 )
 from rillnode.codecs.native_messages import (
@@ -134,6 +152,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     StatusRequest as StatusRequest,
+)
+from rillnode.codecs.native_messages import (
+    StopServingRequest as StopServingRequest,
 )
 from rillnode.codecs.native_messages import (
     StreamInfo as StreamInfo,
@@ -182,6 +203,9 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_sink_commit": SinkCommitRequest,
     "rillnode_sink_report": SinkReportRequest,
     "rillnode_sink_control": SinkControlRequest,
+    "rillnode_serve": ServeRequest,
+    "rillnode_stop_serving": StopServingRequest,
+    "rillnode_answer": AnswerRequest,
 }
 
 _RESPONSES: Final[dict[str, type[Response]]] = {
@@ -194,6 +218,7 @@ _RESPONSES: Final[dict[str, type[Response]]] = {
     "rillnode_document": DocumentResponse,
     "rillnode_ends": SinkEndsResponse,
     "rillnode_done": DoneResponse,
+    "rillnode_calls": CallsResponse,
     "rillnode_failure": Failure,
 }
 

@@ -199,6 +199,53 @@ class SinkControlRequest:
 
 
 @dataclass(slots=True)
+class ServeRequest:
+    """Have what is sent to an address come to the asker as calls.
+
+    Asked again with the same token it renews: over another link, or before the lease is over.
+
+    Attributes:
+        address: a local address of the node.
+        token: made up for one service; whoever asks with it is the same.
+        group: others may have the address too, and each call goes to one of them.
+        calls_max: calls that may be open at a time.
+        lease_milliseconds: how long the address is kept while nobody serves it.
+    """
+
+    request_id: UInt
+    address: bytes
+    token: bytes
+    group: bool
+    calls_max: UInt
+    lease_milliseconds: UInt
+
+
+@dataclass(slots=True)
+class StopServingRequest:
+    """Send no more calls to the service with this token; what is open is still answered."""
+
+    request_id: UInt
+    token: bytes
+
+
+@dataclass(slots=True)
+class AnswerRequest:
+    """What comes of a call; it has no answer itself, and no need of an id.
+
+    Attributes:
+        payload: the answer; None: there is none.
+        code: why there is none, an error code; empty: nothing has failed.
+        text: likewise, for people.
+    """
+
+    request_id: UInt
+    call_id: UInt
+    payload: bytes | None
+    code: str = ""
+    text: str = ""
+
+
+@dataclass(slots=True)
 class PartitionInfo:
     """One partition of a stream: its address and committed extent."""
 
@@ -335,6 +382,39 @@ class DoneResponse:
 
 
 @dataclass(slots=True)
+class Hop:
+    """An address of a route."""
+
+    type: UInt
+    value: bytes
+
+
+@dataclass(slots=True)
+class Call:
+    """A message to a served address.
+
+    Attributes:
+        principal: whom its sender has proved to be to the node.
+        onward_route: what follows the address.
+        return_route: where its answer goes, from the node on; empty: nobody waits.
+    """
+
+    call_id: UInt
+    principal: str
+    onward_route: list[Hop]
+    return_route: list[Hop]
+    payload: bytes
+
+
+@dataclass(slots=True)
+class CallsResponse:
+    """Answers ServeRequest, again and again: messages to the address."""
+
+    request_id: UInt
+    calls: list[Call]
+
+
+@dataclass(slots=True)
 class Failure:
     """Answers any request that was not done: why, and whether and when it may be asked again.
 
@@ -376,6 +456,9 @@ Request = (
     | SinkCommitRequest
     | SinkReportRequest
     | SinkControlRequest
+    | ServeRequest
+    | StopServingRequest
+    | AnswerRequest
 )
 
 Response = (
@@ -388,5 +471,6 @@ Response = (
     | DocumentResponse
     | SinkEndsResponse
     | DoneResponse
+    | CallsResponse
     | Failure
 )

@@ -13,6 +13,7 @@ from error_codes import ErrorCode, error_codes
 from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.node.cli import build_parser
 from rillnode.node.cli.failures import NEXT_STEPS, Exit, step_of
+from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.config.describe import Key, tables, toml_value
 from rillnode.node.http.listener import PATHS
 from rillnode.node.metrics import every_metric
@@ -56,6 +57,9 @@ _EXITS: Final = {
     Exit.NODE_FAILED: "`rillnode run`: the node cannot go on; start it again",
     Exit.INTERRUPTED: "interrupted by the user",
 }
+
+_SHARED: Final = (Correspondent,)
+"""Bases that are not public themselves, and whose members are shown with each class of theirs."""
 
 
 def config_page() -> str:
@@ -168,7 +172,10 @@ def _described(module: ModuleType, name: str) -> Iterator[str]:
     yield f"{title}\n```text\n{_doc(found)}\n```\n"
     if not isinstance(found, type):
         return
-    members = [part for key in vars(found) if key[0] != "_" and (part := _member(found, key))]
+    shown: type[Any] = found
+    owners: list[type[Any]] = [*(one for one in _SHARED if issubclass(shown, one)), shown]
+    keys = dict.fromkeys(key for owner in owners for key in vars(owner) if key[0] != "_")
+    members = [part for key in keys if (part := _member(shown, key))]
     if members:
         yield "\n```text\n" + "\n\n".join(members) + "\n```\n"
 

@@ -56,12 +56,7 @@ class Iteration(Generic[Item]):
         while not self._items:
             if self._closing is not None:
                 raise self._error or StopAsyncIteration
-            if self._keep is None:
-                # Whoever breaks out of a loop closes nothing, and what is read from goes on.
-                loop = asyncio.get_running_loop()
-                dropped = weakref.finalize(self, _close_dropped, loop, self._source)
-                dropped.atexit = False
-                self._keep = dropped.detach
+            self._close_when_dropped()
             try:
                 self._items += await self._source.fetch()
             except Exception as error:
@@ -87,6 +82,14 @@ class Iteration(Generic[Item]):
             # Who was cancelled meanwhile does not look how it ends.
             self._closing = kept(self._source.close())
         await asyncio.shield(self._closing)
+
+    def _close_when_dropped(self) -> None:
+        """Whoever breaks out of a loop closes nothing, and what is read from goes on."""
+        if self._keep is None:
+            loop = asyncio.get_running_loop()
+            dropped = weakref.finalize(self, _close_dropped, loop, self._source)
+            dropped.atexit = False
+            self._keep = dropped.detach
 
     async def _fail(self, error: Exception) -> None:
         """Close because of an error, which counts for more than what closing may bring."""

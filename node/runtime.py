@@ -11,6 +11,7 @@ from typing import Any, Final, Self, Unpack
 from thespian.actors import Actor as StockActor
 from thespian.actors import ActorSystem
 
+from rillnode.actors.apps import serving
 from rillnode.actors.apps.actor import Actor, Handler
 from rillnode.actors.apps.endpoint import ActorRef
 from rillnode.actors.apps.hosting import Hosting
@@ -319,7 +320,9 @@ class Node:
             listener.stop_accepting()
         self._dialled.stop()
         if hasattr(self, "_hosting"):
-            await self._hosting.close(FAILED_DRAIN_SECONDS if failed else DRAIN_SECONDS)
+            await self._hosting.close(FAILED_ENDING_SECONDS if failed else DRAIN_SECONDS)
+        if hasattr(self, "_serving"):
+            await self._answer_calls(FAILED_ENDING_SECONDS if failed else DRAIN_SECONDS)
         try:
             async with asyncio.timeout(FAILED_DRAIN_SECONDS if failed else DRAIN_SECONDS):
                 await self._drain()
@@ -373,6 +376,17 @@ class Node:
             await asyncio.sleep(SETTLE_SECONDS)
         await self._system.settle()
 
+    async def _answer_calls(self, seconds: float) -> None:
+        """Have clients that serve addresses answer what they have; they are given nothing new."""
+        served = self._serving
+        served.draining = True
+        try:
+            async with asyncio.timeout(seconds):
+                while served.open_calls:
+                    await asyncio.sleep(SETTLE_SECONDS)
+        except TimeoutError:
+            logger.warning("calls_cut_short", extra={"calls": served.open_calls})
+
     async def _cut_short(self, seconds: float) -> None:
         """There is no more time: tell who still waits that nothing comes of it."""
         logger.warning("drain_cut_short", extra={"pending_bytes": self._store.pending_bytes})
@@ -420,6 +434,9 @@ class Node:
             router.register(address, self._indexes)
         router.register(STATUS_ADDRESS, status)
         self._observed.spawned(context, self._peers)
+        self._serving = serving.ServingContext(system, router, self._access, self._entropy)
+        services = system.spawn(partial(serving.ServingService, self._serving))
+        router.register(serving.ADDRESS, services)
         copies = self.config.checkpoints_dir
         backup = partial(BackupActor, router, self._access, self._store, copies, self._entropy)
         router.register(BACKUP_ADDRESS, system.spawn(backup))

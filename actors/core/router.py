@@ -118,6 +118,10 @@ class Router:
         cell = self._table.get(address)
         return None if cell is None or cell.exited else cell
 
+    def makes(self, address: bytes) -> bool:
+        """Whether an address is of those whose actors are made by their first message."""
+        return any(address.startswith(prefix) for prefix, _ in self._resolvers)
+
     def reach(self, address: bytes, origin: Origin) -> Cell | None:
         """The actor of a local address, made now where its first message makes it.
 

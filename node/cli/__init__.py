@@ -24,7 +24,6 @@ from rillnode.node.cli import (
     index,
     init,
     key,
-    message,
     peer,
     restore,
     route,
@@ -50,7 +49,7 @@ _ABOUT = """rillnode: an actor-model node for event streams.
 """
 
 _NOUNS = (
-    init, run, status, top, stream, short, index, message, peer, route,
+    init, run, status, top, stream, short, index, peer, route,
     key, config, backup, restore, verify, store, doctor, bench, completion,
 )  # fmt: skip
 """In the order of the help, before those of plug-ins."""

@@ -1,4 +1,4 @@
-"""`rillnode message`: send a message along a route, and show what comes back."""
+"""`rillnode route ask` and `route send`: a message along a route, and what comes back."""
 
 import argparse
 from contextlib import suppress
@@ -12,7 +12,7 @@ from rillnode.codecs.routing.routes import Route, format_route, parse_route
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.entries import input_chunks
 from rillnode.node.cli.failures import Exit
-from rillnode.node.cli.parsing import Commands, UsageError, add_noun, add_verb, seconds
+from rillnode.node.cli.parsing import Commands, Parser, UsageError, add_verb, seconds
 from rillnode.node.cli.terminal import Terminal, printable
 from rillnode.node.client import Answer, Client
 from rillnode.node.keys.files import read_channel_key
@@ -21,39 +21,52 @@ from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel
 _WAIT_SECONDS: Final = 10.0
 
 
-def add(commands: Commands) -> None:
-    """Add the noun and its verb."""
-    verbs = add_noun(commands, "message", "messages to workers, on this node and behind it: send")
-    parser = add_verb(
-        verbs, "send", send,
+def add_verbs(verbs: Commands) -> None:
+    """Add the verbs that send a message along a route."""
+    asking = add_verb(
+        verbs, "ask", ask,
         summary="send a message along a route, and show what comes back",
-        usage="--to ROUTE [options]",
+        usage="ROUTE [PAYLOAD] [options]",
         text="A route is a list of addresses, separated by `;` or `=>`: workers by name, nodes as\n"
         "`peer/NAME` (configured) or `1#HOST:PORT` (Ockam TCP; needs the `admin` grant). The\n"
-        "payload is stdin unless an option gives it. What comes back is shown as text, or in\n"
+        "payload is stdin where none is given. What comes back is shown as text, or in\n"
         "hexadecimal where it is none; the return route leads to who sent it.",
         examples=[
-            "rillnode message send --to echo --payload hello",
-            "rillnode message send --to 'peer/core;echo' --payload-hex 00ff --wait 2",
-            "rillnode message send --to '1#hub.example.org:4000;printer' --no-wait < page.txt",
-            "rillnode message send --channel 'peer/core;SC_listener' --to echo --payload hello",
+            "rillnode route ask echo hello",
+            "rillnode route ask 'peer/core;printer' --wait 60 < page.txt",
+            "rillnode route ask 'peer/core;echo' --payload-hex 00ff",
+            "rillnode route ask --channel 'peer/core;SC_listener' echo hello",
         ],
     )  # fmt: skip
-    parser.add_argument(
-        "--to", type=route_argument, required=True, metavar="ROUTE", help="where to"
-    )
-    payload = parser.add_mutually_exclusive_group()
-    payload.add_argument("--payload", type=_text, metavar="TEXT", help="the payload, as UTF-8")
-    payload.add_argument(
-        "--payload-hex", type=_hex, dest="payload", metavar="HEX",
-        help="the payload, in hexadecimal",
-    )  # fmt: skip
-    waiting = parser.add_mutually_exclusive_group()
-    waiting.add_argument(
+    _add_message(asking)
+    asking.add_argument(
         "--wait", type=seconds, default=_WAIT_SECONDS, metavar="SECONDS",
         help=f"how long to wait for an answer (default: {_WAIT_SECONDS:g})",
     )  # fmt: skip
-    waiting.add_argument("--no-wait", action="store_true", help="do not wait for an answer")
+    sending = add_verb(
+        verbs, "send", send,
+        summary="send a message along a route, and wait for nothing",
+        usage="ROUTE [PAYLOAD] [options]",
+        text="Nothing tells whether it arrives. Routes and payloads are as for `route ask`.",
+        examples=["rillnode route send '1#hub.example.org:4000;printer' < page.txt"],
+    )  # fmt: skip
+    _add_message(sending)
+    for parser in (asking, sending):
+        _add_channel(parser)
+        add_connection_options(parser)
+
+
+def _add_message(parser: Parser) -> None:
+    parser.add_argument("to", type=route_argument, metavar="ROUTE", help="where to")
+    parser.add_argument(
+        "text", nargs="?", type=_text, metavar="PAYLOAD", help="the payload, as UTF-8"
+    )
+    parser.add_argument(
+        "--payload-hex", type=_hex, metavar="HEX", help="the payload, in hexadecimal"
+    )
+
+
+def _add_channel(parser: Parser) -> None:
     channel = parser.add_argument_group("through a secure channel")
     channel.add_argument(
         "--channel", type=route_argument, metavar="ROUTE",
@@ -71,34 +84,46 @@ def add(commands: Commands) -> None:
         "--channel-remote-key", type=_channel_key, metavar="HEX",
         help="the listener's public key: no other one learns who asks",
     )  # fmt: skip
-    add_connection_options(parser)
 
 
-async def send(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Send one message."""
-    if args.channel is None and (args.channel_key or args.channel_remote_key):
-        raise UsageError(args.command, "--channel-key and --channel-remote-key need --channel")
-    payload: bytes | None = args.payload
-    if payload is None:
-        payload = await _input(terminal)
+async def ask(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Send one message, and show its answer."""
+    payload = await _payload(args, terminal)
     async with connected(args, terminal) as client:
-        way = client if args.channel is None else await _channel(client, args)
-        if args.no_wait:
-            await way.send(args.to, payload)
-            return Exit.OK
+        way = client if args.channel is None else await _channel(client, args, args.wait)
         answer = await way.ask(args.to, payload, timeout_seconds=args.wait)
     _show(answer, terminal)
     return Exit.OK
 
 
-async def _channel(client: Client, args: argparse.Namespace) -> SecureChannel:
+async def send(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Send one message."""
+    payload = await _payload(args, terminal)
+    async with connected(args, terminal) as client:
+        way = client if args.channel is None else await _channel(client, args, _WAIT_SECONDS)
+        await way.send(args.to, payload)
+    return Exit.OK
+
+
+async def _payload(args: argparse.Namespace, terminal: Terminal) -> bytes:
+    if args.channel is None and (args.channel_key or args.channel_remote_key):
+        raise UsageError(args.command, "--channel-key and --channel-remote-key need --channel")
+    text: bytes | None = args.text
+    digits: bytes | None = args.payload_hex
+    if text is not None and digits is not None:
+        raise UsageError(args.command, "argument --payload-hex: not allowed with a PAYLOAD")
+    given = digits if text is None else text
+    return await _input(terminal) if given is None else given
+
+
+async def _channel(client: Client, args: argparse.Namespace, wait: float) -> SecureChannel:
     file: Path | None = args.channel_key
     return await client.secure_channel(
         args.channel,
         level=args.channel_level,
         key=None if file is None else read_channel_key(file),
         remote_key=args.channel_remote_key,
-        timeout_seconds=args.wait,
+        timeout_seconds=wait,
     )
 
 

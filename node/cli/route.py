@@ -1,4 +1,4 @@
-"""`rillnode route`: which nodes a route leads through, and how far each is."""
+"""`rillnode route`: messages along a route, and how far each of its nodes is."""
 
 import argparse
 from typing import Any, Final
@@ -6,8 +6,9 @@ from typing import Any, Final
 from rillnode.codecs.routing.routes import Address, Route, format_route
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
-from rillnode.node.cli.message import route_argument
+from rillnode.node.cli.message import add_verbs, route_argument
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb, seconds
+from rillnode.node.cli.serve import add_serve
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.client.round_trip import Hop, round_trips
 
@@ -15,13 +16,19 @@ _WAIT_SECONDS: Final = 5.0
 
 
 def add(commands: Commands) -> None:
-    """Add the noun and its verb."""
-    verbs = add_noun(commands, "route", "routes through several nodes: probe")
+    """Add the noun and its verbs."""
+    verbs = add_noun(
+        commands,
+        "route",
+        "messages along routes, through several nodes too: ask, send, serve, probe",
+    )
+    add_verbs(verbs)
+    add_serve(verbs)
     parser = add_verb(
         verbs, "probe", probe,
         summary="ask each node along a route, and show how long its answer took",
         usage="ROUTE [options]",
-        text="A route is written as for `message send`. Its nodes are asked one by one, through\n"
+        text="A route is written as for `route ask`. Its nodes are asked one by one, through\n"
         "those before; the first that does not answer ends it. Of workers only `echo` is asked:\n"
         "nobody knows what a message does to another.",
         examples=[

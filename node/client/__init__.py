@@ -3,21 +3,30 @@
 from rillnode.node.client.blocking import (
     BlockingClient,
     BlockingIteration,
+    BlockingMailbox,
+    BlockingService,
     BlockingStream,
     connect_blocking,
 )
 from rillnode.node.client.client import Client, SavedIndex, connect
+from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
+from rillnode.node.client.serving import Handler, Service
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
 
 __all__ = [
     "Answer",
     "BlockingClient",
     "BlockingIteration",
+    "BlockingMailbox",
+    "BlockingService",
     "BlockingStream",
     "Client",
+    "Handler",
+    "Mailbox",
     "PartitionInfo",
     "SavedIndex",
+    "Service",
     "Stream",
     "StreamInfo",
     "connect",

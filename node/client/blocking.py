@@ -1,18 +1,22 @@
 """A blocking face of the client, for notebooks and scripts: the same verbs, own loop."""
 
+import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
+from rillnode.actors.apps.messages import Message
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.client import Client, SavedIndex, connect
 from rillnode.node.client.loop_thread import LoopThread
+from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer
+from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, STOP_SECONDS, Service
 from rillnode.node.client.stream import Stream, StreamInfo
 
 Item = TypeVar("Item")
@@ -78,6 +82,52 @@ class BlockingIteration(Generic[Item]):
             # Also what was fetched since an interrupt.
             self._fetching = None
             self._items.clear()
+
+
+class BlockingMailbox(BlockingIteration[Answer]):
+    """What comes unasked to an address of the client; see `Mailbox`.
+
+    Attributes:
+        address: for `send(..., return_address=box.address)`.
+    """
+
+    def __init__(self, box: Mailbox, loop: LoopThread) -> None:
+        async def one() -> tuple[Answer]:
+            return (await anext(box),)
+
+        super().__init__(loop, one, box.aclose)
+        self.address = box.address
+        self._box = box
+
+    @property
+    def dropped(self) -> int:
+        """Messages that came while it was full."""
+        return self._box.dropped
+
+
+class BlockingService:
+    """An address that the client serves; see `Service`. A context manager."""
+
+    def __init__(self, service: Service, loop: LoopThread) -> None:
+        self.address = service.address
+        self._service = service
+        self._loop = loop
+
+    def __enter__(self) -> Self:
+        """Nothing more to do."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self.stop()
+
+    def wait(self) -> None:
+        """Wait until it has ended; raises as `Service.wait` does."""
+        self._loop.run(self._service.wait())
+
+    def stop(self, *, timeout_seconds: float = STOP_SECONDS) -> None:
+        """Take no more calls, answer those that are open, and give the address up."""
+        self._loop.run(self._service.stop(timeout_seconds=timeout_seconds))
 
 
 class BlockingStream:
@@ -184,15 +234,54 @@ class BlockingClient:
         """The node's status document."""
         return self._loop.run(self._client.status())
 
-    def send(self, route: Route | str, payload: bytes) -> None:
+    def send(
+        self, route: Route | str, payload: bytes, *, return_address: bytes | None = None
+    ) -> None:
         """Send a message along a route; nothing tells whether it arrives."""
-        self._loop.run(self._client.send(route, payload))
+        self._loop.run(self._client.send(route, payload, return_address=return_address))
 
     def ask(
         self, route: Route | str, payload: bytes, *, timeout_seconds: float = ANSWER_SECONDS
     ) -> Answer:
         """Send a message along a route and wait for what comes back."""
         return self._loop.run(self._client.ask(route, payload, timeout_seconds=timeout_seconds))
+
+    def serve(
+        self,
+        address: str,
+        handler: Callable[[Message], bytes | None],
+        *,
+        at: Route | str = "",
+        group: bool = False,
+        calls_max: int = CALLS_MAX,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> BlockingService:
+        """Have an address at the node; arguments and errors as of `Client.serve`.
+
+        The handler may block. It is called in threads, for several calls at once unless `calls_max`
+        is 1.
+        """
+
+        def in_thread(message: Message) -> Awaitable[bytes | None]:
+            return asyncio.to_thread(handler, message)
+
+        serving = self._client.serve(
+            address,
+            in_thread,
+            at=at,
+            group=group,
+            calls_max=calls_max,
+            lease_seconds=lease_seconds,
+        )
+        return BlockingService(self._loop.run(serving), self._loop)
+
+    def mailbox(self, *, messages_max: int = MAILBOX_MESSAGES) -> BlockingMailbox:
+        """Have an address to which messages come unasked: an iterator of them."""
+
+        async def made() -> Mailbox:
+            return self._client.mailbox(messages_max=messages_max)
+
+        return BlockingMailbox(self._loop.run(made()), self._loop)
 
 
 def connect_blocking(

@@ -15,9 +15,11 @@ from rillnode.codecs.keys import Identity
 from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.routes import Route, local
+from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.client.documents import make_checkpoint, node_status
-from rillnode.node.client.messages import ANSWER_SECONDS, Answer, as_route
+from rillnode.node.client.messages import ANSWER_SECONDS, as_route
 from rillnode.node.client.round_trip import round_trip
+from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
 from rillnode.node.client.session import Connect, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.iteration import Iteration, iterate
@@ -29,8 +31,6 @@ from rillnode.transports.tcp import dial
 if TYPE_CHECKING:
     from rillnode.codecs.ockam.channel_key import ChannelKey
     from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel
-    from rillnode.node.ockam.client.hub import Hub
-    from rillnode.node.ockam.client.hub_calls import HubServices
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,11 @@ class SavedIndex:
         return None if self.next_index is None else max(0, self.next_index - self.index)
 
 
-class Client:
+class Client(Correspondent):
     """A node's streams, indexes and status; an asynchronous context manager."""
 
     def __init__(self, session: Session) -> None:
+        super().__init__(session.messages)
         self._session = session
 
     @cached_property
@@ -65,6 +66,11 @@ class Client:
         """Likewise."""
         return WeakSet()
 
+    @cached_property
+    def _services(self) -> set[Service]:
+        """Those that go on."""
+        return set()
+
     async def __aenter__(self) -> Self:
         """Nothing more to do: `connect` has connected."""
         return self
@@ -74,7 +80,9 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Save consumers' positions, wait for what is unconfirmed, and end the link."""
+        """Answer open calls, save positions, wait for what is unconfirmed, and end the link."""
+        for service in tuple(self._services):
+            await service.stop()
         for stream in tuple(self._streams):
             await stream.close()
         await self._session.close()
@@ -218,61 +226,54 @@ class Client:
         if not isinstance(response, native.DoneResponse):
             raise _unexpected()
 
-    async def send(
-        self, route: Route | str, payload: bytes, *, return_address: bytes | None = None
-    ) -> None:
-        """Send a message along a route; nothing tells whether it arrives.
+    async def serve(
+        self,
+        address: str,
+        handler: Handler,
+        *,
+        at: Route | str = "",
+        group: bool = False,
+        calls_max: int = CALLS_MAX,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> Service:
+        """Have an address at the node: what is sent to it comes here, and is answered from here.
+
+        It lasts over lost links, until `Service.stop` or the end of this client. A call whose link
+        is lost has failed for its caller (`call.lost`), whatever the handler makes of it.
 
         Args:
-            route: addresses of workers, other nodes included, or its text: `peer/core;echo` or
-                `1#host:4000;echo`.
-            payload: handed on as it is.
-            return_address: where answers are to come to; None: nowhere.
+            address: a name of at most 512 bytes, none that the node itself uses.
+            handler: is given each `Message`, and returns the bytes of the answer, or None for
+                none; to refuse, it raises `ActorReply`. It runs in the client's loop: an `async
+                def` beside others, while a plain function must not block.
+            at: leads to another node, at which the address is then, such as `peer/hub`: both nodes
+                and their links are rillnode's, and what is granted is granted to the nearer one.
+            group: others may serve the same address: each call goes to the one with the fewest.
+            calls_max: calls that are open at a time, 1 to 4,096; callers beyond that are told
+                `actor.busy`.
+            lease_seconds: how long the address is kept for this client's key while its link is
+                lost, at most an hour; callers are told `peer.unreachable` meanwhile.
 
         Raises:
-            CodecError: the text is no route.
-            RequestError: the message is too large.
-            TransportError: there is no link to the node now.
-        """
-        back = () if return_address is None else (local(return_address),)
-        self._session.messages.send(as_route(route), payload, back)
-
-    async def ask(
-        self, route: Route | str, payload: bytes, *, timeout_seconds: float = ANSWER_SECONDS
-    ) -> Answer:
-        """Send a message along a route, as `send` does, and wait for what comes back.
-
-        When the link to the node is lost meanwhile, the message is sent again on the next.
-
-        Raises:
-            CodecError: the text is no route.
-            RequestError: the node, or a peer behind it, could not hand the message on
-                (`address.unknown`, `peer.unreachable`), or it is too large.
-            ActorError: `message.timeout`, nothing has come back.
+            CodecError: `at` is no route.
+            RequestError: `address.taken`, another serves it; `address.reserved`,
+                `address.invalid`, nobody may; `address.unknown`, no grant lets this client serve
+                it; `serve.limit`, too many addresses or calls.
             TransportError: the client is closed.
         """
-        wire = await self._session.messages.ask(as_route(route), payload, seconds=timeout_seconds)
-        return Answer(wire.return_route, wire.payload)
-
-    def hub(
-        self,
-        route: Route | str = "",
-        *,
-        services: "HubServices" = "auto",
-        answer_seconds: float = ANSWER_SECONDS,
-        patience_seconds: float | None = None,
-    ) -> "Hub":
-        """The streams of any Ockam node, at the end of a route; see `Hub`."""
-        # Here as below: who speaks to rillnode alone does without the plug-in.
-        from rillnode.node.ockam.client.hub import PATIENCE_SECONDS, Hub
-
-        return Hub(
-            self._session.messages,
-            route,
-            services=services,
-            answer_seconds=answer_seconds,
-            patience_seconds=PATIENCE_SECONDS if patience_seconds is None else patience_seconds,
+        service = Service(
+            self.messages,
+            address,
+            handler,
+            at=as_route(at),
+            group=group,
+            calls_max=calls_max,
+            lease_seconds=lease_seconds,
         )
+        await service.begin()
+        self._services.add(service)
+        service.on_end(self._services.discard)
+        return service
 
     async def secure_channel(
         self,
@@ -302,12 +303,11 @@ class Client:
         from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
         from rillnode.node.ockam.client.channel import open_channel
 
-        messages = self._session.messages
         channel = await open_channel(
-            messages,
+            self.messages,
             as_route(route),
             level=level,
-            key=key or ChannelKey(messages.entropy(KEY_BYTES)),
+            key=key or ChannelKey(self.messages.entropy(KEY_BYTES)),
             remote_key=remote_key,
             seconds=timeout_seconds,
         )

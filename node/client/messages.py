@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from rillnode.actors.apps.messages import Answer as Answer
 from rillnode.actors.ports import Entropy
@@ -18,6 +18,18 @@ ANSWER_SECONDS: Final = 10.0
 
 OnMessage = Callable[[WireMessage], None]
 """Takes a message that came to a local address of the client."""
+
+
+class Keeper(Protocol):
+    """Whoever keeps a local address for longer than one question."""
+
+    def link_opened(self) -> None:
+        """There is another link: nobody knows a way over the one before any more."""
+        ...
+
+    def ended(self, error: RillnodeError) -> None:
+        """Nothing comes to the address any more."""
+        ...
 
 
 @dataclass(slots=True)
@@ -36,6 +48,7 @@ class Messages:
 
     Attributes:
         entropy: what it was given.
+        error: why the session has ended, once it has.
     """
 
     def __init__(
@@ -46,23 +59,32 @@ class Messages:
         entropy: Entropy = os.urandom,
     ) -> None:
         self.entropy = entropy
+        self.error: RillnodeError | None = None
         self._send = send
         self._settled = settled
         self._receivers: dict[bytes, OnMessage] = {}
         self._asked: dict[bytes, _Asked] = {}
+        self._keepers: dict[bytes, Keeper] = {}
 
-    def attach(self, on_message: OnMessage) -> bytes:
+    def attach(self, on_message: OnMessage, keeper: Keeper | None = None) -> bytes:
         """Let messages come to a new local address, until `detach`; return the address.
 
         It is the last hop of a return route: the node puts its end of the link before it.
+
+        Args:
+            on_message: takes what comes.
+            keeper: is told of new links, and when the session ends before.
         """
         address = fresh_address(self.entropy)
         self._receivers[address] = on_message
+        if keeper is not None:
+            self._keepers[address] = keeper
         return address
 
     def detach(self, address: bytes) -> None:
         """Forget a local address; what still comes to it is dropped."""
         self._receivers.pop(address, None)
+        self._keepers.pop(address, None)
 
     def send(self, route: Route, payload: bytes, return_route: Route = ()) -> None:
         """Send a message; nothing tells whether it arrives.
@@ -127,6 +149,11 @@ class Messages:
         """The frames to send again over a new link."""
         return [asked.frame for asked in self._asked.values()]
 
+    def link_opened(self) -> None:
+        """Tell whoever keeps an address that there is another link."""
+        for keeper in tuple(self._keepers.values()):
+            keeper.link_opened()
+
     def received(self, wire: WireMessage) -> None:
         """Hand a message to whoever has attached its address."""
         on_message = self._receivers.get(wire.onward_route[0].value) if wire.onward_route else None
@@ -134,11 +161,15 @@ class Messages:
             on_message(wire)
 
     def fail(self, error: RillnodeError) -> None:
-        """The session has ended: so have its questions."""
+        """The session has ended: so have its questions, and nothing comes to it any more."""
+        self.error = error
         asked, self._asked = self._asked, {}
+        keepers, self._keepers = self._keepers, {}
         for one in asked.values():
             if not one.answer.done():
                 one.answer.set_exception(error)
+        for keeper in keepers.values():
+            keeper.ended(error)
 
 
 def as_route(route: Route | str) -> Route:

@@ -239,6 +239,7 @@ class Session:
         self._repeating.restart()
         self._outgoing = [pending.frame for pending in self._pending.values()]
         self._outgoing += self.messages.unanswered()
+        self.messages.link_opened()
         for subscriber in self._subscribers.values():
             self._resume(subscriber)
         self._post_flush()

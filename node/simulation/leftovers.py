@@ -18,7 +18,9 @@ from rillnode.transports.web_server import WebServer
 FOLLOWING: Final = "NeighboursActor"
 """Actors that follow a stream each, whether there are clients or not."""
 
-OF_CLIENTS: Final = ("SubscriptionActor", "ResendingActor", "StreamrConnection", "ResendActor")
+OF_CLIENTS: Final = (
+    "SubscriptionActor", "ServedActor", "ResendingActor", "StreamrConnection", "ResendActor",
+)  # fmt: skip
 """Actors that there are for somebody who is connected, and for nobody else."""
 
 

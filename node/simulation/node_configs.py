@@ -51,7 +51,7 @@ def node_config(name: str, *grants: GrantTable) -> Config:
         data_dir=Path(name),
         noise=NoiseListener(listen=f"{name}:{NOISE_PORT}"),
         http=HttpListener(enabled=False),
-        grants=grants or (GrantTable(who="noise:*", streams="*", may=VERBS),),
+        grants=grants or (GrantTable(who="noise:*", streams="*", addresses="*", may=VERBS),),
     )
 
 

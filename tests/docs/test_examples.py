@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -59,6 +60,30 @@ def test_published_readings_are_consumed_once(node: Runner, tmp_path: Path) -> N
         assert f"device 3: {total}" in consumed
         assert consumed[-1] == "2500 readings consumed"
         assert again == ["0 readings consumed"]
+
+
+def test_a_printer_prints_what_is_sent_to_it(node: Runner, tmp_path: Path) -> None:
+    reach = (tmp_path / "edge/ports.json", tmp_path / "edge/data/admin.key")
+    printers = [
+        subprocess.Popen(
+            [sys.executable, EXAMPLES / "printer.py", *reach], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    try:
+        for printer in printers:
+            assert printer.stdout is not None
+            assert printer.stdout.readline() == "ready\n"
+        asking = "rillnode route ask printer 'Dear Sir' -c edge/node.toml"
+        node.command(f"{asking} & {asking}; wait")
+        too_long = f"rillnode route ask printer {'x' * 2001} -c edge/node.toml 2>&1"
+        node.command(f"({too_long} || true) | grep printer.page")
+    finally:
+        for printer in printers:
+            printer.send_signal(signal.SIGINT)
+    printed = [printer.communicate(timeout=60)[0] for printer in printers]
+    assert sum("Dear Sir" in text for text in printed) == 2
+    assert all(text.endswith("no more pages\n") for text in printed)
 
 
 def test_an_asyncio_application_confirms_and_handles_each_line_once(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from contract_load import (
 )
 from contract_nextgraph import Registrar, Removed
 from contract_released import Released
+from contract_serving import Served
 from contract_shared import OTHER, Away, add_shared_nodes
 from contract_sink import Sink
 from rillnode.actors.engine.faults import FAULTS, Fault, When
@@ -96,7 +97,7 @@ class Load:
         return contract_sink.SINKS if {Sink, Stopped}.intersection(self.rounds) else SinkTables()
 
 
-USUAL: Final = Load((*contract_load.ROUNDS, *contract_sink.ROUNDS))
+USUAL: Final = Load((*contract_load.ROUNDS, Served, *contract_sink.ROUNDS))
 RARE: Final = Load((Native, *contract_nextgraph.ROUNDS, *contract_released.ROUNDS))
 MUCH: Final = Load((Native, Streamr, Overlay, Peer, Removed), much=True)
 SHARED: Final = Load(
@@ -109,8 +110,8 @@ TOGETHER: Final = (Load(EVERYBODY), Load(EVERYBODY, much=True), SHARED)
 """All kinds of clients at once; no node has both a store of its own and one that is shared."""
 
 ALONE: Final = (
-    Sink, Ockam, Hub, Released, Native, Stopped, Operator, Removed, Nextgraph, Registrar, Channel,
-    Overlay, Streamr, Peer,
+    Sink, Ockam, Served, Hub, Released, Native, Stopped, Operator, Removed, Nextgraph, Registrar,
+    Channel, Overlay, Streamr, Peer,
 )  # fmt: skip
 """The kinds of clients, the cheapest first."""
 
@@ -140,12 +141,13 @@ Case = tuple[type[Worker], type | None]
 
 
 ROOMS: Final = {
+    "apps": ("apps",),
     "nextgraph": ("nextgraph",),
     "overlay": ("overlay",),
     "peers": ("peers",),
     "spans": ("spans",),
     "streamr": ("streamr",),
-    "streams": ("apps", "backup", "services", "spark_sink", "status", "streams"),
+    "streams": ("backup", "services", "spark_sink", "status", "streams"),
 }
 """Where actors are, by the file of tests in which each of theirs fails: a file is one worker's."""
 

@@ -84,6 +84,7 @@ CONFIG: Final = Config(
     grants=(
         GrantTable(who="eth:*", streams="*", may=("create",)),
         GrantTable(who="noise:*", streams="*", may=VERBS),
+        GrantTable(who="noise:*", addresses="*", may=("admin",)),
         GrantTable(who="ockam:*", streams="*", may=VERBS),
         GrantTable(who="anonymous", streams="shared-released*", may=("push", "subscribe")),
     ),

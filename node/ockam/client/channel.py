@@ -14,16 +14,12 @@ from rillnode.codecs.ockam.channel import ChannelInitiator
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
 from rillnode.codecs.ockam.channel_key import ChannelKey, parse_channel_key
 from rillnode.codecs.routing.routes import Route, WireMessage, decode_message, local
+from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.client.messages import (
-    ANSWER_SECONDS,
-    Answer,
     Messages,
-    as_route,
     failure_of,
     fresh_address,
 )
-from rillnode.node.ockam.client.hub import PATIENCE_SECONDS, Hub
-from rillnode.node.ockam.client.hub_calls import HubServices
 
 logger = logging.getLogger("rillnode.node.ockam.client.channel")
 
@@ -31,7 +27,7 @@ ChannelLevel = Literal["elixir-2021", "rust-2021", "2022"]
 """What the listener speaks; rillnode's own speaks all."""
 
 
-class SecureChannel:
+class SecureChannel(Correspondent):
     """One end of an open channel, as `Client.secure_channel` makes it.
 
     When the client's link is lost, so is the channel: open another one.
@@ -49,7 +45,7 @@ class SecureChannel:
         self._outer = messages
         self._session = session
         self._peer_route = peer_route
-        self.messages = Messages(send=self._send, settled=lambda: None, entropy=messages.entropy)
+        super().__init__(Messages(send=self._send, settled=lambda: None, entropy=messages.entropy))
         self._error: RillnodeError | None = None
         self.address = messages.attach(self._received)
 
@@ -60,53 +56,6 @@ class SecureChannel:
     async def __aexit__(self, *_: object) -> None:
         """Close."""
         await self.close()
-
-    async def send(
-        self, route: Route | str, payload: bytes, *, return_address: bytes | None = None
-    ) -> None:
-        """Send a message; nothing tells whether it arrives.
-
-        Args:
-            route: addresses as the node at the other end knows them, or its text.
-            payload: handed on as it is.
-            return_address: where answers are to come to; None: nowhere.
-
-        Raises:
-            CodecError: the text is no route.
-            RequestError: the message is too large.
-            TransportError: the channel has ended, or there is no link to the node now.
-        """
-        back = () if return_address is None else (local(return_address),)
-        self.messages.send(as_route(route), payload, back)
-
-    async def ask(
-        self, route: Route | str, payload: bytes, *, timeout_seconds: float = ANSWER_SECONDS
-    ) -> Answer:
-        """Send a message, as `send` does, and wait for what comes back.
-
-        Raises:
-            CodecError, RequestError, TransportError: as `send`; the channel has ended meanwhile.
-            ActorError: `message.timeout`, nothing has come back.
-        """
-        wire = await self.messages.ask(as_route(route), payload, seconds=timeout_seconds)
-        return Answer(wire.return_route, wire.payload)
-
-    def hub(
-        self,
-        route: Route | str = "",
-        *,
-        services: HubServices = "auto",
-        answer_seconds: float = ANSWER_SECONDS,
-        patience_seconds: float = PATIENCE_SECONDS,
-    ) -> Hub:
-        """The streams of the node at the other end, or behind it by a route; see `Hub`."""
-        return Hub(
-            self.messages,
-            route,
-            services=services,
-            answer_seconds=answer_seconds,
-            patience_seconds=patience_seconds,
-        )
 
     async def close(self) -> None:
         """Forget the channel; questions that are open fail."""

@@ -15,7 +15,7 @@ from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.ockam.channel_cipher import Level, unwrap
 from rillnode.codecs.routing.routes import Route, WireMessage
 from rillnode.codecs.varint import read_data
-from rillnode.node.client.messages import Messages, OnMessage
+from rillnode.node.client.messages import Keeper, Messages, OnMessage
 from rillnode.node.simulation.clients.programs import MARKER
 from rillnode.node.simulation.history import History
 
@@ -99,7 +99,7 @@ class Interceptor(Messages):
         self._begun = False
         self._last = b""
 
-    def attach(self, on_message: OnMessage) -> bytes:
+    def attach(self, on_message: OnMessage, keeper: Keeper | None = None) -> bytes:
         """Let messages come to a new address, and copies of them."""
 
         def came(wire: WireMessage) -> None:
@@ -108,7 +108,7 @@ class Interceptor(Messages):
             for payload in self._copies(wire.payload):
                 on_message(wire._replace(payload=payload))
 
-        return self._messages.attach(came)
+        return self._messages.attach(came, keeper)
 
     def send_over(self, messages: Messages) -> None:
         """Send over another link from now on; what comes back comes over the first."""

@@ -273,3 +273,35 @@ def test_push_sends_lines_as_they_are_typed(start: Start, home: Path) -> None:
     finally:
         push.kill()
         push.wait()
+
+
+def test_a_program_answers_what_is_sent_to_an_address(
+    start: Start, home: Path, tmp_path: Path
+) -> None:
+    node = start(home, "-c", home / "node.toml")
+    argv = rillnode("route", "serve", "upper", "--calls-max", "2", *node.options, "--")
+    program = "import os, sys; text = sys.stdin.read(); print(os.environ['RILLNODE_PRINCIPAL'][:6])"
+    failing = "sys.exit(3) if text == 'fail' else print(text.upper(), end='')"
+    log = tmp_path / "serving"
+    with log.open("wb") as file:
+        serving = subprocess.Popen(
+            [*argv, sys.executable, "-c", f"{program}; {failing}"], stderr=file
+        )
+    try:
+        wait_for(lambda: b"serving upper" in log.read_bytes(), serving)
+        (answer,) = lines(call("route", "ask", "upper", "hello", *node.options))
+        assert (answer["text"], answer["return_route"]) == ("noise:\nHELLO", "0#upper")
+        refused = call("route", "ask", "upper", "fail", *node.options)
+        assert refused.returncode == 1
+        assert b"the program has ended with 3 [program.failed]" in refused.stderr
+        taken = call("route", "serve", "upper", *node.options, "--", "cat")
+        assert (taken.returncode, b"[address.taken]" in taken.stderr) == (1, True)
+        assert call("route", "serve", "x", *node.options, "--", "no-such-program").returncode == 2
+        serving.send_signal(signal.SIGINT)
+        assert serving.wait(LIMIT_SECONDS) == 130
+    finally:
+        serving.kill()
+        serving.wait()
+    gone = call("route", "ask", "upper", "hello", *node.options)
+    assert b"[address.unknown]" in gone.stderr
+    assert node.stop() == 0

@@ -239,6 +239,22 @@ def test_entries_of_a_hub_are_consumed(tmp_path: Path) -> None:
     asyncio.run(test())
 
 
+@FACES
+def test_messages_to_a_mailbox_are_taken(face: Any, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as node, face(node) as client:
+            box = client.mailbox()
+            for number in range(COUNT):
+                await client.send("echo", b"%d" % number, return_address=box.address)
+            found, cancelled = await read_impatiently(box, COUNT)
+            assert [message.payload for message in found] == [b"%d" % n for n in range(COUNT)]
+            assert cancelled
+            # What has sent them is told by their return route.
+            assert (await client.ask(found[0].return_route, b"again")).payload == b"again"
+
+    asyncio.run(test())
+
+
 # Streamr and NextGraph -----------------------------------------------------------------------
 
 

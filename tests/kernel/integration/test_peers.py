@@ -184,7 +184,7 @@ def test_the_command_line_sends_and_lists(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with linked(tmp_path) as (a, _):
-            argv = ("message", "send", "--to", "peer/plain", "--payload-hex", "00", "--wait", "30")
+            argv = ("route", "ask", "peer/plain", "--payload-hex", "00", "--wait", "30")
             code, out = await asyncio.to_thread(command, a, *argv)
             assert (code, json.loads(out)["payload"]) == (0, PONG.hex())
             ping = await asyncio.to_thread(command, a, "peer", "ping", "b", "--wait", "30")
@@ -205,6 +205,10 @@ def test_the_blocking_client_sends_too(tmp_path: Path) -> None:
         with connect_blocking(url, identity=CLIENT, node_identity=node.identity) as client:
             client.send("peer/plain", b"not waited for")
             assert client.ask("peer/plain", PING, timeout_seconds=30.0).payload == PONG
+            with client.mailbox() as box:
+                client.send("peer/plain;echo", b"unasked", return_address=box.address)
+                assert next(box).payload == b"unasked"
+                assert box.dropped == 0
 
     async def run() -> None:
         async with linked(tmp_path) as (a, _):

@@ -304,7 +304,7 @@ def test_the_command_line_sends_through_a_channel(tmp_path: Path) -> None:
 
     async def test(node: Node) -> None:
         argv = [
-            "message", "send", "--to", "stream", "--channel", "SC_listener",
+            "route", "ask", "stream", "--channel", "SC_listener",
             "--channel-key", key, "--channel-remote-key", node.status()["channels"]["key"],
             "--payload-hex", encode_request(CreateRequest("s")).hex(),
             "--node", f"noise://{node.addresses()['noise']}", "--key", secret,

@@ -31,6 +31,10 @@ REQUESTS: list[native.Request] = [
     native.SinkCommitRequest(14, [native.SinkPosition("s", 0, 9)]),
     native.SinkReportRequest(15, b"{}"),
     native.SinkControlRequest(16, run=True),
+    native.ServeRequest(17, b"printer", b"t" * 16, True, 64, 10_000),
+    native.StopServingRequest(18, b"t" * 16),
+    native.AnswerRequest(17, 3, b"printed"),
+    native.AnswerRequest(17, 4, None, "printer.paper", "no paper"),
 ]
 
 RESPONSES: list[native.Response] = [
@@ -49,6 +53,9 @@ RESPONSES: list[native.Response] = [
     native.DocumentResponse(6, b"{}"),
     native.SinkEndsResponse(7, [native.SinkEnd("s", 9, 0, 1, 2)]),
     native.DoneResponse(8),
+    native.CallsResponse(
+        17, [native.Call(3, "noise:00", [native.Hop(0, b"tray")], [native.Hop(1, b"h:1")], b"page")]
+    ),
     native.Failure(9, "stream.unknown", "no", True),
     native.Failure(10, "actor.busy", "later", True, 30_000),
 ]

@@ -1,4 +1,4 @@
-"""`rillnode message` and `rillnode peer` against a client without a node."""
+"""`rillnode route ask`, `route send` and `rillnode peer` against a client without a node."""
 
 import json
 from pathlib import Path
@@ -34,18 +34,18 @@ def run(*argv: str, stdin: bytes = b"", tty: bool = False) -> tuple[int, str, st
     return main(argv, screen.terminal), screen.out, screen.err
 
 
-def send(*argv: str, stdin: bytes = b"", tty: bool = False) -> tuple[int, str, str]:
-    return run("message", "send", *argv, stdin=stdin, tty=tty)
+def ask(*argv: str, stdin: bytes = b"", tty: bool = False) -> tuple[int, str, str]:
+    return run("route", "ask", *argv, stdin=stdin, tty=tty)
 
 
-# message send ----------------------------------------------------------------------------------
+# route ask, route send -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("argv", "stdin", "payload"),
     [
-        (["--payload", "größer"], b"", "größer".encode()),
-        (["--payload", ""], b"ignored", b""),
+        (["größer"], b"", "größer".encode()),
+        ([""], b"ignored", b""),
         (["--payload-hex", "00 fF"], b"", b"\x00\xff"),
         ([], b"a\nb\n", b"a\nb\n"),
         ([], b"", b""),
@@ -54,43 +54,44 @@ def send(*argv: str, stdin: bytes = b"", tty: bool = False) -> tuple[int, str, s
 def test_the_payload_comes_from_an_option_or_from_stdin(
     client: FakeClient, argv: list[str], stdin: bytes, payload: bytes
 ) -> None:
-    code, _, err = send("--to", "a", *argv, stdin=stdin)
+    code, _, err = ask("a", *argv, stdin=stdin)
     assert (code, err) == (0, "")
     assert client.sent == [(parse_route("a"), payload)]
 
 
 @pytest.mark.parametrize("text", ["1#h:4000;peer/b", " 1#h:4000 => peer/b "])
 def test_routes_are_written_either_way(client: FakeClient, text: str) -> None:
-    assert send("--to", text, "--payload", "x")[0] == 0
+    assert ask(text, "x")[0] == 0
     assert client.sent[0][0] == ((1, b"h:4000"), (0, b"peer/b"))
 
 
 def test_the_answer_is_one_line_of_json_for_programs(client: FakeClient) -> None:
-    out = send("--to", "a", "--payload", "x")[1]
+    out = ask("a", "x")[1]
     expected: dict[str, Any] = {
         "return_route": "0#TCP_C_00;0#echo", "payload": "68656c6c6f", "text": "hello",
     }  # fmt: skip
     assert json.loads(out) == expected
     client.answer = Answer((), b"\xff\x00")
-    assert json.loads(send("--to", "a", "--payload", "x")[1]) == {
+    assert json.loads(ask("a", "x")[1]) == {
         "return_route": "", "payload": "ff00",
     }  # fmt: skip
 
 
 def test_people_see_text_or_digits(client: FakeClient) -> None:
-    code, out, err = send("--to", "a", "--payload", "x", tty=True)
+    code, out, err = ask("a", "x", tty=True)
     assert (code, out) == (0, "hello\n")
     assert "0#TCP_C_00;0#echo" in err
     client.answer = Answer((), b"\xff\x00")
-    assert send("--to", "a", "--payload", "x", tty=True)[1] == "ff00\n"
+    assert ask("a", "x", tty=True)[1] == "ff00\n"
     client.answer = Answer((), b"\x1b[2J")
-    assert "\x1b" not in send("--to", "a", "--payload", "x", tty=True)[1]
+    assert "\x1b" not in ask("a", "x", tty=True)[1]
 
 
 def test_nothing_is_waited_for_on_demand(client: FakeClient) -> None:
     client.answer = None
-    assert send("--to", "a", "--payload", "x", "--no-wait") == (0, "", "")
-    code, out, err = send("--to", "a", "--payload", "x", "--wait", "0.5")
+    assert run("route", "send", "a", "x") == (0, "", "")
+    assert client.sent == [(parse_route("a"), b"x")]
+    code, out, err = ask("a", "x", "--wait", "0.5")
     assert (code, out) == (1, "")
     assert "nothing has come back in 0.5 s [message.timeout]\n  next: check the route" in err
 
@@ -98,27 +99,27 @@ def test_nothing_is_waited_for_on_demand(client: FakeClient) -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ([], "--to"),
-        (["--to", "a;;b"], "expected a route: '' is not an address"),
-        (["--to", " "], "expected a route, such as 'peer/core;echo'"),
-        (["--to", "x#a"], "expected a route: 'x#a' is not an address"),
-        (["--to", ";".join("a" * 65)], "more than 64 hops"),
-        (["--to", "a", "--payload-hex", "0g"], "expected hexadecimal digits, not '0g'"),
-        (["--to", "a", "--payload", "x", "--payload-hex", "00"], "not allowed with"),
-        (["--to", "a", "--wait", "0"], "expected a number of seconds over 0"),
-        (["--to", "a", "--wait", "1", "--no-wait"], "not allowed with"),
+        ([], "ROUTE"),
+        (["a;;b"], "expected a route: '' is not an address"),
+        ([" "], "expected a route, such as 'peer/core;echo'"),
+        (["x#a"], "expected a route: 'x#a' is not an address"),
+        ([";".join("a" * 65)], "more than 64 hops"),
+        (["a", "--payload-hex", "0g"], "expected hexadecimal digits, not '0g'"),
+        (["a", "x", "--payload-hex", "00"], "not allowed with"),
+        (["a", "--wait", "0"], "expected a number of seconds over 0"),
+        (["a", "x", "y"], "unrecognized arguments: y"),
     ],
 )
 def test_a_wrong_command_line_is_told(client: FakeClient, argv: list[str], said: str) -> None:
-    code, out, err = send(*argv)
+    code, out, err = ask(*argv)
     assert (code, out) == (2, "")
     assert said in err
-    assert "`rillnode message send --help`" in err
+    assert "`rillnode route ask --help`" in err
     assert client.sent == []
 
 
 def test_too_much_for_one_message_is_refused(client: FakeClient) -> None:
-    code, _, err = send("--to", "a", stdin=bytes(FRAME_BYTES_MAX + 1))
+    code, _, err = ask("a", stdin=bytes(FRAME_BYTES_MAX + 1))
     assert code == 1
     assert "[message.size]\n  next: send a smaller payload" in err
     assert client.sent == []
@@ -126,7 +127,7 @@ def test_too_much_for_one_message_is_refused(client: FakeClient) -> None:
 
 def test_a_peer_out_of_reach_is_told_with_its_reason(client: FakeClient) -> None:
     client.failure = RequestError("peer.unreachable", "No link to core: nothing listens on h:1")
-    code, out, err = send("--to", "peer/core;a", "--payload", "x")
+    code, out, err = ask("peer/core;a", "x")
     assert (code, out) == (1, "")
     assert "nothing listens on h:1 [peer.unreachable]\n  next: `rillnode peer ls`" in err
 

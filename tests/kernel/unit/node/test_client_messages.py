@@ -1,6 +1,7 @@
 """Messages of a client along routes: who gets what comes back, and when nothing does."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -17,7 +18,7 @@ from rillnode.codecs.routing.routes import (
     local,
     parse_route,
 )
-from rillnode.node.client import Answer, Client
+from rillnode.node.client import Answer, Client, Mailbox
 from rillnode.node.client.session import Session
 from rillnode.transports.links import Link, LinkEvents
 from rillnode.transports.memory import connect_memory
@@ -265,5 +266,96 @@ def test_a_ping_without_answer_fails() -> None:
                 await client.ping("core", timeout_seconds=30.0)
             assert caught.value.code == code
         assert not session.messages
+
+    with_client(test)
+
+
+# Mailboxes ---------------------------------------------------------------------------------------
+
+
+def to(box: Mailbox, payload: bytes) -> WireMessage:
+    return WireMessage((local(box.address),), (local("worker"),), payload)
+
+
+async def arrived(client: Client, far: FarEnd) -> None:
+    """Wait until all that was sent before has come."""
+    far.answer = echo
+    await client.ask("after", b"these")
+
+
+def test_a_mailbox_brings_what_comes_unasked() -> None:
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        async with client.mailbox() as box:
+            far.answer = lambda message: [*echo(message), *echo(message)]
+            await client.send("a", b"x", return_address=box.address)
+            answers = [await anext(box), await anext(box)]
+            assert answers == [Answer((local("echo"),), b"x")] * 2
+            # One who has waited in vain loses nothing.
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(box), 0.01)
+            far.send(to(box, b"later"))
+            assert await anext(box) == Answer((local("worker"),), b"later")
+        far.send(to(box, b"too late"))
+        await arrived(client, far)
+        with pytest.raises(StopAsyncIteration):
+            await anext(box)
+
+    with_client(test)
+
+
+def test_a_full_mailbox_counts_and_tells_what_it_drops(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        box = client.mailbox(messages_max=2)
+        for number in range(5):
+            far.send(to(box, b"%d" % number))
+        await arrived(client, far)
+        assert box.dropped == 3
+        assert [record.message for record in caplog.records] == ["mailbox_full"]
+        assert [(await anext(box)).payload for _ in range(2)] == [b"0", b"1"]
+        far.send(to(box, b"5"))
+        assert (await anext(box)).payload == b"5"
+        assert box.dropped == 3
+
+    with_client(test)
+
+
+def test_a_mailbox_is_bounded_by_bytes_too() -> None:
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        box = client.mailbox()
+        for _ in range(6):
+            far.send(to(box, bytes(4_000_000)))
+        await arrived(client, far)
+        assert box.dropped == 2
+
+    with_client(test)
+
+
+def test_a_mailbox_lasts_over_lost_links_and_ends_with_its_client() -> None:
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        box = client.mailbox()
+        far.links[0].close("cut")
+        await arrived(client, far)
+        far.send(to(box, b"over the second"))
+        await arrived(client, far)
+        await client.close()
+        assert (await anext(box)).payload == b"over the second"
+        for _ in range(2):
+            with pytest.raises(TransportError) as caught:
+                await anext(box)
+            assert caught.value.code == "client.closed"
+
+    with_client(test)
+
+
+def test_a_dropped_mailbox_gives_its_address_back() -> None:
+    async def test(client: Client, session: Session, far: FarEnd) -> None:
+        box = client.mailbox()
+        address = box.address
+        assert address in session.messages._receivers  # pyright: ignore[reportPrivateUsage]
+        del box
+        gc.collect()
+        await arrived(client, far)
+        await asyncio.sleep(0)
+        assert address not in session.messages._receivers  # pyright: ignore[reportPrivateUsage]
 
     with_client(test)

@@ -122,7 +122,7 @@ def test_what_cannot_be_is_refused_with_its_key(line: str, said: str) -> None:
     assert said in caught.value.text
 
 
-# message send ------------------------------------------------------------------------------------
+# route ask, route send -----------------------------------------------------------------------
 
 
 class FakeChannel:
@@ -168,7 +168,7 @@ def client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ChannelClient:
 
 def test_a_message_goes_through_a_channel(client: ChannelClient) -> None:
     code, out, _ = run(
-        "message", "send", "--to", "echo", "--payload", "hi", "--wait", "3",
+        "route", "ask", "echo", "hi", "--wait", "3",
         "--channel", "peer/core;api", "--channel-level", "elixir-2021",
         "--channel-key", "device.key", "--channel-remote-key", "AB" * 32,
     )  # fmt: skip
@@ -182,7 +182,7 @@ def test_a_message_goes_through_a_channel(client: ChannelClient) -> None:
 
 
 def test_without_a_key_of_one_s_own_a_channel_gets_a_new_one(client: ChannelClient) -> None:
-    sent = ("message", "send", "--to", "echo", "--payload", "hi", "--no-wait")
+    sent = ("route", "send", "echo", "hi")
     assert run(*sent, "--channel", "api")[0] == 0
     assert client.channels[0][1]["key"] is None
     assert client.through == [((local("echo"),), b"hi")]
@@ -202,7 +202,7 @@ def test_without_a_key_of_one_s_own_a_channel_gets_a_new_one(client: ChannelClie
 def test_options_that_make_no_channel_are_refused(
     client: ChannelClient, options: tuple[str, ...], said: str
 ) -> None:
-    code, _, err = run("message", "send", "--to", "echo", "--payload", "hi", *options)
+    code, _, err = run("route", "ask", "echo", "hi", *options)
     assert code == 2
     assert said in err
     assert not client.channels

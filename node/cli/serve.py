@@ -1,0 +1,94 @@
+"""`rillnode route serve`: have a program answer what is sent to an address of a node."""
+
+import argparse
+import asyncio
+import os
+import shutil
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from rillnode.actors.apps.messages import ActorReply, Message
+from rillnode.node.cli.connection import add_connection_options, connected
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import Commands, UsageError, add_verb, positive_number, seconds
+from rillnode.node.cli.terminal import Terminal
+from rillnode.node.client.serving import LEASE_SECONDS
+
+_CALLS_MAX: Final = 4
+
+
+def add_serve(verbs: Commands) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        verbs, "serve", serve,
+        summary="have a program answer what is sent to an address",
+        usage="ADDRESS [options] -- PROGRAM [ARGUMENT ...]",
+        text="The program is run for each message: its stdin is the payload, what it prints the\n"
+        "answer. Where it fails whoever asked is told `program.failed`. RILLNODE_PRINCIPAL says\n"
+        "who asks. It goes on until Ctrl-C, also over lost links, and then answers what it has.",
+        examples=[
+            "rillnode route serve upper -- tr a-z A-Z",
+            "rillnode route serve printer --group --calls-max 1 -- lp",
+        ],
+    )  # fmt: skip
+    parser.add_argument("address", metavar="ADDRESS", help="what others send to")
+    parser.add_argument(
+        "program", nargs="+", metavar="PROGRAM", help="what is run, with its arguments"
+    )
+    parser.add_argument(
+        "--group", action="store_true", help="others may serve it too: each message goes to one"
+    )
+    parser.add_argument(
+        "--calls-max", type=positive_number, default=_CALLS_MAX, metavar="N",
+        help=f"programs at a time (default: {_CALLS_MAX})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--lease", type=seconds, default=LEASE_SECONDS, metavar="SECONDS",
+        help="how long the address is kept while the link is lost "
+        f"(default: {LEASE_SECONDS:g})",
+    )  # fmt: skip
+    add_connection_options(parser)
+
+
+async def serve(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Serve until an interrupt."""
+    program: Sequence[str] = args.program
+    if shutil.which(program[0]) is None:
+        raise UsageError(args.command, f"there is no program {program[0]!r}")
+    async with (
+        connected(args, terminal) as client,
+        await client.serve(
+            args.address,
+            _running(program),
+            group=args.group,
+            calls_max=args.calls_max,
+            lease_seconds=args.lease,
+        ) as service,
+    ):
+        terminal.message(f"serving {args.address}; Ctrl-C ends it")
+        await service.wait()
+    return Exit.OK
+
+
+def _running(program: Sequence[str]) -> Callable[[Message], Coroutine[Any, Any, bytes]]:
+    """What answers with what a program prints."""
+
+    async def run(message: Message) -> bytes:
+        process = await asyncio.create_subprocess_exec(
+            *program,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "RILLNODE_PRINCIPAL": message.principal},
+            process_group=0,  # an interrupt of this command is none of what it still has to answer
+        )
+        try:
+            printed, _ = await process.communicate(message.payload)
+        except asyncio.CancelledError:
+            process.kill()
+            await process.wait()
+            raise
+        if process.returncode:
+            raise ActorReply("program.failed", f"the program has ended with {process.returncode}")
+        return printed
+
+    return run
