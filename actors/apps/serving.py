@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Final, assert_never
+from typing import ClassVar, Final, assert_never
 
 from msgspec import Struct
 
@@ -39,6 +39,7 @@ from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.limits import (
     CALLS_OPEN_BYTES_MAX,
     CALLS_OPEN_MAX,
+    CONNECTIONS_MAX,
     LEASE_SECONDS_MAX,
     SERVED_MEMBERS_MAX,
     SERVED_PER_LINK_MAX,
@@ -293,6 +294,7 @@ class ServedActor(Worker):
     """
 
     mailbox_messages_max = 8_192
+    spare: ClassVar = {LinkLost: CONNECTIONS_MAX}
     on_failure = "stop"
 
     def __init__(self, context: ServingContext, own_address: bytes, principal: str) -> None:

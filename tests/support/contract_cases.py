@@ -141,13 +141,14 @@ Case = tuple[type[Worker], type | None]
 
 
 ROOMS: Final = {
-    "apps": ("apps",),
-    "nextgraph": ("nextgraph",),
-    "overlay": ("overlay",),
-    "peers": ("peers",),
-    "spans": ("spans",),
-    "streamr": ("streamr",),
-    "streams": ("backup", "services", "spark_sink", "status", "streams"),
+    "apps": ("apps.",),
+    "links": ("core.links.",),
+    "nextgraph": ("nextgraph.",),
+    "ockam": ("ockam.",),
+    "overlay": ("overlay.",),
+    "streamr": ("streamr.",),
+    "streams": ("core.backup.", "core.status.", "core.streams.", "spark."),
+    "telemetry": ("telemetry.",),
 }
 """Where actors are, by the file of tests in which each of theirs fails: a file is one worker's."""
 

@@ -34,6 +34,7 @@ KERNEL_KNOWS: Final[dict[str, set[str]]] = {
     "node/cli/key.py": {"ockam"},
     "node/cli/message.py": {"ockam"},
     "node/client/client.py": {"ockam"},
+    "node/client/correspondent.py": {"ockam"},
     "node/config/__init__.py": {"ockam", "spark", "streamr", "telemetry"},
     "node/config/peer_tables.py": {"ockam"},
     "node/config/rules.py": {"overlay", "spark"},
