@@ -43,9 +43,11 @@ def forget() -> None:
 def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     """What the installed packages say."""
     there: list[EntryPoint] = []
-    monkeypatch.setattr(
-        installed, "entry_points", lambda group: [p for p in there if p.group == group]
-    )
+
+    def entry_points(group: str) -> list[EntryPoint]:
+        return [point for point in there if point.group == group]
+
+    monkeypatch.setattr(installed, "entry_points", entry_points)
     forget()
     yield there
     forget()
