@@ -13,12 +13,11 @@ from typing import Any, Final
 
 from thespian.actors import Actor, ActorExitRequest, ActorSystemMessage, ChildActorExited
 
-from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory, System
+from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory
 from rillnode.actors.engine.dead_letters import STOPPED, DeadLetters
 from rillnode.actors.engine.kinds import ActorKind, class_of
 from rillnode.actors.engine.mailboxes import Held, Mailboxes
 from rillnode.actors.engine.waiting import LINGER_SECONDS, Work
-from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Timing
 from rillnode.codecs.errors import ActorError
 
@@ -52,7 +51,7 @@ class Lifecycle:
     """
 
     def __init__(
-        self, system: System, mailboxes: Mailboxes, letters: DeadLetters, timing: Timing
+        self, system: Any, mailboxes: Mailboxes, letters: DeadLetters, timing: Timing
     ) -> None:
         self._system = system
         self._mailboxes = mailboxes
@@ -162,9 +161,10 @@ class Lifecycle:
         kind.instances += 1
         if cell.parent is not None:
             kind.parent = cell.parent.kind
-        if isinstance(instance, Worker):
+        if kind.is_worker:
             try:
-                started: object = instance.started()
+                worker: Any = instance
+                started = worker.started()
                 if iscoroutine(started):
                     self.starting(cell, started)
             except BaseException:
@@ -182,9 +182,10 @@ class Lifecycle:
         Who waits for what it had under way is told. Work that tidies up when it is cancelled is
         waited for first, `LINGER_SECONDS` at most; until then the actor takes no message.
         """
-        if isinstance(cell.instance, Worker):
+        instance: Any = cell.instance
+        if instance is not None and cell.kind.is_worker:
             try:
-                cell.instance.stopped()
+                instance.stopped()
             except FAILURES as failure:
                 cell.failed("stopped", failure)
         if cell.instance is not None:
@@ -285,11 +286,11 @@ class Passivation:
         else:
             del self.awake[kind]
 
-    def _is_idle(self, cell: Cell, instance: object) -> bool:
+    def _is_idle(self, cell: Cell, instance: Any) -> bool:
         if cell.mailbox or cell.owned:
             return False
         try:
-            return not isinstance(instance, Worker) or (
+            return not cell.kind.is_worker or (
                 not instance.operations_due and instance.may_passivate()
             )
         except FAILURES as error:

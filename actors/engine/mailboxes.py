@@ -21,7 +21,7 @@ from thespian.actors import (
     InvalidActorAddress,
 )
 
-from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell, Envelope, System
+from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell, Envelope
 from rillnode.actors.engine.dead_letters import DeadLetters, Reason
 from rillnode.actors.engine.outside import Outside, Reply
 from rillnode.actors.engine.waiting import Continuation
@@ -117,7 +117,7 @@ class Mailboxes:
 
     def __init__(
         self,
-        system: System,
+        system: object,
         letters: DeadLetters,
         call_soon: Callable[..., object],
         fresh_context: Callable[[], Context],

@@ -26,7 +26,7 @@ from thespian.actors import (
 )
 
 from rillnode.actors.core.threads import SYSTEM_THREADS, run_loop
-from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory, Period, seconds_of
+from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory, Period, refuse, seconds_of
 from rillnode.actors.engine.dead_letters import STOPPED, DeadLetter, DeadLetters
 from rillnode.actors.engine.inbox import Inbox
 from rillnode.actors.engine.kinds import ActorKind, ActorStats
@@ -194,7 +194,7 @@ class AsyncioSystemBase:
         self.post_threadsafe = self._inbox.enter
         if capabilities is not None:
             self.capabilities = capabilities | common_capabilities()
-        self._serial = count(1)
+        self.next_serial = count(1).__next__
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._ended: asyncio.Future[None] | None = None
         self._caller = Caller(self, "caller")
@@ -247,10 +247,6 @@ class AsyncioSystemBase:
     def _exit_if_closing(self, cell: Cell) -> None:
         if self._ended is not None:
             self.exit(cell)
-
-    def next_name(self, kind: ActorKind) -> str:
-        """Name an actor that was given no name."""
-        return f"{kind.name.rpartition('.')[2]}-{next(self._serial)}"
 
     # Messages --------------------------------------------------------------------------------
 
@@ -421,20 +417,13 @@ class AsyncioSystemBase:
             self._exit_if_closing(cell)
         return cell
 
-    def newPrimaryActor(
-        self,
-        actor_class: type[Actor] | str,
-        requirements: dict[str, Any] | None = None,
-        global_name: str | None = None,
-        source_hash: str | None = None,
-    ) -> Cell:
+    def newPrimaryActor(self, *arguments: Any) -> Cell:
         """Make an actor without a parent, see `create_child`; any thread."""
-        arguments = (None, actor_class, requirements, global_name, source_hash)
         if self.on_loop_thread():
-            return self.create_child(*arguments)
+            return self.create_child(None, *arguments)
 
         async def create() -> Cell:
-            return self.create_child(*arguments)
+            return self.create_child(None, *arguments)
 
         return self._run_on_loop(create())
 
@@ -460,15 +449,7 @@ class AsyncioSystemBase:
         else:
             self.capabilities[name] = value
 
-    def loadActorSource(self, source: object) -> Any:
-        """Refuse: code is never loaded from source archives.
-
-        Raises:
-            ActorError: always, `actor.unsupported`.
-        """
-        raise ActorError("actor.unsupported", f"Actor code is never loaded from {source!r}")
-
-    unloadActorSource = loadActorSource
+    loadActorSource = unloadActorSource = refuse
 
     # Seeing ----------------------------------------------------------------------------------
 

@@ -5,8 +5,9 @@ from typing import Any, ClassVar, TypeVar
 
 from thespian.actors import Actor, ActorAddress
 
-from rillnode.actors.engine.cell import Cell, Period, System
+from rillnode.actors.engine.cell import Cell, Period
 from rillnode.actors.engine.kinds import RESTART_WINDOW_SECONDS, RESTARTS_MAX, OnFailure
+from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.waiting import Due, Signal, nobody_waits, waits_for_itself
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs.errors import ActorError, RillnodeError
@@ -63,9 +64,10 @@ class Worker(Actor):
     _myRef: Cell
 
     @property
-    def system(self) -> System:
+    def system(self) -> AsyncioSystemBase:
         """The actor system that it lives in."""
-        return self._myRef.base
+        base: AsyncioSystemBase = self._myRef.base
+        return base
 
     @property
     def address(self) -> Cell:
