@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from thespian.actors import (
 )
 
 from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell, Envelope
-from rillnode.actors.engine.dead_letters import DeadLetters, Reason
+from rillnode.actors.engine.dead_letters import DeadLetter, DeadLetters, Reason
 from rillnode.actors.engine.outside import Outside, Reply
 from rillnode.actors.engine.waiting import Continuation
 from rillnode.codecs.errors import ActorError
@@ -113,20 +113,17 @@ class Mailboxes:
         full: actors whose mailboxes were full, and who waits for room in each.
         sizes: how large messages are, by class; others are not counted.
         pump: gives turns; set by who does.
+        fresh_context: a context of the system's own for what the loop calls, lest actors have that
+            of whoever was the first to send.
     """
 
     def __init__(
-        self,
-        system: object,
-        letters: DeadLetters,
-        call_soon: Callable[..., object],
-        fresh_context: Callable[[], Context],
+        self, system: object, letters: DeadLetters, loop: asyncio.AbstractEventLoop
     ) -> None:
         self._system = system
         self._letters = letters
-        self._call_soon = call_soon
-        # Of the system's own, lest actors have that of whoever was the first to send.
-        self._fresh_context = fresh_context
+        self._call_soon = loop.call_soon
+        self.fresh_context = copy_context().copy
         self.ready: deque[Cell] = deque()
         self.held: dict[Cell, None] = {}
         self.full: dict[Cell, list[asyncio.Future[None]]] = {}
@@ -161,7 +158,7 @@ class Mailboxes:
             self.ready.append(cell)
             if not self.pump_called:
                 self.pump_called = True
-                self._call_soon(self.pump, context=self._fresh_context())
+                self._call_soon(self.pump, context=self.fresh_context())
         else:
             self._leave(cell, message, sender, "gone")
 
@@ -171,6 +168,10 @@ class Mailboxes:
             self.too_late(cell, message, sender)
         else:
             self._letters.bury(cell, message, sender, reason)
+
+    def lose(self, target: ActorAddress, message: Any, sender: ActorAddress | None = None) -> None:
+        """The loop has ended before a message came to it; any thread, so nobody can be told."""
+        self._letters.add(DeadLetter(target, message, sender, "gone"))
 
     def too_late(self, cell: Cell, operation: Any, then: Continuation) -> None:
         """Whoever asked for an operation gets the outcome, though its instance is gone."""
@@ -202,7 +203,7 @@ class Mailboxes:
     def pump_soon(self) -> None:
         """Have the pump go on when the loop had its turn."""
         self.pump_called = True
-        self._call_soon(self.pump, context=self._fresh_context())
+        self._call_soon(self.pump, context=self.fresh_context())
 
     def _post_outside(self, target: Any, message: Any, sender: Any) -> None:
         if isinstance(target, Cell):

@@ -13,7 +13,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextvars import copy_context
 from functools import cached_property
 from itertools import count
 from typing import Any, Final, TypeVar
@@ -27,7 +26,7 @@ from thespian.actors import (
 
 from rillnode.actors.core.threads import SYSTEM_THREADS, run_loop
 from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory, Period, refuse, seconds_of
-from rillnode.actors.engine.dead_letters import STOPPED, DeadLetter, DeadLetters
+from rillnode.actors.engine.dead_letters import STOPPED, DeadLetters
 from rillnode.actors.engine.inbox import Inbox
 from rillnode.actors.engine.kinds import ActorKind, ActorStats
 from rillnode.actors.engine.lifecycle import Lifecycle, Start
@@ -158,8 +157,7 @@ class AsyncioSystemBase:
         self.timing = clock or _LoopTiming(loop)
         self.address = Outside("system")
         self.dead_letters = DeadLetters(dead_letters_max)
-        fresh_context = copy_context().copy
-        self.mailboxes = Mailboxes(self, self.dead_letters, loop.call_soon, fresh_context)
+        self.mailboxes = Mailboxes(self, self.dead_letters, loop)
         self.life = Lifecycle(self, self.mailboxes, self.dead_letters, self.timing)
         self.life.forgotten = self._forget
         self.on_fatal: OnFatal = log_fatal
@@ -169,7 +167,7 @@ class AsyncioSystemBase:
         )  # fmt: skip
         self._turns = Turns(
             self.mailboxes, self.dead_letters, self.life, self._supervision, self.timing,
-            slice_seconds, self._idle, loop,
+            slice_seconds, loop,
         )  # fmt: skip
         # The parts' own, without a call in between: actors use some for every message.
         self.post = self.mailboxes.post
@@ -181,27 +179,13 @@ class AsyncioSystemBase:
         self.handled = self._turns.handled
         self.sizes = self.mailboxes.sizes
         self.names = self.life.names
-        self._inbox = Inbox(
-            post=self.post,
-            lose=self._lose,
-            call_soon=lambda call: loop.call_soon(call, context=fresh_context()),
-            call_soon_threadsafe=lambda call: loop.call_soon_threadsafe(
-                call, context=fresh_context()
-            ),
-            may_post=lambda: self.on_loop_thread() and not loop.is_closed(),
-            at_once=self.mailboxes.at_once,
-        )
+        self._inbox = Inbox(self.mailboxes, loop, self.on_loop_thread)
         self.post_threadsafe = self._inbox.enter
         if capabilities is not None:
             self.capabilities = capabilities | common_capabilities()
         self.next_serial = count(1).__next__
-        self._idle_waiters: list[asyncio.Future[None]] = []
         self._ended: asyncio.Future[None] | None = None
         self._caller = Caller(self, "caller")
-
-    def _lose(self, target: ActorAddress, message: Any, sender: ActorAddress | None = None) -> None:
-        # On whatever thread found the loop closed: nobody can be told any more.
-        self.dead_letters.add(DeadLetter(target, message, sender, "gone"))
 
     @cached_property
     def capabilities(self) -> dict[str, Any]:
@@ -319,21 +303,10 @@ class AsyncioSystemBase:
 
     async def drain(self) -> None:
         """Wait until no message waits, in mailboxes or from threads; timers are not waited for."""
-        while self.mailboxes.ready or self._inbox:
-            if self.mailboxes.ready:
-                waiter: asyncio.Future[None] = self._loop.create_future()
-                self._idle_waiters.append(waiter)
-                await waiter
-            else:
-                await asyncio.sleep(0)
-
-    def _idle(self) -> None:
-        if not self._idle_waiters:
-            return
-        waiters, self._idle_waiters = self._idle_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        busy = True
+        while busy:
+            busy = bool(self.mailboxes.ready or self._inbox)
+            await asyncio.sleep(0)  # also once more, for what the last turns have asked of the loop
 
     def shutdown(self) -> Awaitable[None]:
         """Ask every actor to exit after the messages it has, and wait until all have.

@@ -60,7 +60,6 @@ class Turns:
         supervision: Supervision,
         timing: Timing,
         slice_seconds: float,
-        idle: Callable[[], None],
         loop: AbstractEventLoop,
     ) -> None:
         self._mailboxes = mailboxes
@@ -69,7 +68,6 @@ class Turns:
         self._supervision = supervision
         self._timing = timing
         self._slice_seconds = slice_seconds
-        self._idle = idle
         self._finishing: list[Cell] = []
         self.handled: dict[type, Callable[[Any], None]] = {}
         self._handlers = Role(loop, self._tell_sender, self._handled)
@@ -96,7 +94,6 @@ class Turns:
                 mailboxes.pump_soon()
             else:
                 mailboxes.pump_called = False
-                self._idle()
 
     def _finish(self) -> None:
         finishing, self._finishing = self._finishing, []
