@@ -14,7 +14,7 @@ from typing import Any, Final
 from thespian.actors import Actor, ActorExitRequest, ActorSystemMessage, ChildActorExited
 
 from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory
-from rillnode.actors.engine.dead_letters import STOPPED, DeadLetters
+from rillnode.actors.engine.dead_letters import STOPPED
 from rillnode.actors.engine.kinds import ActorKind, class_of
 from rillnode.actors.engine.mailboxes import Held, Mailboxes
 from rillnode.actors.engine.waiting import LINGER_SECONDS, Work
@@ -25,13 +25,17 @@ logger = logging.getLogger("rillnode.actors.engine.system")
 
 
 class Start(ActorSystemMessage):
-    """A spawned cell's first message: its instance is made. Actors never see it."""
+    """A spawned cell's first message: its instance is made, whose `started` it stands for.
+
+    Actors never see it.
+    """
 
 
 class Finish(ActorSystemMessage):
     """Stands for `Worker.finish` where that has failed. Actors never see it."""
 
 
+START: Final = Start()
 FINISH: Final = Finish()
 
 LOOK_CELLS_MAX: Final = 500
@@ -50,12 +54,9 @@ class Lifecycle:
         forgotten: called with each cell that has exited.
     """
 
-    def __init__(
-        self, system: Any, mailboxes: Mailboxes, letters: DeadLetters, timing: Timing
-    ) -> None:
+    def __init__(self, system: Any, mailboxes: Mailboxes, timing: Timing) -> None:
         self._system = system
         self._mailboxes = mailboxes
-        self._letters = letters
         self._timing = timing
         self.passivation = Passivation(timing, self._drop_instance)
         self.kinds: dict[type[Actor] | None, ActorKind] = {}
@@ -116,21 +117,16 @@ class Lifecycle:
             if recursive:
                 system.post(child, ActorExitRequest(), None)
         parent = cell.parent
-        if parent is None:
+        if parent is None or parent.children is None:
             del self.roots[cell]
         else:
-            self._leave(cell, parent)
+            del parent.children[cell]
+            parent.children = parent.children or None
+            system.post(parent, ChildActorExited(cell), None)
         # Somebody may keep the address for long; it holds on to nothing else.
         cell.factory, cell.parent = Actor, None
         self.forgotten(cell)
         self._mailboxes.put_back(cell, unhandled)
-
-    def _leave(self, cell: Cell, parent: Cell) -> None:
-        if parent.children is not None:
-            parent.children.pop(cell, None)
-            if not parent.children:
-                parent.children = None
-        self._system.post(parent, ChildActorExited(cell), None)
 
     def _kind(self, actor_class: type[Actor] | None) -> ActorKind:
         kind = self.kinds.get(actor_class)

@@ -29,7 +29,7 @@ from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory, Period, r
 from rillnode.actors.engine.dead_letters import STOPPED, DeadLetters
 from rillnode.actors.engine.inbox import Inbox
 from rillnode.actors.engine.kinds import ActorKind, ActorStats
-from rillnode.actors.engine.lifecycle import Lifecycle, Start
+from rillnode.actors.engine.lifecycle import START, Lifecycle
 from rillnode.actors.engine.mailboxes import Mailboxes
 from rillnode.actors.engine.outside import Caller, Outside, Reply
 from rillnode.actors.engine.supervision import OnFatal, Supervision, log_fatal
@@ -158,7 +158,7 @@ class AsyncioSystemBase:
         self.address = Outside("system")
         self.dead_letters = DeadLetters(dead_letters_max)
         self.mailboxes = Mailboxes(self, self.dead_letters, loop)
-        self.life = Lifecycle(self, self.mailboxes, self.dead_letters, self.timing)
+        self.life = Lifecycle(self, self.mailboxes, self.timing)
         self.life.forgotten = self._forget
         self.on_fatal: OnFatal = log_fatal
         self._supervision = Supervision(
@@ -212,7 +212,7 @@ class AsyncioSystemBase:
             ActorError: `actor.stopped`, the parent has exited; `actor.closed`, the system has.
         """
         cell = self._add(factory, parent, name)
-        self.post(cell, Start())
+        self.post(cell, START)
         self._exit_if_closing(cell)
         return cell
 

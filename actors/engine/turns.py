@@ -21,7 +21,7 @@ from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell
 from rillnode.actors.engine.dead_letters import DeadLetters
 from rillnode.actors.engine.faults import FAULTS, fail_at
 from rillnode.actors.engine.kinds import TURN_USUAL_SECONDS
-from rillnode.actors.engine.lifecycle import FINISH, Finish, Lifecycle, Start
+from rillnode.actors.engine.lifecycle import FINISH, START, Finish, Lifecycle, Start
 from rillnode.actors.engine.mailboxes import Held, Mailboxes
 from rillnode.actors.engine.outside import Reply
 from rillnode.actors.engine.supervision import Supervision
@@ -71,8 +71,7 @@ class Turns:
         self._finishing: list[Cell] = []
         self.handled: dict[type, Callable[[Any], None]] = {}
         self._handlers = Role(loop, self._tell_sender, self._handled)
-        self._starts = Role(loop, _tell_nobody, self._started)
-        self._begun = Role(loop, _tell_asker, self._ended)
+        self._begun = Role(loop, lambda work, error: work.asker(error), self._ended)
         mailboxes.pump = self._pump
         life.starting = self._starting
 
@@ -293,8 +292,8 @@ class Turns:
     def _handled(self, work: Work, error: BaseException | None) -> None:
         if self._life.lingered(work, error):
             return
-        cell = work.cell
-        if error is None:
+        cell, started = work.cell, work.message is START
+        if error is None and not started:
             try:
                 self._done(cell, work.message)
             except FAILURES as planted:
@@ -302,18 +301,13 @@ class Turns:
         if work.holds:
             self._mailboxes.release(cell)
         if error is not None:
-            self._failed(cell, work.message, work.asker, error)
+            failure = _NotStarted(error) if started else error
+            self._failed(cell, work.message, work.asker, failure)
 
-    def _starting(self, cell: Cell, coroutine: Coroutine[Any, Any, Any]) -> None:
-        work = Work(self._starts, cell, cell.instance, coroutine, copy_context(), holds=True)
-        if work.begin():
+    def _starting(self, cell: Cell, started: Coroutine[Any, Any, Any]) -> None:
+        role, context = self._handlers, copy_context()
+        if Work(role, cell, cell.instance, started, context, START, holds=True).begin():
             self._mailboxes.hold(cell)
-
-    def _started(self, work: Work, error: BaseException | None) -> None:
-        if not self._life.lingered(work, error):
-            self._mailboxes.release(work.cell)
-            if error is not None:
-                self._supervision.not_started(work.cell, error)
 
     def begin(self, cell: Cell, coroutine: Coroutine[Any, Any, Any], failed: Failed) -> None:
         """Begin work beside the handlers of an actor; see `Worker.begin`."""
@@ -367,14 +361,6 @@ class Turns:
             case _:
                 return False
         return True
-
-
-def _tell_asker(work: Work, error: RillnodeError) -> None:
-    work.asker(error)
-
-
-def _tell_nobody(_: Work, __: RillnodeError) -> None:
-    """Nobody waits for `started`."""
 
 
 class _NotStarted(Exception):
