@@ -47,7 +47,7 @@ Tell = Callable[[Any, RillnodeError], None]
 class Owned(Protocol):
     """What an instance has under way: a timer, work that waits, a question to be answered."""
 
-    def drop(self, error: ActorError) -> None:
+    def drop(self, error: ActorError, /) -> None:
         """The instance is given up: end, and tell whoever waits."""
         ...
 

@@ -28,6 +28,9 @@ and has no sender to go back to; it went to an address that is no actor and did 
 an answer that came too late; its target is an address of nothing here; the target's mailbox was
 full; the target's class does not declare to take such messages."""
 
+KEPT_MAX: Final = 100
+"""Dead letters kept to look at, the newest."""
+
 STOPPED: Final = "actor.stopped"
 
 
@@ -49,12 +52,11 @@ class DeadLetters:
         post: for who is told; set by the mailboxes.
     """
 
-    def __init__(self, kept_max: int) -> None:
+    def __init__(self) -> None:
         self.reasons: Counter[Reason] = Counter()
         self.outcomes: dict[type, Tell] = {}
         self.post: Callable[..., None]
         self._kept: list[DeadLetter] = []
-        self._kept_max = kept_max
         self._handler: Cell | None = None
 
     @property
@@ -66,8 +68,7 @@ class DeadLetters:
         """Count and keep one."""
         self.reasons[letter.reason] += 1
         self._kept.append(letter)
-        if len(self._kept) > self._kept_max:
-            del self._kept[0]
+        del self._kept[:-KEPT_MAX]
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -45,12 +45,13 @@ class Inbox:
     def enter(self, deliveries: Iterable[Delivery]) -> None:
         """Have deliveries posted; what comes after the loop has closed is lost."""
         batch = tuple(deliveries)
-        if not self._batches and len(batch) <= BATCH_MESSAGES_MAX and self._may_post():
+        may_post = self._is_here() and not self._loop.is_closed()
+        if may_post and not self and len(batch) <= BATCH_MESSAGES_MAX:
             self._post_all(batch)
             return
         for start in range(0, len(batch), BATCH_MESSAGES_MAX):
             self._batches.put(batch[start : start + BATCH_MESSAGES_MAX])
-        if self._may_post():
+        if may_post:
             self._drain()
             return
         # Whoever sees True has added before the drain set False, which pops only after that.
@@ -61,9 +62,6 @@ class Inbox:
             self._loop.call_soon_threadsafe(self._woken, context=self._mailboxes.fresh_context())
         except RuntimeError:  # the loop is closed
             self.flush()
-
-    def _may_post(self) -> bool:
-        return self._is_here() and not self._loop.is_closed()
 
     def _post_all(self, batch: Iterable[Delivery]) -> None:
         for delivery in batch:

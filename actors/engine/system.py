@@ -12,10 +12,10 @@ Without a running loop the base has one of its own, in a thread, for Thespian's 
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import cached_property
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from thespian.actors import (
     Actor,
@@ -43,9 +43,6 @@ __all__ = ["AsyncioSystemBase", "Cell"]
 
 T = TypeVar("T")
 
-SLICE_SECONDS: Final = 0.000_5
-DEAD_LETTERS_KEPT_MAX: Final = 100
-
 
 class _LoopTiming:
     """The machine's monotonic clock and a loop's timers.
@@ -71,10 +68,11 @@ class _LoopThread:
     """
 
     def __init__(self, name: str) -> None:
+        self.ident: int
         self.loop = asyncio.new_event_loop()
         self._stopping = False
         self._thread = SYSTEM_THREADS.start(self._run, name)
-        self.ident = asyncio.run_coroutine_threadsafe(_own_ident(), self.loop).result()
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self.loop).result()  # it runs
 
     def stop(self) -> None:
         """End the loop and wait for its thread; harmless when repeated."""
@@ -87,24 +85,13 @@ class _LoopThread:
         self.loop.stop()
 
     def _run(self) -> None:
+        self.ident = threading.get_ident()
         asyncio.set_event_loop(self.loop)
         try:
             run_loop(self.loop, lambda: self._stopping)
         finally:
             asyncio.set_event_loop(None)
             self.loop.close()
-
-
-async def _own_ident() -> int:
-    return threading.get_ident()
-
-
-class _Done:
-    """An awaitable that has nothing to wait for."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        return
-        yield
 
 
 class AsyncioSystemBase:
@@ -120,8 +107,6 @@ class AsyncioSystemBase:
         loop: None: the running loop; where none runs, a loop of its own in a thread.
         name: of the thread, for people.
         capabilities: Thespian's, for actors that require some.
-        slice_seconds: how long actors run before the loop gets its turn.
-        dead_letters_max: how many of the newest dead letters are kept to look at.
 
     Attributes:
         timing: clock of its timers.
@@ -141,8 +126,6 @@ class AsyncioSystemBase:
         loop: asyncio.AbstractEventLoop | None = None,
         name: str = "rillnode-actors",
         capabilities: dict[str, Any] | None = None,
-        slice_seconds: float = SLICE_SECONDS,
-        dead_letters_max: int = DEAD_LETTERS_KEPT_MAX,
     ) -> None:
         self._thread: _LoopThread | None = None
         self._thread_ident: int | None = threading.get_ident()
@@ -156,7 +139,7 @@ class AsyncioSystemBase:
         self._loop = loop
         self.timing = clock or _LoopTiming(loop)
         self.address = Outside("system")
-        self.dead_letters = DeadLetters(dead_letters_max)
+        self.dead_letters = DeadLetters()
         self.mailboxes = Mailboxes(self, self.dead_letters, loop)
         self.life = Lifecycle(self, self.mailboxes, self.timing)
         self.life.forgotten = self._forget
@@ -166,9 +149,8 @@ class AsyncioSystemBase:
             lambda cell, error: self.on_fatal(cell, error),
         )  # fmt: skip
         self._turns = Turns(
-            self.mailboxes, self.dead_letters, self.life, self._supervision, self.timing,
-            slice_seconds, loop,
-        )  # fmt: skip
+            self.mailboxes, self.dead_letters, self.life, self._supervision, self.timing, loop
+        )
         # The parts' own, without a call in between: actors use some for every message.
         self.post = self.mailboxes.post
         self.finish_later = self._turns.finish_later
@@ -186,6 +168,7 @@ class AsyncioSystemBase:
         self.next_serial = count(1).__next__
         self._ended: asyncio.Future[None] | None = None
         self._caller = Caller(self, "caller")
+        self.tell, self.listen = self._caller.tell, self._caller.listen
 
     @cached_property
     def capabilities(self) -> dict[str, Any]:
@@ -320,7 +303,9 @@ class AsyncioSystemBase:
         if self._thread is not None:
             self._thread.stop()
             self._inbox.flush()
-        return _Done()
+        done = self._loop.create_future()
+        done.set_result(None)
+        return done
 
     def begin_shutdown(self) -> "asyncio.Future[None]":
         """Ask every actor to exit; the result is there when all have."""
@@ -399,17 +384,6 @@ class AsyncioSystemBase:
             return self.create_child(None, *arguments)
 
         return self._run_on_loop(create())
-
-    def tell(self, target: ActorAddress, message: Any) -> None:
-        """Send a message whose answers `listen` returns; any thread."""
-        if self.on_loop_thread():
-            self.post(target, message, self._caller)
-        else:
-            self._caller.tell(target, message)
-
-    def listen(self, timeout: Period = None) -> Any:
-        """Wait for a message to the caller of `tell` and `ask`; any thread but the loop's."""
-        return self._caller.listen(timeout)
 
     def external_clone(self) -> Caller:
         """A caller of its own, for one more thread."""

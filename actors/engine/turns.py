@@ -30,6 +30,9 @@ from rillnode.actors.engine.waiting import Continuation, Role, Then, Work
 from rillnode.actors.ports import Timing
 from rillnode.codecs.errors import ActorError, RillnodeError
 
+SLICE_SECONDS: Final = 0.000_5
+"""How long actors run before the loop gets its turn."""
+
 PUMP_MESSAGES_MAX: Final = 1_024
 """Messages handled before the loop gets its turn, however fast they are."""
 
@@ -44,7 +47,7 @@ class Turns:
     """Gives actors their turns, all on one thread.
 
     An actor's turn takes its whole mailbox. Actors that have something to do have their turns in
-    the order in which they got it. After `PUMP_MESSAGES_MAX` messages or `slice_seconds` the loop
+    the order in which they got it. After `PUMP_MESSAGES_MAX` messages or `SLICE_SECONDS` the loop
     goes on; what a turn has not come to stays in front of the mailbox, and the actor goes to the
     end of the queue: no actor keeps others waiting longer than that for each actor before them.
 
@@ -59,7 +62,6 @@ class Turns:
         life: Lifecycle,
         supervision: Supervision,
         timing: Timing,
-        slice_seconds: float,
         loop: AbstractEventLoop,
     ) -> None:
         self._mailboxes = mailboxes
@@ -67,7 +69,6 @@ class Turns:
         self._life = life
         self._supervision = supervision
         self._timing = timing
-        self._slice_seconds = slice_seconds
         self._finishing: list[Cell] = []
         self.handled: dict[type, Callable[[Any], None]] = {}
         self._handlers = Role(loop, self._tell_sender, self._handled)
@@ -114,7 +115,7 @@ class Turns:
         ready, full, handled = mailboxes.ready, mailboxes.full, self.handled
         failure: BaseException | None
         quota, before = PUMP_MESSAGES_MAX, monotonic()
-        deadline = before + self._slice_seconds
+        deadline = before + SLICE_SECONDS
         while ready and quota > 0 and before < deadline:
             cell = ready.popleft()
             batch: Any = cell.mailbox
