@@ -164,6 +164,20 @@ class Cell(ActorAddress):
             if not owned:
                 self.owned = None
 
+    def drop_instance(self) -> None:
+        """Have no instance any more; what it had under way is the caller's to drop."""
+        self.instance = None
+        self.kind.instances -= 1
+
+    def drop_owned(self, error: ActorError) -> None:
+        """End all that the instance had under way; work that tidies up stays until it has ended."""
+        for one in tuple(self.owned or ()):
+            one.drop(error)
+
+    def logged(self, **more: object) -> dict[str, object]:
+        """What the log says of the actor."""
+        return {"actor": self.name, "actor_class": self.kind.name, **more}
+
     def failed(self, doing: str, error: BaseException) -> None:
         """Count a failure and log its reason.
 
@@ -175,16 +189,8 @@ class Cell(ActorAddress):
             error: what it raised.
         """
         self.kind.failed(error)
-        logger.warning(
-            "actor_failed",
-            exc_info=error,
-            extra={
-                "actor": self.name,
-                "actor_class": self.kind.name,
-                "doing": doing,
-                "policy": self.kind.on_failure,
-            },
-        )
+        extra = self.logged(doing=doing, policy=self.kind.on_failure)
+        logger.warning("actor_failed", exc_info=error, extra=extra)
         if isinstance(error, HOSTS):
             asyncio.get_running_loop().call_soon(_raise, error)
 

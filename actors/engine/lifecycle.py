@@ -8,6 +8,7 @@ and then it has nothing under way.
 import logging
 from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
+from functools import partial
 from inspect import iscoroutine
 from typing import Any, Final
 
@@ -58,7 +59,7 @@ class Lifecycle:
         self._system = system
         self._mailboxes = mailboxes
         self._timing = timing
-        self.passivation = Passivation(timing, self._drop_instance)
+        self.passivation = Passivation(timing)
         self.kinds: dict[type[Actor] | None, ActorKind] = {}
         self.names: dict[str, Cell] = {}
         self.roots: dict[Cell, None] = {}
@@ -164,8 +165,8 @@ class Lifecycle:
                 if iscoroutine(started):
                     self.starting(cell, started)
             except BaseException:
-                self._drop_instance(cell)
-                self._drop_owned(cell, ActorError(STOPPED, f"{cell} did not start"))
+                cell.drop_instance()
+                cell.drop_owned(ActorError(STOPPED, f"{cell} did not start"))
                 raise
         if kind.lasting:
             cell.factory = Actor  # as at the exit: what made the instance is of no more use
@@ -185,8 +186,8 @@ class Lifecycle:
             except FAILURES as failure:
                 cell.failed("stopped", failure)
         if cell.instance is not None:
-            self._drop_instance(cell)
-        self._drop_owned(cell, error)
+            cell.drop_instance()
+        cell.drop_owned(error)
         if cell.owned is None:
             self._mailboxes.release(cell)
             after()
@@ -213,22 +214,14 @@ class Lifecycle:
             after()
         return True
 
-    def _drop_owned(self, cell: Cell, error: ActorError) -> None:
-        for one in tuple(cell.owned or ()):
-            one.drop(error)
-
     def _abandon(self, cell: Cell) -> None:
         for one in tuple(cell.owned or ()):
             if isinstance(one, Work) and one.dropped:
-                logger.error("work_abandoned", extra={"actor": cell.name, "work": one.get_name()})
+                logger.error("work_abandoned", extra=cell.logged(work=one.get_name()))
                 try:
                     one.abandon()
                 except FAILURES as failure:
                     cell.failed("abandon", failure)
-
-    def _drop_instance(self, cell: Cell) -> None:
-        cell.instance = None
-        cell.kind.instances -= 1
 
 
 class Passivation:
@@ -238,9 +231,8 @@ class Passivation:
     Nothing is scheduled while there is nothing to look at.
     """
 
-    def __init__(self, timing: Timing, drop_instance: Callable[[Cell], None]) -> None:
+    def __init__(self, timing: Timing) -> None:
         self._timing = timing
-        self._drop_instance = drop_instance
         # Of each class the cells to look at, while a look is scheduled.
         self.awake: dict[ActorKind, list[Cell]] = {}
 
@@ -250,19 +242,14 @@ class Passivation:
         if kind.idle_seconds is None or cell.active is not None:
             return
         cell.active = True
-        awake = self.awake.get(kind)
-        if awake is None:
-            awake = self.awake[kind] = []
-            self._look_later(kind, kind.idle_seconds, None)
-        awake.append(cell)
+        if kind not in self.awake:
+            self.awake[kind] = []
+            self._timing.call_later(kind.idle_seconds, partial(self._look, kind))
+        self.awake[kind].append(cell)
 
-    def _look_later(self, kind: ActorKind, seconds: float, left: int | None) -> None:
-        self._timing.call_later(seconds, lambda: self._look(kind, left))
-
-    def _look(self, kind: ActorKind, left: int | None) -> None:
+    def _look(self, kind: ActorKind, left: int = 0) -> None:
         awake = self.awake[kind]
-        if left is None:
-            left = len(awake)
+        left = left or len(awake)  # of this look
         looked_at = awake[: min(left, LOOK_CELLS_MAX)]
         del awake[: len(looked_at)]
         for cell in looked_at:
@@ -273,12 +260,12 @@ class Passivation:
                 awake.append(cell)
             else:
                 cell.active = None
-                self._drop_instance(cell)
+                cell.drop_instance()
         left -= LOOK_CELLS_MAX
         if left > 0:
-            self._look_later(kind, 0.0, left)
+            self._timing.call_later(0.0, partial(self._look, kind, left))
         elif awake and kind.idle_seconds is not None:
-            self._look_later(kind, kind.idle_seconds, None)
+            self._timing.call_later(kind.idle_seconds, partial(self._look, kind))
         else:
             del self.awake[kind]
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from thespian.actors import (
     ActorAddress,
@@ -22,14 +22,12 @@ from thespian.actors import (
 )
 
 from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell, Envelope
-from rillnode.actors.engine.dead_letters import DeadLetter, DeadLetters, Reason
+from rillnode.actors.engine.dead_letters import DeadLetter, DeadLetters, Reason, error_of
 from rillnode.actors.engine.outside import Outside, Reply
 from rillnode.actors.engine.waiting import Continuation
 from rillnode.codecs.errors import ActorError
 
 logger = logging.getLogger("rillnode.actors.engine.system")
-
-BUSY: Final = "actor.busy"
 
 Size = Callable[[Any], int]
 """Bytes of a message."""
@@ -95,6 +93,14 @@ class _Waited(list[Envelope]):
     __slots__ = ("known",)
 
     known: int
+
+
+def _is_full(cell: Cell, size: int) -> bool:
+    kind = cell.kind
+    return (
+        len(cell.mailbox) >= kind.mailbox_messages_max
+        or cell.waiting_bytes + size > kind.mailbox_bytes_max
+    )
 
 
 def _does_not_wait(envelope: Envelope) -> bool:
@@ -225,12 +231,8 @@ class Mailboxes:
 
     def _admits(self, cell: Cell, message: Any, sender: Any) -> bool:
         """Whether a mailbox takes a message: where it is full, only what nobody waits for."""
-        kind, size = cell.kind, self.size_of(message)
-        full = (
-            len(cell.mailbox) >= kind.mailbox_messages_max
-            or cell.waiting_bytes + size > kind.mailbox_bytes_max
-        )
-        if full and self._refuses(cell, message, sender):
+        size = self.size_of(message)
+        if _is_full(cell, size) and self._refuses(cell, message, sender):
             return False
         cell.waiting_bytes += size
         return True
@@ -238,15 +240,8 @@ class Mailboxes:
     def _refuses(self, cell: Cell, message: Any, sender: Any) -> bool:
         if cell not in self.full:
             self.full[cell] = []
-            logger.warning(
-                "mailbox_full",
-                extra={
-                    "actor": cell.name,
-                    "actor_class": cell.kind.name,
-                    "depth": len(cell.mailbox),
-                    "bytes": cell.waiting_bytes,
-                },
-            )
+            extra = cell.logged(depth=len(cell.mailbox), bytes=cell.waiting_bytes)
+            logger.warning("mailbox_full", extra=extra)
         if sender is cell or isinstance(sender, Continuation):
             return False
         if isinstance(message, ActorSystemMessage):
@@ -255,16 +250,13 @@ class Mailboxes:
             self._letters.bury(cell, message, sender, "busy")
             return True
         if sender.__class__ is Cell:
-            raise ActorError(BUSY, f"{cell} has too much waiting: try again")
+            raise error_of(cell, "busy")
         return False
 
     async def room(self, cell: Cell, message: Any) -> None:
         """Wait until a mailbox has room for a message, or its actor has exited."""
         size = self.size_of(message)
-        while cell.mailbox and (
-            len(cell.mailbox) >= cell.kind.mailbox_messages_max
-            or cell.waiting_bytes + size > cell.kind.mailbox_bytes_max
-        ):
+        while cell.mailbox and _is_full(cell, size):
             waiter = asyncio.get_running_loop().create_future()
             self.full.setdefault(cell, []).append(waiter)
             await waiter
