@@ -105,8 +105,6 @@ class Lifecycle:
             return
         system = self._system
         mailbox, cell.mailbox = cell.mailbox, GONE
-        unhandled = [*mailbox.take(), *mailbox] if isinstance(mailbox, Held) else [*mailbox]
-        self._mailboxes.held.pop(cell, None)
         if name := cell.globalName:
             del self.names[name]
         cell.kind.cells -= 1
@@ -127,7 +125,7 @@ class Lifecycle:
         # Somebody may keep the address for long; it holds on to nothing else.
         cell.factory, cell.parent = Actor, None
         self.forgotten(cell)
-        self._mailboxes.put_back(cell, unhandled)
+        self._mailboxes.put_back(cell, [*mailbox])
 
     def _kind(self, actor_class: type[Actor] | None) -> ActorKind:
         kind = self.kinds.get(actor_class)
