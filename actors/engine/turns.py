@@ -72,7 +72,7 @@ class Turns:
         self._finishing: list[Cell] = []
         self.handled: dict[type, Callable[[Any], None]] = {}
         self._handlers = Role(loop, self._tell_sender, self._handled)
-        self._begun = Role(loop, lambda work, error: work.asker(error), self._ended)
+        self._begun = Role(loop, _tell_asker, self._ended)
         mailboxes.pump = self._pump
         life.starting = self._starting
 
@@ -120,8 +120,9 @@ class Turns:
             cell = ready.popleft()
             batch: Any = cell.mailbox
             held = batch.__class__ is Held
+            waiting_bytes = 0
             if held:
-                batch, waiting_bytes = batch.take(), 0
+                batch = batch.take()
             elif batch:
                 cell.mailbox = EMPTY
                 waiting_bytes, cell.waiting_bytes = cell.waiting_bytes, 0
@@ -134,7 +135,7 @@ class Turns:
                 count = quota
             quota -= count
             kind = cell.kind
-            instance: Any = cell.instance
+            instance: Any = cell.instance  # None: then nothing is plain
             plain = NOTHING if instance is None or FAULTS else kind.plain
             pending = iter(batch)
             failure, over, begun = None, False, before
@@ -142,7 +143,7 @@ class Turns:
                 try:
                     message_class = message.__class__
                     if message_class in plain and (sender is None or sender.__class__ is Cell):
-                        result = instance.receiveMessage(message, sender)
+                        result = instance.receiveMessage(message, sender)  # pyright: ignore[reportOptionalMemberAccess]
                         if result is not None:
                             self._waits(cell, result, message, sender)
                             over = cell.mailbox.__class__ is Held
@@ -362,6 +363,10 @@ class Turns:
             case _:
                 return False
         return True
+
+
+def _tell_asker(work: Work, error: RillnodeError) -> None:
+    work.asker(error)
 
 
 class _NotStarted(Exception):

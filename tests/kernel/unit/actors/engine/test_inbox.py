@@ -49,9 +49,12 @@ def make(loop: Loop, posted: list[Any], lost: list[Any]) -> Inbox:
             raise ValueError
         posted.append((target, message, sender))
 
+    def lose(*delivery: Any) -> None:
+        lost.append(delivery)
+
     mailboxes: Any = SimpleNamespace(
         post=post,
-        lose=lambda *delivery: lost.append(delivery),
+        lose=lose,
         at_once=loop.at_once,
         fresh_context=lambda: None,
     )
