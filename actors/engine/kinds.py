@@ -150,11 +150,6 @@ class ActorKind(Policy):
         self.last_failure = ""
         self.parent: ActorKind | None = None
 
-    @property
-    def lasting(self) -> bool:
-        """Whether a cell's first instance is also its last."""
-        return self.on_failure != "restart" and self.idle_seconds is None
-
     def admits(self, message: object) -> bool:
         """Whether messages of this class are declared; where they are plain they are known then."""
         if self.declares is not None and not isinstance(message, self.declares):

@@ -166,7 +166,7 @@ class Lifecycle:
                 cell.drop_instance()
                 cell.drop_owned(ActorError(STOPPED, f"{cell} did not start"))
                 raise
-        if kind.lasting:
+        if kind.on_failure != "restart" and kind.idle_seconds is None:
             cell.factory = Actor  # as at the exit: what made the instance is of no more use
         self.passivation.watch(cell)
         return instance
