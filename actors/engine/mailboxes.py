@@ -232,21 +232,26 @@ class Mailboxes:
     def _admits(self, cell: Cell, message: Any, sender: Any) -> bool:
         """Whether a mailbox takes a message: where it is full, only what nobody waits for."""
         size = self.size_of(message)
-        if _is_full(cell, size):
-            if cell not in self.full:
-                self.full[cell] = []
-                extra = cell.logged(depth=len(cell.mailbox), bytes=cell.waiting_bytes)
-                logger.warning("mailbox_full", extra=extra)
-            own = sender is cell or isinstance(sender, Continuation)
-            if own or isinstance(message, ActorSystemMessage):
-                pass
-            elif sender.__class__ is Reply or type(message) in self._letters.outcomes:
-                self._letters.bury(cell, message, sender, "busy")
-                return False
-            elif sender.__class__ is Cell:
-                raise error_of(cell, "busy")
+        if _is_full(cell, size) and self._refuses(cell, message, sender):
+            return False
         cell.waiting_bytes += size
         return True
+
+    def _refuses(self, cell: Cell, message: Any, sender: Any) -> bool:
+        if cell not in self.full:
+            self.full[cell] = []
+            extra = cell.logged(depth=len(cell.mailbox), bytes=cell.waiting_bytes)
+            logger.warning("mailbox_full", extra=extra)
+        if sender is cell or isinstance(sender, Continuation):
+            return False
+        if isinstance(message, ActorSystemMessage):
+            return False
+        if sender.__class__ is Reply or type(message) in self._letters.outcomes:
+            self._letters.bury(cell, message, sender, "busy")
+            return True
+        if sender.__class__ is Cell:
+            raise error_of(cell, "busy")
+        return False
 
     async def room(self, cell: Cell, message: Any) -> None:
         """Wait until a mailbox has room for a message, or its actor has exited."""
