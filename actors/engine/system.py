@@ -149,8 +149,9 @@ class AsyncioSystemBase:
             lambda cell, error: self.on_fatal(cell, error),
         )  # fmt: skip
         self._turns = Turns(
-            self.mailboxes, self.dead_letters, self.life, self._supervision, self.timing, loop
-        )
+            self.mailboxes, self.dead_letters, self.life, self._supervision, self.timing,
+            self._idle, loop,
+        )  # fmt: skip
         # The parts' own, without a call in between: actors use some for every message.
         self.post = self.mailboxes.post
         self.finish_later = self._turns.finish_later
@@ -166,6 +167,7 @@ class AsyncioSystemBase:
         if capabilities is not None:
             self.capabilities = capabilities | common_capabilities()
         self.next_serial = count(1).__next__
+        self._idle_waiters: list[asyncio.Future[None]] = []
         self._ended: asyncio.Future[None] | None = None
         self._caller = Caller(self, "caller")
         self.tell, self.listen = self._caller.tell, self._caller.listen
@@ -286,10 +288,21 @@ class AsyncioSystemBase:
 
     async def drain(self) -> None:
         """Wait until no message waits, in mailboxes or from threads; timers are not waited for."""
-        busy = True
-        while busy:
-            busy = bool(self.mailboxes.ready or self._inbox)
-            await asyncio.sleep(0)  # also once more, for what the last turns have asked of the loop
+        while self.mailboxes.ready or self._inbox:
+            if self.mailboxes.ready:
+                waiter: asyncio.Future[None] = self._loop.create_future()
+                self._idle_waiters.append(waiter)
+                await waiter
+            else:
+                await asyncio.sleep(0)
+
+    def _idle(self) -> None:
+        if not self._idle_waiters:
+            return
+        waiters, self._idle_waiters = self._idle_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def shutdown(self) -> Awaitable[None]:
         """Ask every actor to exit after the messages it has, and wait until all have.

@@ -62,6 +62,7 @@ class Turns:
         life: Lifecycle,
         supervision: Supervision,
         timing: Timing,
+        idle: Callable[[], None],
         loop: AbstractEventLoop,
     ) -> None:
         self._mailboxes = mailboxes
@@ -69,6 +70,7 @@ class Turns:
         self._life = life
         self._supervision = supervision
         self._timing = timing
+        self._idle = idle
         self._finishing: list[Cell] = []
         self.handled: dict[type, Callable[[Any], None]] = {}
         self._handlers = Role(loop, self._tell_sender, self._handled)
@@ -94,6 +96,7 @@ class Turns:
                 mailboxes.pump_soon()
             else:
                 mailboxes.pump_called = False
+                self._idle()
 
     def _finish(self) -> None:
         finishing, self._finishing = self._finishing, []
