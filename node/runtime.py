@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Self
 
@@ -25,7 +26,8 @@ from rillnode.actors.core.streams.resolving import stream_guard, stream_resolver
 from rillnode.actors.core.streams.retention import RetentionActor
 from rillnode.actors.core.streams.rules import StreamRules
 from rillnode.actors.core.threads import SystemThreads
-from rillnode.actors.engine.system import AsyncioSystemBase, Cell
+from rillnode.actors.engine.system import SETTLE_SECONDS, AsyncioSystemBase, Cell
+from rillnode.actors.engine.waiting import LINGER_SECONDS
 from rillnode.actors.log import (
     Operation,
     StoreHealth,
@@ -67,6 +69,9 @@ DRAIN_SECONDS: Final = 10.0
 JOBS_SECONDS: Final = 30.0
 FAILED_DRAIN_SECONDS: Final = 5.0
 """How long a node that has failed drains: what it answers still may wait for what it has lost."""
+ENDING_SECONDS: Final = LINGER_SECONDS + 1.0
+"""How long actors that are not done by then may tidy up, and their askers are told."""
+FAILED_ENDING_SECONDS: Final = 1.0
 
 
 class Node:
@@ -222,12 +227,10 @@ class Node:
             listener.stop_accepting()
         self._dialled.stop()
         try:
-            async with asyncio.timeout(FAILED_DRAIN_SECONDS if failed else None):
+            async with asyncio.timeout(FAILED_DRAIN_SECONDS if failed else DRAIN_SECONDS):
                 await self._drain()
         except TimeoutError:
-            logger.warning("drain_cut_short", extra={"pending_bytes": self._store.pending_bytes})
-            if hasattr(self, "client"):
-                await self._session.close(timeout_seconds=0.0)
+            await self._cut_short(FAILED_ENDING_SECONDS if failed else ENDING_SECONDS)
         for listener in self._links.values():
             await listener.close()
         await self._dialled.close()
@@ -262,24 +265,28 @@ class Node:
         return (*self._peers.open, *self._brokers.open)
 
     async def _drain(self) -> None:
+        """Read nothing more, and wait until all that was read has its outcome and is synced."""
+        for cell in self._connections():
+            if cell is not self._own_link.cell:
+                self._system.post(cell, Drain())
         if hasattr(self, "client"):
             await self.client.close()
-        for cell in self._connections():
-            self._system.post(cell, Drain())
-        await self._settle()
+        while True:
+            await self._system.settle()
+            if not self._store.pending_bytes:
+                break
+            await asyncio.sleep(SETTLE_SECONDS)
+        await self._system.settle()
 
-    async def _settle(self) -> None:
-        """Wait until the actors and the store have nothing left to do, within a bound."""
-        try:
-            async with asyncio.timeout(DRAIN_SECONDS):
-                while True:
-                    await self._system.drain()
-                    if not self._store.pending_bytes:
-                        break
-                    await asyncio.sleep(0.005)
-                await self._system.drain()
-        except TimeoutError:
-            logger.warning("drain_cut_short", extra={"pending_bytes": self._store.pending_bytes})
+    async def _cut_short(self, seconds: float) -> None:
+        """There is no more time: tell who still waits that nothing comes of it."""
+        logger.warning("drain_cut_short", extra={"pending_bytes": self._store.pending_bytes})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                ended = await self._system.end_unsettled(but=self._connections())
+                logger.warning("actors_ended", extra={"actors": ended})
+        if hasattr(self, "client"):
+            await self._session.close(timeout_seconds=0.0)
 
     def _spawn(self) -> None:
         system, router = self._system, self._router
@@ -336,9 +343,10 @@ class Node:
         return self._connect_memory_now(events)
 
     def _connect_memory_now(self, events: LinkEvents) -> object:
+        self._own_link = ConnectionEvents(self._peers, prefix=b"MEM_")
         return connect_memory(
             events,
-            ConnectionEvents(self._peers, prefix=b"MEM_"),
+            self._own_link,
             dialling_principal=NODE_PRINCIPAL,
             accepting_principal=NODE_PRINCIPAL,
             post=asyncio.get_running_loop().call_soon,

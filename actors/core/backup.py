@@ -85,6 +85,10 @@ class BackupActor(Worker):
                 case _:
                     self._reply(origin, wire.return_route, invalid_request(request))
 
+    def owes(self) -> bool:
+        """Whether a copy is being made."""
+        return self.operations_due > 0
+
     def _make(self, asked: _Asked) -> None:
         store = self._store
         if not isinstance(store, Checkpointing):

@@ -28,6 +28,10 @@ class RightsChanged(Struct, frozen=True):
 
     key: Key | None = None
 
+    def merged(self, later: "RightsChanged") -> "RightsChanged":
+        """Of two keys it may be any right."""
+        return self if self == later else RightsChanged()
+
 
 class Rights:
     """Who watches what. All calls are for the loop's thread.

@@ -1,8 +1,8 @@
 """The engine: what makes actors run.
 
 Read `cell`, `mailboxes`, `turns` and `waiting` for how messages are handled, `lifecycle` and
-`supervision` for how instances come and go, `dead_letters` and `outside` for who is told. `system`
-puts the parts together.
+`supervision` for how instances come and go, `dead_letters` and `outside` for who is told, and
+`settling` for who is waited for when the system is to stop. `system` puts the parts together.
 
 Where a message waits: in its target's `Cell.mailbox`, in order of arrival. A turn takes the whole
 list; what it does not come to goes back in front. While a handler or `started` waits, or the work

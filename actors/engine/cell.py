@@ -139,6 +139,11 @@ class Cell(ActorAddress):
         return self._name
 
     @property
+    def is_full(self) -> bool:
+        """Whether as much waits as may."""
+        return len(self.mailbox) >= self.kind.mailbox_messages_max
+
+    @property
     def exited(self) -> bool:
         """Whether the actor has ended, and takes no message any more."""
         return self.mailbox is GONE

@@ -1,7 +1,7 @@
 """What one actor system knows of an actor class: its policy, and what its actors did."""
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import UnionType
@@ -98,6 +98,7 @@ class Policy:
     is_worker: ClassVar[bool] = False
     mailbox_messages_max: ClassVar[int] = MAILBOX_MESSAGES_MAX
     mailbox_bytes_max: ClassVar[int] = MAILBOX_BYTES_MAX
+    spare: ClassVar[Mapping[type, int]] = {}
     attempts: ClassVar[int] = 2
     interleaves: ClassVar[bool] = False
     essential: ClassVar[bool] = False
@@ -115,6 +116,8 @@ class ActorKind(Policy):
         actor_class: None stands for factories that have not shown theirs.
         name: of the class that it counts as.
         declares: the classes of messages that its handler declares; None: any.
+        spare_messages: how many more than `mailbox_messages_max` may wait: all of `spare`, and one
+            of each class that can be merged.
         plain: those and the classes below them, as far as such messages have come, without those of
             the system's own messages: a handler is given them as they are.
         turns: turns that were taken.
@@ -128,7 +131,7 @@ class ActorKind(Policy):
     __slots__ = (
         *Policy.__annotations__, "actor_class", "cells", "declares", "failure_reasons", "handled",
         "instances", "last_failure", "long_turns", "name", "parent", "plain", "restarts",
-        "slowest_seconds", "turn_seconds", "turns",
+        "slowest_seconds", "spare_messages", "turn_seconds", "turns",
     )  # fmt: skip
 
     def __init__(self, actor_class: type[Actor] | None) -> None:
@@ -142,6 +145,8 @@ class ActorKind(Policy):
                 f"{self.name}.on_failure is {self.on_failure!r}, not one of {get_args(OnFailure)}"
             )
         self.declares = _declared_by(actor_class)
+        merged = sum(hasattr(one, "merged") for one in self.declares or ())
+        self.spare_messages = sum(self.spare.values()) + merged
         self.plain: set[type] = set()
         self.cells = self.instances = self.handled = self.restarts = self.turns = 0
         self.slowest_seconds = self.turn_seconds = 0.0

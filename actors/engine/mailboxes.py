@@ -2,8 +2,10 @@
 
 A mailbox is bounded by number and bytes. What somebody waits for is refused above the bound, and he
 is told (`actor.busy`); an actor's own `send` raises that. Never refused are timers, completed
-operations, what the system itself sends, and news that nobody waits for: they are bounded by those
-who send them. From outside, `room` waits until there is room.
+operations and what the system itself sends. News that nobody waits for is put together with what
+waits of its kind, where its class can (`merged`), taken as far as the class of the actor says that
+whoever sends it bounds it (`Worker.spare`), or else dropped, as a dead letter that is counted. From
+outside, `room` waits until there is room.
 """
 
 import asyncio
@@ -106,6 +108,18 @@ def _is_full(cell: Cell, size: int) -> bool:
 def _does_not_wait(envelope: Envelope) -> bool:
     message, sender = envelope
     return isinstance(sender, Continuation) or isinstance(message, ActorExitRequest)
+
+
+def _merge(mailbox: Any, message: Any) -> bool:
+    """Have one message of a mailbox stand for a later one, too, if there is such a one."""
+    for place in range(len(mailbox) - 1, -1, -1):
+        earlier, sender = mailbox[place]
+        if earlier.__class__ is message.__class__ and sender is None:
+            both = earlier.merged(message)
+            if both is not None:
+                mailbox[place] = both, sender
+                return True
+    return False
 
 
 class Mailboxes:
@@ -230,7 +244,7 @@ class Mailboxes:
         return 0 if measure is None else measure(message)
 
     def _admits(self, cell: Cell, message: Any, sender: Any) -> bool:
-        """Whether a mailbox takes a message: where it is full, only what nobody waits for."""
+        """Whether a mailbox takes a message though it is full, if it is."""
         size = self.size_of(message)
         if _is_full(cell, size) and self._refuses(cell, message, sender):
             return False
@@ -251,6 +265,17 @@ class Mailboxes:
             return True
         if sender.__class__ is Cell:
             raise error_of(cell, "busy")
+        return not self._takes_news(cell, message, sender)
+
+    def _takes_news(self, cell: Cell, message: Any, sender: Any) -> bool:
+        """Whether a full mailbox takes what nobody waits for; else it is merged, or dropped."""
+        kind, merges = cell.kind, hasattr(message, "merged")
+        if merges and _merge(cell.mailbox, message):
+            return False
+        beyond = len(cell.mailbox) - kind.mailbox_messages_max
+        if (merges or type(message) in kind.spare) and beyond < kind.spare_messages:
+            return True
+        self._letters.bury(cell, message, sender, "busy")
         return False
 
     async def room(self, cell: Cell, message: Any) -> None:

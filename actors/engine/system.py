@@ -12,10 +12,10 @@ Without a running loop the base has one of its own, in a thread, for Thespian's 
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Container, Coroutine
 from functools import cached_property
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from thespian.actors import (
     Actor,
@@ -32,6 +32,7 @@ from rillnode.actors.engine.kinds import ActorKind, ActorStats
 from rillnode.actors.engine.lifecycle import START, Lifecycle
 from rillnode.actors.engine.mailboxes import Mailboxes
 from rillnode.actors.engine.outside import Caller, Outside, Reply
+from rillnode.actors.engine.settling import cells_below, is_awaited
 from rillnode.actors.engine.supervision import OnFatal, Supervision, log_fatal
 from rillnode.actors.engine.thespian_api import common_capabilities, factory_of
 from rillnode.actors.engine.timers import Timer
@@ -42,6 +43,9 @@ from rillnode.codecs.errors import ActorError
 __all__ = ["AsyncioSystemBase", "Cell"]
 
 T = TypeVar("T")
+
+SETTLE_SECONDS: Final = 0.005
+"""How often it is looked whether somebody still waits for an actor."""
 
 
 class _LoopTiming:
@@ -303,6 +307,35 @@ class AsyncioSystemBase:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+    async def settle(self) -> None:
+        """Wait until nobody waits for an actor: for what it handles, or what waits behind that.
+
+        Timers, and work that nobody waits for, are not waited for. What never ends is the caller's
+        to bound, see `end_unsettled`.
+        """
+        while True:
+            await self.drain()
+            if not self._unsettled():
+                return
+            await asyncio.sleep(SETTLE_SECONDS)
+
+    async def end_unsettled(self, but: Container[ActorAddress]) -> list[str]:
+        """End the actors that keep somebody waiting, and return their names.
+
+        So whoever waits is told `actor.stopped`, by way of those actors that are spared. Work that
+        is cancelled may tidy up for `LINGER_SECONDS`.
+        """
+        ended = [cell for cell in self._unsettled() if cell not in but]
+        for cell in ended:
+            self.exit(cell)
+        while not all(cell.exited for cell in ended):
+            await asyncio.sleep(SETTLE_SECONDS)
+        await self.drain()
+        return [cell.name for cell in ended]
+
+    def _unsettled(self) -> list[Cell]:
+        return [one for one in cells_below(self.life.roots) if is_awaited(one, self.outcomes)]
 
     def shutdown(self) -> Awaitable[None]:
         """Ask every actor to exit after the messages it has, and wait until all have.

@@ -31,6 +31,10 @@ class Worker(Actor, Policy):
     Attributes:
         mailbox_messages_max: messages that may wait; what somebody waits for is refused above it.
         mailbox_bytes_max: likewise their bytes, as far as their size is known.
+        spare: messages that nobody waits for and that are taken although the mailbox is full, and
+            how many of each class there can be then: whoever sends them bounds their number. Others
+            that nobody waits for are dropped and counted, unless their class has a method
+            `merged(later)`, which returns what stands for both, or None.
         attempts: how often a message is tried; more than once only where handling it may be
             repeated.
         interleaves: whether other messages are handled while an `async def` handler waits. What was
@@ -90,12 +94,21 @@ class Worker(Actor, Policy):
         """Whether the instance may go now that it is idle and has no timer pending."""
         return True
 
+    def owes(self) -> bool:
+        """Whether somebody waits for what the instance has under way beside handlers that wait.
+
+        Asked while the system is to stop: so long is waited, within a bound.
+        """
+        return False
+
     def wake_after(self, seconds: float, message: object) -> TimerHandle:
         """Send `message` to itself after `seconds`, unless cancelled; the timer keeps it awake."""
         return self.system.wake_after(self._myRef, seconds, message)
 
     def begin(
-        self, work: Coroutine[Any, Any, object], failed: Callable[[RillnodeError], object]
+        self,
+        work: Coroutine[Any, Any, object],
+        failed: Callable[[RillnodeError], object] = nobody_waits,
     ) -> None:
         """Begin work beside the handlers, with an outcome of its own; no message waits for it.
 
@@ -103,7 +116,8 @@ class Worker(Actor, Policy):
             work: runs at once until it waits.
             failed: called once with why nothing comes of it: the RillnodeError that it raised, or
                 `actor.failed`, also where the instance is replaced, or `actor.stopped`. What it
-                raises that is no RillnodeError is a failure of the actor too.
+                raises that is no RillnodeError is a failure of the actor too. Without it the
+                system does not wait for the work when it is to stop.
         """
         cell = self._myRef
         cell.base.begin(cell, work, failed)

@@ -12,6 +12,10 @@ class StoreHealth:
     writable: bool
     reason: str = ""
 
+    def merged(self, later: "StoreHealth") -> "StoreHealth":
+        """The later one is all that counts."""
+        return later
+
 
 class Capability(Enum):
     """What not every LogStore promises.

@@ -69,6 +69,10 @@ class StreamRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     grants: dict[str, tuple[str, ...]] = {}
     attributes: dict[str, str] = {}
 
+    def merged(self, later: "StreamRecord") -> "StreamRecord | None":
+        """Of the same stream the later one counts."""
+        return later if later.id == self.id else None
+
 
 class SavedIndexKey(msgspec.Struct, frozen=True, order=True):
     """Whose position it is, and where; the stream need not exist."""

@@ -9,18 +9,18 @@ from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, assert_never
+from typing import Any, ClassVar, Final, Protocol, assert_never
 
 from thespian.actors import ActorAddress
 
 from rillnode.actors.core.links.connection import Drain
-from rillnode.actors.core.links.link_actor import Closed, LinkActorEvents, Received
+from rillnode.actors.core.links.link_actor import HELD_READS_MAX, Closed, LinkActorEvents, Received
 from rillnode.actors.nextgraph.actor import BrokerActor, logged
 from rillnode.actors.nextgraph.admission import RequestChecks
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.external import answer_external
 from rillnode.actors.nextgraph.inbox import Pop
-from rillnode.actors.nextgraph.reader import CatchUp
+from rillnode.actors.nextgraph.reader import ANSWERS_MAX, CatchUp
 from rillnode.actors.nextgraph.session import (
     Answer,
     Asked,
@@ -45,7 +45,7 @@ from rillnode.codecs.nextgraph.broker_dialogue import (
     FromClient,
 )
 from rillnode.codecs.nextgraph.client import ClientEvent, ClientMessage
-from rillnode.codecs.nextgraph.external import ExtRequest
+from rillnode.codecs.nextgraph.external import ExtRequest, WalletGetExport
 from rillnode.codecs.nextgraph.messages import encode_message
 from rillnode.codecs.nextgraph.requests import (
     ClientRequest,
@@ -116,6 +116,8 @@ class BrokerEvents(LinkActorEvents[ClosingLink]):
 class ConnectionActor(BrokerActor):
     """One open link."""
 
+    # A client has one question at a time, and what answers in many parts waits for CatchUp.
+    spare: ClassVar = {Received: HELD_READS_MAX, Answer: ANSWERS_MAX, Drain: 1, Closed: 1}
     on_failure = "stop"
 
     def __init__(self, context: BrokerContext, link: ClosingLink) -> None:
@@ -136,6 +138,7 @@ class ConnectionActor(BrokerActor):
         self._asked = False
         self._ended = False
         self._draining = False
+        self._patient = False
         self._opening: TimerHandle | None = None
         self._held: TimerHandle | None = None
 
@@ -164,11 +167,14 @@ class ConnectionActor(BrokerActor):
                     self.send(sender, None)
             case Drain():
                 self._draining = True
-                self._go_on()
+                if self._patient:  # it may be minutes until somebody leaves a wallet for it
+                    self._end("the node is stopping", GOING_AWAY)
+                else:
+                    self._go_on()
             case _Close(code=code):
                 self._close(code)
-            case Expelled(user=user):
-                if user == self._user:
+            case Expelled(users=users):
+                if self._user in users:
                     self._close(ProtocolCode.ACCESS_DENIED)
             case Closed(reason=reason):
                 logger.info("link_closed", extra={"reason": reason})
@@ -190,11 +196,15 @@ class ConnectionActor(BrokerActor):
                 self.system.post(cell, Gone(session))
         self._link.close("the connection ended", GOING_AWAY)
 
+    def owes(self) -> bool:
+        """Whether something that was read has no outcome yet."""
+        return not self._ended and (self._asked or bool(self._frames))
+
     # Frames ----------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
         """Take frames until one must be waited for."""
-        while self._frames and not (self._asked or self._ended or self._draining):
+        while self._frames and not (self._asked or self._ended):
             if self._must_wait():
                 self._hold()
                 return
@@ -256,12 +266,13 @@ class ConnectionActor(BrokerActor):
                 self._request(overlay, request)
             case ClientMessage(content=ClientEvent()):
                 if self._session is not None:
-                    self.system.post(self._context.inboxes, Pop(self._session))
+                    self._do(self._pop(self._session))
             case ClientAuth():
                 self._do(self._admit(said))
             case AdminRequest():
                 self._do(self._administer(said))
-            case ExtRequest():
+            case ExtRequest(content=content):
+                self._patient = isinstance(content, WalletGetExport) and content.is_rendezvous
                 self._do(self._external(said))
             case AppHello():
                 # An app needs a verifier, and this broker runs none.
@@ -325,6 +336,13 @@ class ConnectionActor(BrokerActor):
         if not self._ended:
             logged(error)
             self._close(ProtocolCode.STORAGE_ERROR)
+
+    async def _pop(self, session: Session) -> None:
+        """Have a letter sent; where that cannot be done, nobody is told."""
+        try:
+            await self.question(self._context.inboxes, Pop(session))
+        except RillnodeError as error:
+            logged(error)
 
     async def _admit(self, auth: ClientAuth) -> None:
         user = self._user = auth.content.user

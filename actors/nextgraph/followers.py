@@ -60,7 +60,7 @@ class Followers:
                 if overlay not in encoded:
                     message = ClientMessage(overlay, event)
                     encoded[overlay] = Forwarded(encode_message(message))
-                session.connection.base.post(session.connection, encoded[overlay])
+                session.forward(encoded[overlay])
         return sum(len(one.plaintext) for one in encoded.values())
 
 

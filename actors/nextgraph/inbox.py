@@ -7,18 +7,22 @@ handed to the connection, so that a crash between the two brings it again rather
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from msgspec.structs import replace
 from thespian.actors import ActorAddress
 
 from rillnode.actors.log import GetRecord, PutRecords
-from rillnode.actors.nextgraph.actor import anew
+from rillnode.actors.nextgraph.actor import Question, anew
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.news import News, NewsActor
 from rillnode.actors.nextgraph.records import Letters, name_of, pack, unpack
 from rillnode.actors.nextgraph.session import Asked, Forwarded, Gone, Refusal, Session
-from rillnode.codecs.limits import NEXTGRAPH_LETTERS_BYTES_MAX, NEXTGRAPH_LETTERS_MAX
+from rillnode.codecs.limits import (
+    CONNECTIONS_MAX,
+    NEXTGRAPH_LETTERS_BYTES_MAX,
+    NEXTGRAPH_LETTERS_MAX,
+)
 from rillnode.codecs.nextgraph.client import ClientMessage, InboxReceive
 from rillnode.codecs.nextgraph.inbox import LETTER, InboxMessage, inbox_signature_holds
 from rillnode.codecs.nextgraph.messages import encode_message
@@ -36,7 +40,7 @@ Inbox = tuple[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Pop:
+class Pop(Question[None]):
     """A client asks for one letter of its inboxes; there is no answer where none waits."""
 
     session: Session
@@ -78,6 +82,8 @@ class Readers:
 class InboxActor(NewsActor):
     """All inboxes of a broker."""
 
+    spare: ClassVar = {**NewsActor.spare, Gone: CONNECTIONS_MAX}
+
     followed = "letters"
     essential = True
 
@@ -98,7 +104,7 @@ class InboxActor(NewsActor):
             case Asked():
                 await self.carry_out(message, self._serve(message))
             case Pop(session=session):
-                await self.attempt(self._pop(session))
+                await self.reply(sender, self._pop(session))
             case Gone(session=session):
                 self._readers.remove(session)
             case News(name=name, value=value):
@@ -229,9 +235,14 @@ def _after(waiting: Letters, **changes: int) -> Letters:
 
 
 def _deliver(session: Session, letter: InboxMessage, *, from_queue: bool) -> None:
+    """Hand a letter to a connection.
+
+    Raises:
+        Refusal: it takes nothing more, and is cut off.
+    """
     message = ClientMessage(NIL_OVERLAY, InboxReceive(letter, from_queue))
-    connection = session.connection
-    connection.base.post(connection, Forwarded(encode_message(message)))
+    if not session.forward(Forwarded(encode_message(message))):
+        raise Refusal(ResultCode.STORAGE_ERROR)
 
 
 def _overlay_name(overlay: OverlayId) -> str:

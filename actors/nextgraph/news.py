@@ -9,6 +9,7 @@ from rillnode.actors.engine.cell import Cell
 from rillnode.actors.log.watch import SharedStore, WatchValues
 from rillnode.actors.nextgraph.actor import BrokerActor
 from rillnode.actors.nextgraph.records import name_of
+from rillnode.codecs.limits import MAILBOX_MESSAGES_MAX
 
 logger = logging.getLogger("rillnode.actors.nextgraph")
 
@@ -32,6 +33,9 @@ class NewsActor(BrokerActor):
         followed: the family.
     """
 
+    # What one watch has brought: the next begins when there is room.
+    spare: ClassVar = {News: MAILBOX_MESSAGES_MAX}
+
     followed: ClassVar[str]
 
     def listen(self) -> None:
@@ -45,13 +49,18 @@ class NewsActor(BrokerActor):
     def _heard(self, watch: WatchValues) -> None:
         if watch.error is None:
             _tell(self.address, watch)
-            self.listen()
+            if self.address.is_full:
+                self.begin(self._listen_later())
+            else:
+                self.listen()
         elif watch.error.code != "store.closed":
             logger.warning("records_not_followed", extra={"code": watch.error.code})
-            self.begin(self._listen_later(), lambda _: None)
+            self.begin(self._listen_later())
 
     async def _listen_later(self) -> None:
         await self.sleep(RETRY_SECONDS)
+        while self.address.is_full:
+            await self.sleep(RETRY_SECONDS)
         self.listen()
 
 

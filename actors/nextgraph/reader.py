@@ -29,6 +29,9 @@ PAUSE_SECONDS: Final = 0.005
 UNSEEN_BYTES_MAX: Final = 262_144
 """What a reader sends before it lets the connection write, and looks at what waits there."""
 
+ANSWERS_MAX: Final = 2 * UNSEEN_BYTES_MAX // 32
+"""Answers that a reader has sent by then: none is smaller than an id."""
+
 RUN_EVENTS_MAX: Final = 64
 
 

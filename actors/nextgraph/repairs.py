@@ -16,6 +16,10 @@ from rillnode.actors.nextgraph.context import BrokerContext
 class Repaired:
     """What is known of the store may be out of date."""
 
+    def merged(self, later: "Repaired") -> "Repaired":
+        """One is enough."""
+        return later
+
 
 REPAIRED: Final = Repaired()
 

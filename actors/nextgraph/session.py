@@ -48,6 +48,18 @@ class Session:
             self.attached.add(actor)
         return self.open
 
+    def forward(self, message: "Forwarded") -> bool:
+        """Send what the client has not asked for; one for whom too much waits is cut off (False).
+
+        It would else have to miss some of it, and not know that.
+        """
+        if self.connection.is_full:
+            self.open = False
+            self.link.close("too much waits for it")
+        else:
+            self.connection.base.post(self.connection, message)
+        return self.open
+
     @property
     def principal(self) -> str:
         """Whom quotas and streams know the user as."""

@@ -13,11 +13,11 @@ get all events in the order of the log, each once.
 import logging
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, assert_never
+from typing import ClassVar, Final, assert_never
 
 from thespian.actors import ActorAddress
 
-from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamRemoved
 from rillnode.actors.core.streams.followers import Grown, Removed
 from rillnode.actors.core.streams.inside import AppendEntries, EntriesAppended
 from rillnode.actors.core.streams.resolving import stream_cell
@@ -51,6 +51,7 @@ from rillnode.actors.nextgraph.topic_requests import (
 )
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
+from rillnode.codecs.limits import CONNECTIONS_MAX
 from rillnode.codecs.nextgraph.client import STORED_BEFORE
 from rillnode.codecs.nextgraph.events import EVENT, Event
 from rillnode.codecs.nextgraph.results import ResultCode
@@ -101,6 +102,13 @@ class TopicActor(LodgerActor[TopicKey]):
     follows does not say so again, and what was handed to the log is answered whatever fails here.
     """
 
+    spare: ClassVar = {
+        Gone: CONNECTIONS_MAX,
+        Unfollow: CONNECTIONS_MAX,
+        StreamRemoved: STREAM_CHANGES_MAX,
+        Removed: 1,
+    }
+
     def __init__(self, context: BrokerContext, key: TopicKey) -> None:
         super().__init__(context, context.topics, key)
         self._name = topic_stream(*key)
@@ -116,7 +124,7 @@ class TopicActor(LodgerActor[TopicKey]):
             if not session.attach(self.address):
                 self._feed.followers.remove(session)
         if self._feed.in_use:
-            self.system.post(self.address, Again())
+            self.send(self.address, Again())
 
     def stopped(self) -> None:
         """Leave the feed to the instance that comes after this one."""

@@ -43,6 +43,10 @@ class Unfollow:
     session: Session
     overlay: OverlayId
 
+    def merged(self, later: "Unfollow") -> "Unfollow | None":
+        """Of the same connection one is enough."""
+        return later if later == self else None
+
 
 @dataclass(frozen=True, slots=True)
 class Sync:

@@ -75,9 +75,13 @@ class Invite(Question[Invitation]):
 
 @dataclass(frozen=True, slots=True)
 class Expelled:
-    """To connections: this user is registered no longer."""
+    """To connections: these users are registered no longer."""
 
-    user: bytes
+    users: frozenset[bytes]
+
+    def merged(self, later: "Expelled") -> "Expelled":
+        """All of them."""
+        return Expelled(self.users | later.users)
 
 
 class UsersActor(NewsActor):
@@ -203,7 +207,7 @@ class UsersActor(NewsActor):
     def _disconnect(self, user: bytes) -> None:
         # All are told: one may have been let in that has not heard of it yet.
         for connection in self._context.connections:
-            self.system.post(connection, Expelled(user))
+            self.system.post(connection, Expelled(frozenset([user])))
 
     async def _list_invitations(self, content: ListInvitations) -> Invitations:
         wanted: set[InvitationKind] = set()

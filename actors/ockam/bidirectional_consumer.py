@@ -16,7 +16,7 @@ which deliver an item once, wherever it leads.
 import logging
 from collections import deque
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import ClassVar, Final, assert_never
 
 from rillnode.actors.core.access import ANONYMOUS, NODE_PRINCIPAL
 from rillnode.actors.core.delivery import Delivery, Handled, Origin, Slice
@@ -78,6 +78,10 @@ _REQUEST_ID: Final = 1
 class Renewed:
     """The subscriber has come back."""
 
+    def merged(self, later: "Renewed") -> "Renewed":
+        """One is enough."""
+        return later
+
 
 @dataclass(frozen=True, slots=True)
 class _Open:
@@ -106,6 +110,7 @@ class ConsumerActor(Worker):
     """One subscription; an instance that follows a failed one goes on from the saved index."""
 
     mailbox_messages_max = 1_024
+    spare: ClassVar = {Handled: 1}
     on_failure = "restart"
 
     def __init__(
@@ -203,7 +208,7 @@ class ConsumerActor(Worker):
             case native.StreamResponse(stream=info) if self._may_pull():
                 self._subscription.opened = True
                 self._stream = info.partitions[0].address
-                self.begin(self._follow(), lambda _: None)
+                self.begin(self._follow())
             case native.Failure(retryable=True):
                 self.wake_after(RETRY_SECONDS, _Open())
             case _:
@@ -302,7 +307,7 @@ class ConsumerActor(Worker):
             self._credit_due = 0
             self._ask(self._following, self._source[0].value, request)
         if self._blocks or self._entries:
-            self.system.post(self.address, _More())
+            self.send(self.address, _More())
 
     def _slice(self) -> tuple[list[WireMessage], bool]:
         """Take what can be handed on together, and tell whether the next entry has to wait."""
@@ -351,7 +356,7 @@ class ConsumerActor(Worker):
 
     def _save(self) -> None:
         if self._handled > self._saved and not self._saving:
-            self.begin(self._save_handled(), lambda _: None)
+            self.begin(self._save_handled())
 
     async def _save_handled(self) -> None:
         self._saving = True

@@ -146,6 +146,10 @@ class PublisherActor(Worker):
             self._give_up("publisher_ended")
         self._settings.ended(self.address)
 
+    def owes(self) -> bool:
+        """Whether items that it has taken are not in the stream yet."""
+        return bool(self._pending)
+
     # Items -----------------------------------------------------------------------------------
 
     def _publish(self, delivery: Delivery) -> None:

@@ -13,7 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from rillnode.actors.core.access import Access
 from rillnode.actors.core.delivery import Delivery, Origin, Slice
@@ -116,6 +116,7 @@ class ChannelActor(Worker):
     """
 
     mailbox_messages_max = 8_192
+    spare: ClassVar = {Begin: 1}
     on_failure = "stop"
 
     def __init__(

@@ -74,7 +74,7 @@ class Forwarder(Worker):
         sender.reserved_bytes += size
         self._held.append((sender, size))
         if len(self._held) == 1:
-            self.begin(self._taken(), lambda _: None)
+            self.begin(self._taken())
 
     async def _taken(self) -> None:
         """Wait until the receiver has taken what it was sent, then let the senders go on."""

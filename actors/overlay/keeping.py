@@ -27,7 +27,7 @@ from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.rendering import Item, item_of
 from rillnode.codecs.entries import EntryKind, split_items
-from rillnode.codecs.errors import RillnodeError, StoreError
+from rillnode.codecs.errors import StoreError
 from rillnode.codecs.streamr.duplicates import Number
 from rillnode.codecs.streamr.ordering import ChainName
 from rillnode.codecs.streamr.stream_message import StreamMessage
@@ -184,7 +184,7 @@ class Keeper:
             self.drop()
         else:
             logger.warning("not_kept", extra={"code": done.error.code})
-            self._owner.begin(self._append_again(), _nobody_waits)
+            self._owner.begin(self._append_again())
 
     async def _append_again(self) -> None:
         """Append once more what is not in the log, once the store knows what is on its disk."""
@@ -265,7 +265,3 @@ class Keeper:
         changed, self._changed = self._changed, {}
         last = self._intake.last
         return [chain_record(self._log, chain, last.get(chain)) for chain in changed]
-
-
-def _nobody_waits(_: RillnodeError) -> None:
-    """What was begun ends with the instance; the next one learns from the log what is there."""

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Final, assert_never
+from typing import ClassVar, Final, assert_never
 
 from thespian.actors import ActorAddress, ChildActorExited
 
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
-from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamRemoved
 from rillnode.actors.core.streams.revising import EnsureStream
 from rillnode.actors.core.streams.service import ADDRESSES as STREAM_SERVICE
 from rillnode.actors.engine.system import Cell
@@ -34,7 +34,8 @@ from rillnode.actors.overlay.messages import (
 )
 from rillnode.actors.overlay.neighbours import NeighboursActor
 from rillnode.actors.overlay.stream_keys import stream_key
-from rillnode.codecs.errors import CodecError, RillnodeError, StoreError
+from rillnode.codecs.errors import CodecError, StoreError
+from rillnode.codecs.limits import CONNECTIONS_MAX
 from rillnode.codecs.routing.routes import Route, WireMessage, local
 from rillnode.codecs.streamr.network import (
     FindStorageNodes,
@@ -143,6 +144,11 @@ class MemberActor(Worker):
     """
 
     mailbox_messages_max = 16_384
+    spare: ClassVar = {
+        LinkLost: CONNECTIONS_MAX,
+        StreamRecord: STREAM_CHANGES_MAX,
+        StreamRemoved: STREAM_CHANGES_MAX,
+    }
     essential = True
 
     def __init__(self, context: OverlayContext, shares: Shares) -> None:
@@ -163,7 +169,7 @@ class MemberActor(Worker):
             if share.tracker not in asked:  # its answer tells that it is heard
                 asked.add(share.tracker)
                 self._find_storage(self._trackers[share.tracker], stream_id, partition)
-        self.begin(self._list(), _nobody_waits)
+        self.begin(self._list())
         self._repeat()
 
     def handle(
@@ -407,7 +413,3 @@ class MemberActor(Worker):
             except CodecError:
                 continue
         return found
-
-
-def _nobody_waits(_: RillnodeError) -> None:
-    """What was begun ends with the instance; the next one begins it anew."""

@@ -13,6 +13,10 @@ class Instructed:
     nodes: Sequence[AnyAddress]
     counter: int
 
+    def merged(self, later: "Instructed") -> "Instructed":
+        """The later one is all that counts."""
+        return later
+
 
 @dataclass(frozen=True, slots=True)
 class StorageFound:
@@ -20,12 +24,20 @@ class StorageFound:
 
     nodes: Sequence[AnyAddress]
 
+    def merged(self, later: "StorageFound") -> "StorageFound":
+        """The later one is all that counts."""
+        return later
+
 
 @dataclass(frozen=True, slots=True)
 class TrackerHeard:
     """Whether the tracker of this stream partition is in reach."""
 
     heard: bool
+
+    def merged(self, later: "TrackerHeard") -> "TrackerHeard":
+        """The later one is all that counts."""
+        return later
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,11 @@ class Linked:
     names: Sequence[str]
     counter: int
 
+    def merged(self, later: "Linked") -> "Linked | None":
+        """Of the same partition the later one counts."""
+        same = (later.stream_id, later.partition) == (self.stream_id, self.partition)
+        return later if same else None
+
 
 @dataclass(frozen=True, slots=True)
 class Began:
@@ -45,7 +62,15 @@ class Began:
     stream_id: str
     partition: int
 
+    def merged(self, later: "Began") -> "Began | None":
+        """Of the same partition one is enough."""
+        return later if later == self else None
+
 
 @dataclass(frozen=True, slots=True)
 class BeganAnew:
     """The member begins anew: it hears no tracker yet, and is to be told of the neighbours."""
+
+    def merged(self, later: "BeganAnew") -> "BeganAnew":
+        """One is enough."""
+        return later

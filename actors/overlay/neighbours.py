@@ -8,7 +8,7 @@ is made again: both ways, from a while before the trouble began.
 
 import logging
 from dataclasses import dataclass
-from typing import Final, TypeVar, assert_never
+from typing import ClassVar, Final, TypeVar, assert_never
 
 from thespian.actors import ChildActorExited
 
@@ -46,6 +46,7 @@ from rillnode.actors.overlay.sharing import Sharing
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import CodecError, StoreError
+from rillnode.codecs.limits import CONNECTIONS_MAX
 from rillnode.codecs.routing.routes import Route, WireMessage, local
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
@@ -113,6 +114,7 @@ class NeighboursActor(Worker):
     """
 
     mailbox_messages_max = 16_384
+    spare: ClassVar = {LinkLost: CONNECTIONS_MAX, Removed: 1}
 
     _settling: Settling
 

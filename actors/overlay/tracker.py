@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Final, assert_never
+from typing import ClassVar, Final, assert_never
 
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
@@ -29,7 +29,7 @@ from rillnode.actors.overlay.graphs import OWN, Graphs
 from rillnode.actors.overlay.stream_keys import parse_stream_key, stream_key
 from rillnode.actors.overlay.topology import Topology
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import OVERLAY_NODES_MAX, OVERLAY_STREAMS_MAX
+from rillnode.codecs.limits import CONNECTIONS_MAX, OVERLAY_NODES_MAX, OVERLAY_STREAMS_MAX
 from rillnode.codecs.routing.routes import Route, WireMessage, local
 from rillnode.codecs.streamr.network import (
     FindStorageNodes,
@@ -124,6 +124,7 @@ class TrackerActor(Worker):
     """
 
     mailbox_messages_max = 16_384
+    spare: ClassVar = {LinkLost: CONNECTIONS_MAX}
     essential = True
 
     def __init__(
@@ -294,7 +295,7 @@ class TrackerActor(Worker):
             some.append(self._forming.popleft())
             room -= len(some[-1][1])
         if self._forming:
-            self.system.post(self.address, _Form())
+            self.send(self.address, _Form())
         elif self._gathered:
             self.wake_after(QUIET_SECONDS, _Form())
         for key, names in some:

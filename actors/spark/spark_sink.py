@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import takewhile
-from typing import Any, Final, assert_never
+from typing import Any, ClassVar, Final, assert_never
 
 import msgspec
 
@@ -136,6 +136,7 @@ class SparkSinkActor(Worker):
     """One per configured sink, under `spark_sink/<name>`; it answers its job and administrators."""
 
     mailbox_messages_max = 4_096
+    spare: ClassVar = {StopSink: 1, _Exited: 1}
     on_failure = "restart"
 
     def __init__(
@@ -257,7 +258,7 @@ class SparkSinkActor(Worker):
 
     def _measure_again(self) -> None:
         # Where the store cannot tell now, the next time is soon.
-        self.begin(self._look(), lambda _: None)
+        self.begin(self._look())
         self.wake_after(MEASURE_SECONDS, _Measure())
 
     async def _look(self) -> _Ends:
@@ -288,7 +289,7 @@ class SparkSinkActor(Worker):
                 # All that is there is held, until it is known what was committed before; the
                 # job may also commit at another node.
                 committed = self._hold.committed.setdefault(log, extent.first_index)
-                self.begin(self._learn(record.name, partition), lambda _: None)
+                self.begin(self._learn(record.name, partition))
             behind = max(0, extent.next_index - max(committed, extent.first_index))
             kept = max(1, extent.next_index - extent.first_index)
             found.rows_behind += behind

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, assert_never
+from typing import ClassVar, Final, assert_never
 
 from thespian.actors import ChildActorExited
 
 from rillnode.actors.core.links.connection import Drain
-from rillnode.actors.core.links.link_actor import Closed, LinkActorEvents, Received
+from rillnode.actors.core.links.link_actor import HELD_READS_MAX, Closed, LinkActorEvents, Received
 from rillnode.actors.core.rights import Key, RightsChanged
 from rillnode.actors.core.room import Room
 from rillnode.actors.engine.system import Cell
@@ -129,6 +129,13 @@ class StreamrConnection(Worker):
     """One open WebSocket."""
 
     mailbox_messages_max = 8_192
+    spare: ClassVar = {
+        Received: HELD_READS_MAX,
+        Published: STREAMR_PUBLISHING_MESSAGES_MAX,
+        SubscribeFailed: STREAMR_SUBSCRIPTIONS_PER_LINK_MAX,
+        Drain: 1,
+        Closed: 1,
+    }
     on_failure = "stop"
 
     def __init__(
@@ -208,12 +215,16 @@ class StreamrConnection(Worker):
             self._room.close()
         self._link.close("connection ended")
 
+    def owes(self) -> bool:
+        """Whether something that was read has no outcome yet."""
+        return bool(self._frames or self._publishing or self._resends)
+
     # Taking requests -------------------------------------------------------------------------
 
     def _soon(self) -> None:
         if self._frames and not self._scheduled:
             self._scheduled = True
-            self.system.post(self.address, _GoOn())
+            self.send(self.address, _GoOn())
 
     def _go_on(self) -> None:
         """Take one slice of what was read, as far as nothing has to wait."""

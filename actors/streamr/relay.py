@@ -15,11 +15,11 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, assert_never
+from typing import Any, ClassVar, Final, assert_never
 
 from thespian.actors import ActorAddress
 
-from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamRemoved
 from rillnode.actors.core.streams.followers import Grown, Removed
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
@@ -47,7 +47,7 @@ from rillnode.actors.streamr.requests import (
 )
 from rillnode.actors.streamr.stored import FOREIGN_PREFIX, read_entry
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
-from rillnode.codecs.errors import RequestError, RillnodeError, StoreError
+from rillnode.codecs.errors import RequestError, StoreError
 
 logger = logging.getLogger("rillnode.actors.streamr.relay")
 
@@ -95,6 +95,7 @@ class RelayActor(Worker):
     """
 
     mailbox_messages_max = 4_096
+    spare: ClassVar = {StreamRemoved: STREAM_CHANGES_MAX, Removed: 1}
     idle_seconds = 600.0
 
     def __init__(
@@ -305,7 +306,7 @@ class RelayActor(Worker):
 
     def _go_on(self) -> None:
         """Serve the clients that there are: where they were, or from another stream's beginning."""
-        self.begin(self._follow_again(), _nobody_waits)
+        self.begin(self._follow_again())
 
     async def _follow_again(self) -> None:
         while self._clients:
@@ -346,7 +347,7 @@ class RelayActor(Worker):
             return
         if clients.is_behind or self._entries or clients.ready or self._next < self._grown_to:
             self._busy = True
-            self.system.post(self.address, _GoOn())
+            self.send(self.address, _GoOn())
 
     def _read_on(self) -> None:
         if self._record is None or self._busy or self._entries:
@@ -366,7 +367,7 @@ class RelayActor(Worker):
             return
         if operation.log != self._log or operation.index != self._next:
             # Of a stream that is no more, or of where the clients were not.
-            self.system.post(self.address, _GoOn())
+            self.send(self.address, _GoOn())
             return
         extent = operation.extent
         # What was trimmed meanwhile is not there any more.
@@ -376,7 +377,7 @@ class RelayActor(Worker):
             self._next = block.next_index
         if operation.token != self._grown_to and not self._entries:
             # The log has grown since it was read.
-            self.system.post(self.address, _GoOn())
+            self.send(self.address, _GoOn())
             return
         self._busy = False
         if self._entries:
@@ -420,7 +421,3 @@ def _cut_off(relay: Cell, clients: Audience) -> None:
     if relay.exited:
         for outlet in clients:
             outlet.link.close("the node has failed at this stream")
-
-
-def _nobody_waits(_: RillnodeError) -> None:
-    """What was begun for the clients ends with the instance; the next one begins it anew."""

@@ -2,11 +2,11 @@
 
 A case is a class of actors and a class of messages that it takes. It is tried under the smallest
 load that comes to it, so that all of them take minutes and not hours: what goes on at once beside
-it is looked for where nothing fails, and by simulations.
+it is looked for where nothing fails, by simulations, and by a long test under all clients at once.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -102,6 +102,10 @@ SHARED: Final = Load(
     (Native, Ockam, Streamr, Nextgraph, *contract_nextgraph.ROUNDS, *contract_shared.ROUNDS),
     shared=True,
 )
+
+EVERYBODY: Final = tuple(dict.fromkeys((*USUAL.rounds, *RARE.rounds)))
+TOGETHER: Final = (Load(EVERYBODY), Load(EVERYBODY, much=True), SHARED)
+"""All kinds of clients at once; no node has both a store of its own and one that is shared."""
 
 ALONE: Final = (
     Sink, Ockam, Hub, Released, Native, Stopped, Operator, Removed, Nextgraph, Registrar, Channel,
@@ -278,25 +282,46 @@ def reached(load: Load, *, traced: bool = False, after: str = "") -> frozenset[s
     return frozenset(found)
 
 
+def comes_to(load: Load, case: Case) -> bool:
+    """Whether a load comes to a case."""
+    name = id_of(case)
+    after = name if name in FIRST else ""
+    return name in reached(load, traced=is_traced(case), after=after)
+
+
 def load_of(case: Case) -> Load | None:
     """The smallest that comes to a case; None: there is none."""
-    name, traced = id_of(case), is_traced(case)
-    reach = partial(reached, traced=traced, after=name if name in FIRST else "")
-    alone = (one for one in ALONE if name in reach(Load((one,))))
+    traced = is_traced(case)
+    alone = (one for one in ALONE if comes_to(Load((one,)), case))
     # A class that makes spans does what its base does, which is tried itself.
     if kinds := tuple(islice(alone, 1 if traced else TOGETHER_MAX)):
         return Load(kinds)
-    return next((one for one in FURTHER if name in reach(one)), None)
+    return next((one for one in FURTHER if comes_to(one, case)), None)
 
 
-def each_case_of(room: str) -> pytest.MarkDecorator:
-    """Call a test with each `case` of a file, and each time with `when` it fails."""
-    found = [(case, when) for case in cases_of(room) for when in get_args(When)]
+def load_together(case: Case) -> Load | None:
+    """That of all clients at once, where it comes to a case; None: none does.
+
+    A few cases are come to only by chance where much goes on.
+    """
+    return next((one for one in TOGETHER if comes_to(one, case)), None) or load_of(case)
+
+
+def each_of(cases: Iterable[Case]) -> pytest.MarkDecorator:
+    """Call a test with each `case`, and each time with `when` it fails."""
+    found = [(case, when) for case in cases for when in get_args(When)]
     ids = [f"{id_of(case)}, {when}" for case, when in found]
     return pytest.mark.parametrize(("case", "when"), found, ids=ids)
 
 
-def costs_what_it_must(case: Case, when: When) -> None:
+def each_case_of(room: str) -> pytest.MarkDecorator:
+    """Call a test with each `case` of a file, and each time with `when` it fails."""
+    return each_of(cases_of(room))
+
+
+def costs_what_it_must(
+    case: Case, when: When, choose: Callable[[Case], Load | None] = load_of
+) -> None:
     """Have an actor fail once under a load: the contract holds."""
 
     async def once(rounds: list[Round], network: MemoryNetwork) -> None:
@@ -305,6 +330,6 @@ def costs_what_it_must(case: Case, when: When) -> None:
         assert fault.hits == 1, "the load has not come to it"
         await contract_holds(rounds, network)
 
-    load = load_of(case)
+    load = choose(case)
     assert load is not None, "no load comes to it"
     with_node(once, load, traced=is_traced(case))

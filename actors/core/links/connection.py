@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, assert_never
+from typing import ClassVar, Final, assert_never
 
 from rillnode.actors.core.access import Access
 from rillnode.actors.core.delivery import HANDLED, Delivery, Handled, Origin, Slice
-from rillnode.actors.core.links.link_actor import Closed, LinkActorEvents, Received
+from rillnode.actors.core.links.link_actor import HELD_READS_MAX, Closed, LinkActorEvents, Received
 from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.router import Router
 from rillnode.actors.engine.cell import Cells
@@ -95,6 +95,10 @@ class Drain:
 class _Drained:
     """The peer took what was buffered."""
 
+    def merged(self, later: "_Drained") -> "_Drained":
+        """One is enough."""
+        return later
+
 
 _DRAINED: Final = _Drained()
 
@@ -129,6 +133,12 @@ class ConnectionActor(Worker):
     """One open link."""
 
     mailbox_messages_max = 8_192
+    spare: ClassVar = {
+        Received: HELD_READS_MAX,
+        Handled: OVERDUE_SLICES_MAX + 1,
+        Drain: 1,
+        Closed: 1,
+    }
     on_failure = "stop"
 
     _left: tuple[int, float] = (0, 0.0)
@@ -185,6 +195,8 @@ class ConnectionActor(Worker):
                     self._dispatch()
                 elif self._timer is None:
                     self._wait(UNHANDLED_SECONDS)
+                if message.held and self._timer is None and not self._draining:
+                    self._link.resume_reading()
             case Handled():
                 if not self._slice.unhandled:
                     self._go_on()
@@ -217,6 +229,10 @@ class ConnectionActor(Worker):
             self.finish()
         finally:
             self._link.close("connection ended")
+
+    def owes(self) -> bool:
+        """Whether what was read was not handed on yet."""
+        return bool(self._frames)
 
     @property
     def unhandled(self) -> int:
@@ -278,7 +294,7 @@ class ConnectionActor(Worker):
             if self._slice.unhandled:
                 self._wait(UNHANDLED_SECONDS)
             else:
-                self.system.post(self.address, HANDLED)
+                self.send(self.address, HANDLED)
 
     def _wait(self, seconds: float) -> None:
         """Read and hand on nothing until the workers are done, or so long."""

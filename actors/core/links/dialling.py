@@ -8,7 +8,7 @@ peers may have one link only, the dialer may give one that was accepted instead.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, assert_never
+from typing import ClassVar, Final, Literal, Protocol, assert_never
 
 from rillnode.actors.core.delivery import Delivery
 from rillnode.actors.core.links.connection import ConnectionEvents, PeerContext
@@ -129,6 +129,10 @@ class Opened:
 class _Drained:
     """The peer has taken what was buffered for it."""
 
+    def merged(self, later: "_Drained") -> "_Drained":
+        """One is enough."""
+        return later
+
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
@@ -235,6 +239,9 @@ class PeerActor(Worker):
     them all. A pause follows, so that a dead peer is not dialled for each message; if it is long,
     messages that come in it fail too.
     """
+
+    # There is one attempt at a time; what comes of the one before may still be on its way.
+    spare: ClassVar = {StopPeer: 1, _Failed: 2, _Lost: 2}
 
     def __init__(self, context: PeerContext, settings: PeerSettings, status: PeerStatus) -> None:
         self._context = context

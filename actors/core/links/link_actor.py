@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec import Struct
 
@@ -15,10 +15,20 @@ from rillnode.actors.ports import Link
 LinkT = TypeVar("LinkT", bound=Link)
 
 
+HELD_READS_MAX: Final = 2
+"""Reads that may still come from a link after it was told to read no more."""
+
+
 class Received(Struct, frozen=True):
-    """The whole messages of one read, in order."""
+    """The whole messages of one read, in order.
+
+    Attributes:
+        frames: the messages.
+        held: the actor has as much waiting as may, and its link is not read until it says so.
+    """
 
     frames: list[bytes]
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,10 @@ class LinkActorEvents(Generic[LinkT]):
         if cell is None:
             return
         if cell.mailbox is not GONE:
-            self._system.post(cell, Received(messages))
+            held = cell.is_full
+            if held and self._link is not None:
+                self._link.pause_reading()
+            self._system.post(cell, Received(messages, held))
         elif self._link is not None:
             self._link.close("its actor has ended")
 

@@ -108,6 +108,10 @@ def _not_appended(request: AppendEntries, error: RillnodeError) -> None:
     request.answer(-1, error)
 
 
+STREAM_CHANGES_MAX: Final = 16_384
+"""Streams that are made, changed or removed at once: more do not wait at the stream service."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamRemoved:
     """A stream is no more: whoever knows something of it forgets that."""

@@ -16,6 +16,10 @@ class Grown(Struct, frozen=True):
 
     next_index: int
 
+    def merged(self, later: "Grown") -> "Grown":
+        """The later one is all that counts."""
+        return later
+
 
 class Removed(Struct, frozen=True):
     """Tells who follows a log that its stream is no more."""

@@ -3,9 +3,14 @@
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, assert_never
+from typing import Any, ClassVar, Final, assert_never
 
-from rillnode.actors.core.streams.context import StreamContext, StreamRemoved, tell_removed
+from rillnode.actors.core.streams.context import (
+    STREAM_CHANGES_MAX,
+    StreamContext,
+    StreamRemoved,
+    tell_removed,
+)
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import FindStream, StreamRecord
@@ -35,6 +40,10 @@ class _Followed:
 
     log: int
 
+    def merged(self, later: "_Followed") -> "_Followed | None":
+        """Of the same log one is enough."""
+        return later if later == self else None
+
 
 @dataclass(frozen=True, slots=True)
 class _Changed:
@@ -62,6 +71,8 @@ class StoreFollower(Worker):
     """
 
     on_failure = "restart"
+    # What one watch has brought is taken before the next one ends.
+    spare: ClassVar = {_Changed: STREAM_CHANGES_MAX, _Removed: STREAM_CHANGES_MAX}
     essential = True
     interleaves = True
 

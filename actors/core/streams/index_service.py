@@ -8,12 +8,12 @@ asks as only the specification writes gets what it says: a record with 0 is made
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, ClassVar, assert_never
 
 from rillnode.actors.core.delivery import Delivery
 from rillnode.actors.core.streams.answers import failed, invalid_request
 from rillnode.actors.core.streams.asked import ServiceRequest
-from rillnode.actors.core.streams.context import StreamContext, StreamRemoved
+from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamContext, StreamRemoved
 from rillnode.actors.core.streams.index import Positions
 from rillnode.actors.core.streams.listing import Page
 from rillnode.actors.engine.system import Cell
@@ -90,6 +90,7 @@ class IndexService(Worker):
     """One per node, under `ADDRESSES`: owner of all saved positions."""
 
     mailbox_messages_max = 16_384
+    spare: ClassVar = {StreamRemoved: STREAM_CHANGES_MAX}
     on_failure = "restart"
     interleaves = True
     essential = True

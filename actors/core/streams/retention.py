@@ -4,10 +4,10 @@ import logging
 from collections.abc import Coroutine, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, assert_never
+from typing import Any, ClassVar, Final, assert_never
 
 from rillnode.actors.core.orders import Orders
-from rillnode.actors.core.streams.context import StreamContext, StreamRemoved
+from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamContext, StreamRemoved
 from rillnode.actors.core.streams.holds import Holds
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.worker import Worker
@@ -41,6 +41,10 @@ class _Relist:
 class Recount:
     """Look at every stream again: other quotas hold."""
 
+    def merged(self, later: "Recount") -> "Recount":
+        """One is enough."""
+        return later
+
 
 Message = StreamRecord | StreamRemoved | Recount | _Relist | _Sweep
 
@@ -57,6 +61,7 @@ class RetentionActor(Worker):
     """
 
     on_failure = "restart"
+    spare: ClassVar = {StreamRecord: STREAM_CHANGES_MAX, StreamRemoved: STREAM_CHANGES_MAX}
     essential = True
     interleaves = True
 
@@ -71,7 +76,7 @@ class RetentionActor(Worker):
 
     def started(self) -> None:
         """Find the streams that have limits."""
-        self.system.post(self.address, Recount())
+        self.send(self.address, Recount())
         if Capability.SHARED in self._context.store.capabilities:
             self.wake_after(RELIST_SECONDS, _Relist())
 

@@ -25,6 +25,10 @@ class EnsureStream:
     partitions: int
     retention: Retention
 
+    def merged(self, later: "EnsureStream") -> "EnsureStream | None":
+        """Of the same stream the later one counts."""
+        return later if later.name == self.name else None
+
 
 @dataclass(frozen=True, slots=True)
 class ReviseStream:

@@ -24,7 +24,7 @@ from rillnode.actors.core.streams.answers import (
     unknown_stream,
 )
 from rillnode.actors.core.streams.asked import ServiceRequest
-from rillnode.actors.core.streams.context import StreamContext, stream_address
+from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamContext, stream_address
 from rillnode.actors.core.streams.describe import retention_of, stream_info, told
 from rillnode.actors.core.streams.listing import Page
 from rillnode.actors.core.streams.records import Changed, Found, Named, Records
@@ -64,7 +64,7 @@ class _Ask(ServiceRequest):
 class StreamService(Worker):
     """One per node, under `ADDRESSES`."""
 
-    mailbox_messages_max = 16_384
+    mailbox_messages_max = STREAM_CHANGES_MAX
     on_failure = "restart"
     interleaves = True
     essential = True

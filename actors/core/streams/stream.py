@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from operator import length_hint
-from typing import Any, Final, assert_never
+from typing import Any, ClassVar, Final, assert_never
 
 from msgspec.structs import force_setattr
 
@@ -21,7 +21,7 @@ from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.streams.answers import failed, invalid_request, is_error, unknown_stream
 from rillnode.actors.core.streams.appending import Appends
 from rillnode.actors.core.streams.asked import NEEDS, Answers, confirm
-from rillnode.actors.core.streams.context import StreamContext, StreamRemoved
+from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamContext, StreamRemoved
 from rillnode.actors.core.streams.inside import AppendEntries
 from rillnode.actors.core.streams.pulling import can_be_pulled
 from rillnode.actors.core.streams.reading import Reads
@@ -77,6 +77,7 @@ class StreamActor(Worker):
     """One partition of one stream."""
 
     mailbox_messages_max = 4_096
+    spare: ClassVar = {StreamRemoved: STREAM_CHANGES_MAX, _Leave: 1}
     on_failure = "restart"
     idle_seconds = 60.0
 
@@ -119,6 +120,10 @@ class StreamActor(Worker):
             case _:
                 assert_never(message)
         return None
+
+    def owes(self) -> bool:
+        """Whether appends or reads are under way, all of which somebody has asked for."""
+        return self.operations_due > 0
 
     # Finding the stream ----------------------------------------------------------------------
 

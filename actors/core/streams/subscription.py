@@ -6,7 +6,7 @@ bounds what is on its way, and the room of its link what all its subscriptions h
 """
 
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import ClassVar, Final, assert_never
 
 from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.rights import RightsChanged
@@ -44,6 +44,7 @@ class SubscriptionActor(Worker):
     """
 
     mailbox_messages_max = 1_024
+    spare: ClassVar = {Removed: 1}
     on_failure = "stop"
 
     def __init__(

@@ -296,18 +296,19 @@ def test_an_app_is_told_that_no_verifier_runs_here() -> None:
     with_broker(test)
 
 
-def test_a_broker_that_stops_answers_what_was_asked_and_takes_nothing_new() -> None:
+def test_a_broker_that_stops_answers_what_it_has_read_and_reads_nothing_new() -> None:
     async def test(broker: Broker) -> None:
         client = await broker.client()
         await client.pin(TOPIC_A)
         event, _ = client.event()
         number = client.post(INNER, event)
-        client.post(INNER, RepoPinStatusReq(ID))
+        another = client.post(INNER, RepoPinStatusReq(ID))
         for cell in tuple(broker.context.connections):
             broker.core.system.post(cell, Drain())
         await client.settle()
         assert client.answers(number)[0][0] == ResultCode.OK
-        assert client.said == []
+        assert client.answers(another)[0][0] == ResultCode.FALSE
+        assert not client.wire.reading
         assert client.wire.closed == (1_001, "the node is stopping")
 
     with_broker(test)

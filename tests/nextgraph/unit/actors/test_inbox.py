@@ -70,6 +70,44 @@ def test_letters_wait_and_are_fetched_one_by_one_in_order() -> None:
     with_broker(test)
 
 
+def test_who_asks_for_letter_after_letter_waits_for_each() -> None:
+    async def test(broker: Broker) -> None:
+        owner, sender = await broker.client("a"), await broker.client("b")
+        texts = [b"%d" % number for number in range(5)]
+        for text in texts:
+            await post(sender, text)
+        await owner.ask(NIL_OVERLAY, register())
+        inboxes, mailboxes = broker.context.inboxes, broker.core.system.mailboxes
+        mailboxes.hold(inboxes)  # as while it is busy
+        asked = ClientMessage(NIL_OVERLAY, ClientEvent.INBOX_POP_REQUEST)
+        for _ in range(20):
+            owner.events.messages_received([owner.dialogue.seal(encode_message(asked))])
+        await owner.settle()
+        assert len(inboxes.mailbox) == 1
+        assert not owner.wire.reading
+        mailboxes.release(inboxes)
+        await owner.settle()
+        assert owner.heard() == [InboxReceive(letter(text), True) for text in texts]
+        assert owner.wire.reading
+
+    with_broker(test)
+
+
+def test_a_connection_for_which_too_much_waits_is_cut_off_and_its_letters_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(broker: Broker) -> None:
+        owner, sender = await broker.client("a"), await broker.client("b")
+        await owner.ask(NIL_OVERLAY, register())
+        with monkeypatch.context() as patch:
+            (session,) = [one for one in broker.context.sessions if one.link is owner.wire]
+            patch.setattr(session.connection.kind, "mailbox_messages_max", 0)
+            assert await post(sender, b"hello") != ResultCode.OK
+        assert owner.wire.closed is not None
+
+    with_broker(test)
+
+
 def test_letters_wait_for_who_has_gone() -> None:
     async def test(broker: Broker) -> None:
         owner, sender = await broker.client("a"), await broker.client("b")

@@ -6,6 +6,7 @@ import pytest
 
 from nextgraph_broker import INNER, Broker, Client, identity
 from nextgraph_nodes import OtherNode, with_nodes
+from rillnode.actors.engine.cell import Cell
 from rillnode.actors.log import GetRecord, PutRecord
 from rillnode.actors.nextgraph.news import RETRY_SECONDS
 from rillnode.actors.nextgraph.records import Letters, Wallet, name_of, pack
@@ -58,6 +59,27 @@ def test_a_user_that_is_removed_is_disconnected() -> None:
         await other.put((name, None))
         assert alice.wire.closed is not None
         assert bob.wire.closed is None
+
+    with_nodes(test)
+
+
+def test_news_waits_at_the_store_while_an_actor_has_much_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(broker: Broker, other: OtherNode) -> None:
+        client, core = await broker.client("alice"), broker.core
+        watching = len(other.values)
+        with monkeypatch.context() as patch:
+            patch.setattr(Cell, "is_full", property(lambda cell: cell is broker.context.users))
+            await other.put((name_of("user", identity("user alice").public_key), None))
+            assert client.wire.closed is not None
+            for _ in range(2):
+                assert len(other.values) == watching - 1
+                core.clock.advance(RETRY_SECONDS)
+                await core.settle()
+        core.clock.advance(RETRY_SECONDS)
+        await core.settle()
+        assert len(other.values) == watching
 
     with_nodes(test)
 

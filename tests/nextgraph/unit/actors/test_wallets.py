@@ -3,6 +3,7 @@
 import pytest
 
 from nextgraph_broker import INNER, OUTER, PRIVATE, TOPIC_A, Broker, with_broker
+from rillnode.actors.core.links.connection import Drain
 from rillnode.actors.log import ListRecords
 from rillnode.actors.nextgraph import wallets
 from rillnode.actors.nextgraph.records import name_of
@@ -149,5 +150,17 @@ def test_nobody_waits_for_a_wallet_for_ever() -> None:
         await visitor.settle()
         (response,) = visitor.said
         assert response.result == ResultCode.EXPORT_WALLET_TIME_OUT
+
+    with_broker(test)
+
+
+def test_who_waits_for_a_wallet_keeps_no_broker_from_stopping() -> None:
+    async def test(broker: Broker) -> None:
+        visitor = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
+        for cell in tuple(broker.context.connections):
+            broker.core.system.post(cell, Drain())
+        await visitor.settle()
+        assert visitor.said == []
+        assert visitor.wire.closed == (1_001, "the node is stopping")
 
     with_broker(test)

@@ -160,7 +160,7 @@ def test_one_busy_actor_does_not_keep_thousands_of_others_waiting() -> None:
         flood = base.spawn(partial(Flood, turns))
         await base.drain()
         for _ in range(100):
-            base.post(flood, "again")
+            base.post(flood, "again", flood)  # as from itself, which is taken
         for number, other in enumerate(others):
             base.post(other, number)
         loop_turns = 0
@@ -170,7 +170,7 @@ def test_one_busy_actor_does_not_keep_thousands_of_others_waiting() -> None:
         assert notes == list(range(5_000)), "actors are served in the order they became ready"
         assert turns[0] <= 2 * 100, "the busy one had one turn before them, one with the last"
         assert loop_turns == -(-5_100 // PUMP_MESSAGES_MAX), "and the loop had its own turns"
-        base.post(flood, "stop")
+        base.post(flood, "stop", flood)
         await base.drain()
 
     run(test)
