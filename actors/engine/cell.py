@@ -1,20 +1,18 @@
 """The cell: an actor's address, its mailbox, and what Thespian calls its reference.
 
 The three are one small object, because a node keeps a cell for every actor that it knows while
-the actor's instance comes and goes. A cell never looks at messages; its system does, of which it
-knows no more than the protocol here says.
+the actor's instance comes and goes. A cell never looks at messages; its system does.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final, Protocol
 
 from thespian.actors import Actor, ActorAddress, WakeupMessage
 
 from rillnode.actors.engine.kinds import ActorKind
-from rillnode.actors.ports import TimerHandle, Timing
 from rillnode.codecs.errors import ActorError, RillnodeError
 
 logger = logging.getLogger("rillnode.actors.engine.system")
@@ -49,111 +47,8 @@ Tell = Callable[[Any, RillnodeError], None]
 class Owned(Protocol):
     """What an instance has under way: a timer, work that waits, a question to be answered."""
 
-    def drop(self, error: ActorError) -> None:
+    def drop(self, error: ActorError, /) -> None:
         """The instance is given up: end, and tell whoever waits."""
-        ...
-
-
-class System(Protocol):
-    """What actors may ask of the system that they live in; see `AsyncioSystemBase`."""
-
-    @property
-    def timing(self) -> Timing:
-        """The clock of its timers."""
-        ...
-
-    @property
-    def outcomes(self) -> MutableMapping[type, Tell]:
-        """How to tell who waits for a message, by its class."""
-        ...
-
-    @property
-    def names(self) -> MutableMapping[str, "Cell"]:
-        """The actors that have a global name."""
-        ...
-
-    def post(self, target: ActorAddress, message: Any, sender: Any = None, /) -> None:
-        """Put a message into an actor's mailbox."""
-        ...
-
-    def forward(self, target: ActorAddress, message: Any, sender: ActorAddress | None) -> None:
-        """Post a message that came to another actor."""
-        ...
-
-    def post_threadsafe(self, deliveries: Iterable[tuple[Any, ...]]) -> None:
-        """Post many, each a target, a message and perhaps its sender, in order, from any thread.
-
-        The loop is woken at most once.
-        """
-        ...
-
-    def ask(
-        self, target: ActorAddress, message: Any, timeout_seconds: Period = None
-    ) -> Awaitable[Any]:
-        """Post a message and wait for its answer."""
-        ...
-
-    def spawn(
-        self, factory: Factory, *, parent: "Cell | None" = None, name: str | None = None
-    ) -> "Cell":
-        """Make an actor."""
-        ...
-
-    def exit(self, target: ActorAddress) -> None:
-        """Ask an actor to exit."""
-        ...
-
-    def wake_after(self, cell: "Cell", seconds: float, message: object) -> TimerHandle:
-        """Post a message to an actor, from itself, after `seconds`."""
-        ...
-
-    def finish_later(self, cell: "Cell") -> None:
-        """Call a worker's `finish` at the end of the pump."""
-        ...
-
-    def begin(self, cell: "Cell", coroutine: Any, failed: Callable[[Any], object]) -> None:
-        """Begin work of an actor's instance."""
-        ...
-
-    def newPrimaryActor(
-        self,
-        actor_class: type[Actor] | str,
-        requirements: dict[str, Any] | None = None,
-        global_name: str | None = None,
-        source_hash: str | None = None,
-    ) -> "Cell":
-        """Make an actor without a parent."""
-        ...
-
-    def create_child(
-        self,
-        parent: "Cell | None",
-        actor_class: type[Actor] | str,
-        requirements: dict[str, Any] | None = None,
-        global_name: str | None = None,
-        source_hash: str | None = None,
-    ) -> "Cell":
-        """Make an actor as Thespian's `createActor` does."""
-        ...
-
-    def handle_dead_letters(self, cell: "Cell", enable: bool) -> None:
-        """Make an actor the one that gets dead letters, or end that."""
-        ...
-
-    def updateCapability(self, name: str, value: Any = None) -> None:
-        """Set a capability; None removes it."""
-        ...
-
-    def begin_shutdown(self) -> Awaitable[None]:
-        """Ask every actor to exit."""
-        ...
-
-    def on_loop_thread(self) -> bool:
-        """Whether the caller is on the loop's thread."""
-        ...
-
-    def next_name(self, kind: ActorKind) -> str:
-        """Name an actor that was given no name."""
         ...
 
 
@@ -170,13 +65,24 @@ GONE: Final[tuple[()]] = _Gone()
 """Mailbox of an actor that has exited, for ever."""
 
 
+def refuse(*_: Any) -> Any:
+    """Refuse what Thespian offers besides.
+
+    Code is never loaded from messages, and other nodes are reached by routes.
+
+    Raises:
+        ActorError: always, `actor.unsupported`.
+    """
+    raise ActorError("actor.unsupported", "No source archives are loaded, nor systems joined")
+
+
 class Cell(ActorAddress):
     """An actor's address; two are equal when they are the same object.
 
     The methods in mixed case are those that `thespian.actors.Actor` calls on its `_myRef`.
 
     Attributes:
-        base: the system that it belongs to.
+        base: the `AsyncioSystemBase` that it belongs to, which is made of cells and imports them.
         kind: policy and counters of its actor class.
         factory: makes the instance, and again after a restart or a passivation; Thespian's
             Actor once there will be no other instance.
@@ -199,7 +105,7 @@ class Cell(ActorAddress):
 
     def __init__(
         self,
-        base: System,
+        base: Any,
         kind: ActorKind,
         factory: Factory,
         parent: "Cell | None",
@@ -218,10 +124,7 @@ class Cell(ActorAddress):
         self.active: bool | None = None
 
     def __eq__(self, other: object) -> bool:
-        return self is other if isinstance(other, Cell) else NotImplemented
-
-    def __ne__(self, other: object) -> bool:
-        return self is not other if isinstance(other, Cell) else NotImplemented
+        return self is other
 
     __hash__ = object.__hash__
 
@@ -232,7 +135,7 @@ class Cell(ActorAddress):
     def name(self) -> str:
         """Name for people; made up when first asked for where none was given."""
         if self._name is None:
-            self._name = self.base.next_name(self.kind)
+            self._name = f"{self.kind.name.rpartition('.')[2]}-{self.base.next_serial()}"
         return self._name
 
     @property
@@ -266,6 +169,20 @@ class Cell(ActorAddress):
             if not owned:
                 self.owned = None
 
+    def drop_instance(self) -> None:
+        """Have no instance any more; what it had under way is the caller's to drop."""
+        self.instance = None
+        self.kind.instances -= 1
+
+    def drop_owned(self, error: ActorError) -> None:
+        """End all that the instance had under way; work that tidies up stays until it has ended."""
+        for one in tuple(self.owned or ()):
+            one.drop(error)
+
+    def logged(self, **more: object) -> dict[str, object]:
+        """What the log says of the actor."""
+        return {"actor": self.name, "actor_class": self.kind.name, **more}
+
     def failed(self, doing: str, error: BaseException) -> None:
         """Count a failure and log its reason.
 
@@ -277,16 +194,8 @@ class Cell(ActorAddress):
             error: what it raised.
         """
         self.kind.failed(error)
-        logger.warning(
-            "actor_failed",
-            exc_info=error,
-            extra={
-                "actor": self.name,
-                "actor_class": self.kind.name,
-                "doing": doing,
-                "policy": self.kind.on_failure,
-            },
-        )
+        extra = self.logged(doing=doing, policy=self.kind.on_failure)
+        logger.warning("actor_failed", exc_info=error, extra=extra)
         if isinstance(error, HOSTS):
             asyncio.get_running_loop().call_soon(_raise, error)
 
@@ -307,15 +216,10 @@ class Cell(ActorAddress):
         name = self._name
         return name if name and self.base.names.get(name) is self else None
 
-    def createActor(
-        self,
-        actor_class: type[Actor] | str,
-        requirements: dict[str, Any] | None = None,
-        global_name: str | None = None,
-        source_hash: str | None = None,
-    ) -> "Cell":
-        """Make a child, as `System.create_child`."""
-        return self.base.create_child(self, actor_class, requirements, global_name, source_hash)
+    def createActor(self, *arguments: Any) -> "Cell":
+        """Make a child; the arguments are those of Thespian's `createActor`."""
+        child: Cell = self.base.create_child(self, *arguments)
+        return child
 
     def actor_send(self, target: ActorAddress, message: Any) -> None:
         """Send a message from this actor."""
@@ -341,27 +245,8 @@ class Cell(ActorAddress):
     def notifyOnSystemRegistrationChanges(self, address: "Cell", enable: bool = True) -> None:
         """Thespian's conventions do not exist here, so there is never anything to notify of."""
 
-    def loadActorSource(self, *_: Any) -> Any:
-        """Refuse: code is never loaded from messages.
-
-        Raises:
-            ActorError: always, `actor.unsupported`.
-        """
-        raise ActorError("actor.unsupported", "Actor code is never loaded from source archives")
-
-    unloadActorSource = loadActorSource
-    registerSourceAuthority = loadActorSource
-    notifyOnSourceAvailability = loadActorSource
-
-    def preRegisterRemoteSystem(self, *_: Any) -> None:
-        """Refuse: other nodes are reached by routes, not by Thespian's conventions.
-
-        Raises:
-            ActorError: always, `actor.unsupported`.
-        """
-        raise ActorError("actor.unsupported", "Other systems are reached by routes only")
-
-    deRegisterRemoteSystem = preRegisterRemoteSystem
+    loadActorSource = unloadActorSource = registerSourceAuthority = refuse
+    notifyOnSourceAvailability = preRegisterRemoteSystem = deRegisterRemoteSystem = refuse
 
 
 class Cells(dict[Cell, None]):

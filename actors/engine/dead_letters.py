@@ -28,6 +28,9 @@ and has no sender to go back to; it went to an address that is no actor and did 
 an answer that came too late; its target is an address of nothing here; the target's mailbox was
 full; the target's class does not declare to take such messages."""
 
+KEPT_MAX: Final = 100
+"""Dead letters kept to look at, the newest."""
+
 STOPPED: Final = "actor.stopped"
 
 
@@ -49,12 +52,11 @@ class DeadLetters:
         post: for who is told; set by the mailboxes.
     """
 
-    def __init__(self, kept_max: int) -> None:
+    def __init__(self) -> None:
         self.reasons: Counter[Reason] = Counter()
         self.outcomes: dict[type, Tell] = {}
         self.post: Callable[..., None]
         self._kept: list[DeadLetter] = []
-        self._kept_max = kept_max
         self._handler: Cell | None = None
 
     @property
@@ -66,8 +68,7 @@ class DeadLetters:
         """Count and keep one."""
         self.reasons[letter.reason] += 1
         self._kept.append(letter)
-        if len(self._kept) > self._kept_max:
-            del self._kept[0]
+        del self._kept[:-KEPT_MAX]
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -91,7 +92,7 @@ class DeadLetters:
         has exited, and what a class does not declare.
         """
         if reason != "poison":
-            self.tell(message, sender, _error(target, reason))
+            self.tell(message, sender, error_of(target, reason))
         if isinstance(message, ActorExitRequest) or (
             reason == "undeclared" and isinstance(message, ActorSystemMessage)
         ):
@@ -100,37 +101,33 @@ class DeadLetters:
         if self._handler is not None and not isinstance(message, DeadEnvelope):
             self.post(self._handler, DeadEnvelope(target, message), sender)
 
-    def tell(self, message: Any, sender: object, error: RillnodeError) -> bool:
-        """Tell who waits for a message that nothing comes of it; False where nobody can be told."""
+    def tell(self, message: Any, sender: object, error: RillnodeError) -> None:
+        """Tell who waits for a message, if anybody does, that nothing comes of it."""
         if isinstance(sender, Asker):
             sender.fail(error)
-            return True
-        told = self.outcomes.get(message.__class__)
-        if told is None:
-            return False
-        try:
-            told(message, error)
-        except FAILURES:  # the end of an actor must not fail for what it leaves
-            logger.exception("not_told")
-        return True
+        elif (told := self.outcomes.get(message.__class__)) is not None:
+            try:
+                told(message, error)
+            except FAILURES:  # the end of an actor must not fail for what it leaves
+                logger.exception("not_told")
 
     def poison(
         self, cell: Cell, message: Any, sender: ActorAddress | None, error: BaseException
     ) -> None:
         """A message has made its actor fail: its sender gets it back in a PoisonMessage."""
         lines = "".join(traceback.format_exception_only(error)).strip().rpartition("\n")[2]
-        told = self.tell(
-            message, sender, ActorError("actor.failed", f"{cell} failed to answer: {lines}")
-        )
+        failed = ActorError("actor.failed", f"{cell} failed to answer: {lines}")
+        self.tell(message, sender, failed)
         # Neither is bad news about bad news, nor does a child hear that its end was bad news.
         if sender is None or isinstance(message, PoisonMessage | ChildActorExited):
             self.bury(cell, message, sender, "poison")
-        elif not (told and isinstance(sender, Asker)):
+        elif not isinstance(sender, Asker):
             details = "".join(traceback.format_exception(error))
             self.post(sender, PoisonMessage(message, details), cell)
 
 
-def _error(target: ActorAddress, reason: Reason) -> ActorError:
+def error_of(target: ActorAddress, reason: Reason) -> ActorError:
+    """What who waits for a dead letter is told."""
     match reason:
         case "busy":
             return ActorError("actor.busy", f"{target} has too much waiting: try again")

@@ -1,16 +1,17 @@
 """The way into an actor system from other threads."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import Any, Final
 
+from rillnode.actors.engine.mailboxes import Mailboxes
+
 logger = logging.getLogger("rillnode.actors.engine.system")
 
 Delivery = tuple[Any, ...]
 """Arguments of a post: target, message and perhaps sender."""
-
-Schedule = Callable[[Callable[[], object]], object]
 
 BATCH_MESSAGES_MAX: Final = 1_024
 """Messages that go into mailboxes before the loop gets its turn."""
@@ -21,24 +22,19 @@ class Inbox:
 
     The loop is woken once for all that arrives before it comes to it; what arrives on its own
     thread is posted at once.
+
+    Args:
+        mailboxes: where it posts.
+        loop: what is woken.
+        is_here: whether the caller is on its thread.
     """
 
     def __init__(
-        self,
-        *,
-        post: Callable[..., None],
-        lose: Callable[..., None],
-        call_soon: Schedule,
-        call_soon_threadsafe: Schedule,
-        may_post: Callable[[], bool],
-        at_once: Callable[[Callable[[], None]], None],
+        self, mailboxes: Mailboxes, loop: asyncio.AbstractEventLoop, is_here: Callable[[], bool]
     ) -> None:
-        self._post = post
-        self._lose = lose
-        self._call_soon = call_soon
-        self._call_soon_threadsafe = call_soon_threadsafe
-        self._may_post = may_post
-        self._at_once = at_once
+        self._mailboxes = mailboxes
+        self._loop = loop
+        self._is_here = is_here
         # Takes a fifth of an empty deque's memory, and most systems' threads say little.
         self._batches: SimpleQueue[tuple[Delivery, ...]] = SimpleQueue()
         self._called = False
@@ -47,14 +43,15 @@ class Inbox:
         return not self._batches.empty()
 
     def enter(self, deliveries: Iterable[Delivery]) -> None:
-        """Have deliveries posted; what comes after the loop has closed is lost to `lose`."""
+        """Have deliveries posted; what comes after the loop has closed is lost."""
         batch = tuple(deliveries)
-        if not self._batches and len(batch) <= BATCH_MESSAGES_MAX and self._may_post():
+        may_post = self._is_here() and not self._loop.is_closed()
+        if may_post and not self and len(batch) <= BATCH_MESSAGES_MAX:
             self._post_all(batch)
             return
         for start in range(0, len(batch), BATCH_MESSAGES_MAX):
             self._batches.put(batch[start : start + BATCH_MESSAGES_MAX])
-        if self._may_post():
+        if may_post:
             self._drain()
             return
         # Whoever sees True has added before the drain set False, which pops only after that.
@@ -62,14 +59,14 @@ class Inbox:
             return
         self._called = True
         try:
-            self._call_soon_threadsafe(self._woken)
+            self._loop.call_soon_threadsafe(self._woken, context=self._mailboxes.fresh_context())
         except RuntimeError:  # the loop is closed
             self.flush()
 
     def _post_all(self, batch: Iterable[Delivery]) -> None:
         for delivery in batch:
             try:
-                self._post(*delivery)
+                self._mailboxes.post(*delivery)
             except Exception:
                 # One bad delivery must not cost those behind it.
                 logger.exception("bad_delivery")
@@ -79,11 +76,11 @@ class Inbox:
         self._called = False
         while self:
             for delivery in self._batches.get_nowait():
-                self._lose(*delivery)
+                self._mailboxes.lose(*delivery)
 
     def _woken(self) -> None:
         # All that threads have brought is in the mailboxes by the time the turns are given.
-        self._at_once(self._drain)
+        self._mailboxes.at_once(self._drain)
 
     def _drain(self) -> None:
         self._called = False
@@ -96,4 +93,4 @@ class Inbox:
                 break
         if self and not self._called:
             self._called = True
-            self._call_soon(self._drain)
+            self._loop.call_soon(self._drain, context=self._mailboxes.fresh_context())

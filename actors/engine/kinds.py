@@ -1,12 +1,11 @@
 """What one actor system knows of an actor class: its policy, and what its actors did."""
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import UnionType
-from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from thespian.actors import Actor, ActorSystemMessage
 
@@ -15,10 +14,6 @@ from rillnode.codecs.limits import MAILBOX_BYTES_MAX, MAILBOX_MESSAGES_MAX
 OnFailure = Literal["resume", "restart", "stop"]
 
 RESTARTS_MAX: Final = 5
-RESTART_WINDOW_SECONDS: Final = 60.0
-
-STOCK_ATTEMPTS: Final = 2
-"""How often an actor of Thespian's own kind is given a message that it fails at."""
 
 TURN_BOUNDS: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
@@ -94,26 +89,42 @@ _declared_by: Final[Callable[[Any], tuple[type, ...] | None]] = lru_cache(_CLASS
 )
 
 
-class ActorKind:
-    """One actor class in one system: how it is to be treated, and its counters.
+class Policy:
+    """How actors of a class are treated that says nothing of it: as Thespian treats them.
 
-    The first is read from class attributes of any Thespian Actor, see `Worker`. One that sets none
-    is resumed after a failure and tries a message twice, as Thespian does.
+    Any class of actors may set each of these; `Worker` says what they mean.
+    """
+
+    is_worker: ClassVar[bool] = False
+    mailbox_messages_max: ClassVar[int] = MAILBOX_MESSAGES_MAX
+    mailbox_bytes_max: ClassVar[int] = MAILBOX_BYTES_MAX
+    spare: ClassVar[Mapping[type, int]] = {}
+    attempts: ClassVar[int] = 2
+    interleaves: ClassVar[bool] = False
+    handlers_max: ClassVar[int | None] = None
+    essential: ClassVar[bool] = False
+    on_failure: ClassVar[OnFailure] = "resume"
+    restarts_max: ClassVar[int] = RESTARTS_MAX
+    restart_window_seconds: ClassVar[float] = 60.0
+    idle_seconds: ClassVar[float | None] = None
+    stops_when_idle: ClassVar[bool] = False
+    ends_when_idle: ClassVar[bool] = False
+    stands_for: ClassVar[type[Actor] | None] = None
+
+
+class ActorKind(Policy):
+    """One actor class in one system: its policy, and its counters, see `ActorStats`.
 
     Attributes:
         actor_class: None stands for factories that have not shown theirs.
         name: of the class that it counts as.
-        is_worker: whether its instances have the hooks of `Worker`.
         declares: the classes of messages that its handler declares; None: any.
         spare_messages: how many more than `mailbox_messages_max` may wait: all of `spare`, and one
             of each class that can be merged.
         plain: those and the classes below them, as far as such messages have come, without those of
             the system's own messages: a handler is given them as they are.
         turns: turns that were taken.
-        turn_seconds: what they took together.
-        long_turns: those above `TURN_USUAL_SECONDS`, by the place of the bound in `TURN_BOUNDS`;
-            None while there are none.
-        failure_reasons: failures by exception class; None while there are none.
+        long_turns: those above `TURN_USUAL_SECONDS`, by the place of the bound in `TURN_BOUNDS`.
         parent: the kind of the newest instance's parent.
 
     Raises:
@@ -121,56 +132,31 @@ class ActorKind:
     """
 
     __slots__ = (
-        "actor_class", "attempts", "cells", "declares", "essential", "failure_reasons", "handled",
-        "handlers_max", "idle_seconds", "instances", "interleaves", "is_worker", "last_failure",
-        "long_turns", "mailbox_bytes_max", "mailbox_messages_max", "name", "on_failure", "parent",
-        "plain", "restart_window_seconds", "restarts", "restarts_max", "slowest_seconds", "spare",
-        "spare_messages", "turn_seconds", "turns",
+        *Policy.__annotations__, "actor_class", "cells", "declares", "failure_reasons", "handled",
+        "instances", "last_failure", "long_turns", "name", "parent", "plain", "restarts",
+        "slowest_seconds", "spare_messages", "turn_seconds", "turns",
     )  # fmt: skip
 
     def __init__(self, actor_class: type[Actor] | None) -> None:
+        for asked in Policy.__annotations__:
+            setattr(self, asked, getattr(actor_class, asked, getattr(Policy, asked)))
         self.actor_class = actor_class
-        self.name = UNKNOWN
-        policy: Any = actor_class
-        if actor_class is not None:
-            counted: type[Actor] = getattr(policy, "stands_for", None) or actor_class
-            self.name = f"{counted.__module__}.{counted.__qualname__}"
-        self.on_failure: OnFailure = getattr(policy, "on_failure", "resume")
+        counted = self.stands_for or actor_class
+        self.name = UNKNOWN if counted is None else f"{counted.__module__}.{counted.__qualname__}"
         if self.on_failure not in get_args(OnFailure):
             raise ValueError(
                 f"{self.name}.on_failure is {self.on_failure!r}, not one of {get_args(OnFailure)}"
             )
-        self.is_worker: bool = getattr(policy, "is_worker", False)
-        self.declares = _declared_by(policy)
-        self.attempts: int = getattr(policy, "attempts", STOCK_ATTEMPTS)
-        self.interleaves: bool = getattr(policy, "interleaves", False)
-        self.handlers_max: int | None = getattr(policy, "handlers_max", None)
-        self.essential: bool = getattr(policy, "essential", False)
-        self.restarts_max: int = getattr(policy, "restarts_max", RESTARTS_MAX)
-        self.restart_window_seconds: float = getattr(
-            policy, "restart_window_seconds", RESTART_WINDOW_SECONDS
-        )
-        self.idle_seconds: float | None = getattr(policy, "idle_seconds", None)
-        self.mailbox_messages_max: int = getattr(
-            policy, "mailbox_messages_max", MAILBOX_MESSAGES_MAX
-        )
-        self.mailbox_bytes_max: int = getattr(policy, "mailbox_bytes_max", MAILBOX_BYTES_MAX)
-        self.spare: Mapping[type, int] = getattr(policy, "spare", {})
+        self.declares = _declared_by(actor_class)
         merged = sum(hasattr(one, "merged") for one in self.declares or ())
         self.spare_messages = sum(self.spare.values()) + merged
-
         self.plain: set[type] = set()
         self.cells = self.instances = self.handled = self.restarts = self.turns = 0
         self.slowest_seconds = self.turn_seconds = 0.0
-        self.long_turns: dict[int, int] | None = None
-        self.failure_reasons: Counter[str] | None = None
+        self.long_turns: dict[int, int] = {}
+        self.failure_reasons: dict[str, int] = {}
         self.last_failure = ""
         self.parent: ActorKind | None = None
-
-    @property
-    def lasting(self) -> bool:
-        """Whether a cell's first instance is also its last."""
-        return self.on_failure != "restart" and self.idle_seconds is None
 
     def admits(self, message: object) -> bool:
         """Whether messages of this class are declared; where they are plain they are known then."""
@@ -182,32 +168,28 @@ class ActorKind:
 
     def failed(self, error: BaseException) -> None:
         """Count a failure and keep its reason."""
-        if self.failure_reasons is None:
-            self.failure_reasons = Counter()
-        self.failure_reasons[type(error).__name__] += 1
+        name = type(error).__name__
+        self.failure_reasons[name] = self.failure_reasons.get(name, 0) + 1
         try:
             text = str(error)
         except Exception:  # it may be anybody's class
             text = "which cannot be shown"
-        self.last_failure = f"{type(error).__name__}: {text}"
+        self.last_failure = f"{name}: {text}"
 
     def took_long(self, seconds: float) -> None:
         """Count a turn that was not usual by how long it was."""
         place = bisect_left(TURN_BOUNDS, seconds)
-        if self.long_turns is None:
-            self.long_turns = {}
         self.long_turns[place] = self.long_turns.get(place, 0) + 1
 
     def stats(self, mailbox_depth: int) -> ActorStats:
         """The counters as they are now."""
-        reasons = dict(self.failure_reasons or Counter[str]())
-        long_turns = self.long_turns or {}
+        long_turns = self.long_turns
         return ActorStats(
             cells=self.cells,
             instances=self.instances,
             handled=self.handled,
-            failures=sum(reasons.values()),
-            failure_reasons=reasons,
+            failures=sum(self.failure_reasons.values()),
+            failure_reasons=dict(self.failure_reasons),
             last_failure=self.last_failure,
             restarts=self.restarts,
             mailbox_depth=mailbox_depth,

@@ -8,17 +8,17 @@ and then it has nothing under way.
 import logging
 from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
+from functools import partial
 from inspect import iscoroutine
 from typing import Any, Final
 
 from thespian.actors import Actor, ActorExitRequest, ActorSystemMessage, ChildActorExited
 
-from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell, Factory, System
-from rillnode.actors.engine.dead_letters import STOPPED, DeadLetters
+from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell, Factory
+from rillnode.actors.engine.dead_letters import STOPPED
 from rillnode.actors.engine.kinds import ActorKind, class_of
 from rillnode.actors.engine.mailboxes import Held, Mailboxes
 from rillnode.actors.engine.waiting import LINGER_SECONDS, Work
-from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Timing
 from rillnode.codecs.errors import ActorError
 
@@ -26,13 +26,17 @@ logger = logging.getLogger("rillnode.actors.engine.system")
 
 
 class Start(ActorSystemMessage):
-    """A spawned cell's first message: its instance is made. Actors never see it."""
+    """A spawned cell's first message: its instance is made, whose `started` it stands for.
+
+    Actors never see it.
+    """
 
 
 class Finish(ActorSystemMessage):
     """Stands for `Worker.finish` where that has failed. Actors never see it."""
 
 
+START: Final = Start()
 FINISH: Final = Finish()
 
 LOOK_CELLS_MAX: Final = 500
@@ -51,12 +55,9 @@ class Lifecycle:
         forgotten: called with each cell that has exited.
     """
 
-    def __init__(
-        self, system: System, mailboxes: Mailboxes, letters: DeadLetters, timing: Timing
-    ) -> None:
+    def __init__(self, system: Any, mailboxes: Mailboxes, timing: Timing) -> None:
         self._system = system
         self._mailboxes = mailboxes
-        self._letters = letters
         self._timing = timing
         self.passivation = Passivation(timing, self._passivate)
         self.kinds: dict[type[Actor] | None, ActorKind] = {}
@@ -104,8 +105,6 @@ class Lifecycle:
             return
         system = self._system
         mailbox, cell.mailbox = cell.mailbox, GONE
-        unhandled = [*mailbox.take(), *mailbox] if isinstance(mailbox, Held) else [*mailbox]
-        self._mailboxes.held.pop(cell, None)
         if name := cell.globalName:
             del self.names[name]
         cell.kind.cells -= 1
@@ -117,21 +116,16 @@ class Lifecycle:
             if recursive:
                 system.post(child, ActorExitRequest(), None)
         parent = cell.parent
-        if parent is None:
+        if parent is None or parent.children is None:
             del self.roots[cell]
         else:
-            self._leave(cell, parent)
+            del parent.children[cell]
+            parent.children = parent.children or None
+            system.post(parent, ChildActorExited(cell), None)
         # Somebody may keep the address for long; it holds on to nothing else.
         cell.factory, cell.parent = Actor, None
         self.forgotten(cell)
-        self._mailboxes.put_back(cell, unhandled)
-
-    def _leave(self, cell: Cell, parent: Cell) -> None:
-        if parent.children is not None:
-            parent.children.pop(cell, None)
-            if not parent.children:
-                parent.children = None
-        self._system.post(parent, ChildActorExited(cell), None)
+        self._mailboxes.put_back(cell, [*mailbox])
 
     def _kind(self, actor_class: type[Actor] | None) -> ActorKind:
         kind = self.kinds.get(actor_class)
@@ -162,16 +156,17 @@ class Lifecycle:
         kind.instances += 1
         if cell.parent is not None:
             kind.parent = cell.parent.kind
-        if isinstance(instance, Worker):
+        if kind.is_worker:
             try:
-                started: object = instance.started()
+                worker: Any = instance
+                started = worker.started()
                 if iscoroutine(started):
                     self.starting(cell, started)
             except BaseException:
-                self._drop_instance(cell)
-                self._drop_owned(cell, ActorError(STOPPED, f"{cell} did not start"))
+                cell.drop_instance()
+                cell.drop_owned(ActorError(STOPPED, f"{cell} did not start"))
                 raise
-        if kind.lasting:
+        if kind.on_failure != "restart" and kind.idle_seconds is None:
             cell.factory = Actor  # as at the exit: what made the instance is of no more use
         self.passivation.watch(cell)
         return instance
@@ -182,14 +177,15 @@ class Lifecycle:
         Who waits for what it had under way is told. Work that tidies up when it is cancelled is
         waited for first, `LINGER_SECONDS` at most; until then the actor takes no message.
         """
-        if isinstance(cell.instance, Worker):
+        instance: Any = cell.instance
+        if instance is not None and cell.kind.is_worker:
             try:
-                cell.instance.stopped()
+                instance.stopped()
             except FAILURES as failure:
                 cell.failed("stopped", failure)
         if cell.instance is not None:
-            self._drop_instance(cell)
-        self._drop_owned(cell, error)
+            cell.drop_instance()
+        cell.drop_owned(error)
         if cell.owned is None:
             self._mailboxes.release(cell)
             after()
@@ -216,14 +212,10 @@ class Lifecycle:
             after()
         return True
 
-    def _drop_owned(self, cell: Cell, error: ActorError) -> None:
-        for one in tuple(cell.owned or ()):
-            one.drop(error)
-
     def _abandon(self, cell: Cell) -> None:
         for one in tuple(cell.owned or ()):
             if isinstance(one, Work) and one.dropped:
-                logger.error("work_abandoned", extra={"actor": cell.name, "work": one.get_name()})
+                logger.error("work_abandoned", extra=cell.logged(work=one.get_name()))
                 try:
                     one.abandon()
                 except FAILURES as failure:
@@ -231,21 +223,15 @@ class Lifecycle:
 
     def _passivate(self, cell: Cell) -> None:
         """Let the instance of an idle actor go, and the actor with it where its class says so."""
-        instance = cell.instance
-        if isinstance(instance, Worker) and instance.stops_when_idle:
-            ends = instance.ends_when_idle
+        if cell.kind.stops_when_idle:
             idle = ActorError(STOPPED, f"{cell} was idle")
-            self.give_up_instance(cell, idle, lambda: self._rested(cell, ends))
+            self.give_up_instance(cell, idle, lambda: self._rested(cell))
         else:
-            self._drop_instance(cell)
+            cell.drop_instance()
 
-    def _rested(self, cell: Cell, ends: bool) -> None:
-        if ends and cell.mailbox is EMPTY:
+    def _rested(self, cell: Cell) -> None:
+        if cell.kind.ends_when_idle and cell.mailbox is EMPTY:
             self.terminate(cell)
-
-    def _drop_instance(self, cell: Cell) -> None:
-        cell.instance = None
-        cell.kind.instances -= 1
 
 
 class Passivation:
@@ -267,19 +253,14 @@ class Passivation:
         if kind.idle_seconds is None or cell.active is not None:
             return
         cell.active = True
-        awake = self.awake.get(kind)
-        if awake is None:
-            awake = self.awake[kind] = []
-            self._look_later(kind, kind.idle_seconds, None)
-        awake.append(cell)
+        if kind not in self.awake:
+            self.awake[kind] = []
+            self._timing.call_later(kind.idle_seconds, partial(self._look, kind))
+        self.awake[kind].append(cell)
 
-    def _look_later(self, kind: ActorKind, seconds: float, left: int | None) -> None:
-        self._timing.call_later(seconds, lambda: self._look(kind, left))
-
-    def _look(self, kind: ActorKind, left: int | None) -> None:
+    def _look(self, kind: ActorKind, left: int = 0) -> None:
         awake = self.awake[kind]
-        if left is None:
-            left = len(awake)
+        left = left or len(awake)  # of this look
         looked_at = awake[: min(left, LOOK_CELLS_MAX)]
         del awake[: len(looked_at)]
         for cell in looked_at:
@@ -293,17 +274,17 @@ class Passivation:
                 self._passivate(cell)
         left -= LOOK_CELLS_MAX
         if left > 0:
-            self._look_later(kind, 0.0, left)
+            self._timing.call_later(0.0, partial(self._look, kind, left))
         elif awake and kind.idle_seconds is not None:
-            self._look_later(kind, kind.idle_seconds, None)
+            self._timing.call_later(kind.idle_seconds, partial(self._look, kind))
         else:
             del self.awake[kind]
 
-    def _is_idle(self, cell: Cell, instance: object) -> bool:
+    def _is_idle(self, cell: Cell, instance: Any) -> bool:
         if cell.mailbox or cell.owned:
             return False
         try:
-            return not isinstance(instance, Worker) or (
+            return not cell.kind.is_worker or (
                 not instance.operations_due and instance.may_passivate()
             )
         except FAILURES as error:

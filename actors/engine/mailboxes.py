@@ -12,9 +12,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import copy_context
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from thespian.actors import (
     ActorAddress,
@@ -23,15 +23,13 @@ from thespian.actors import (
     InvalidActorAddress,
 )
 
-from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell, Envelope, System
-from rillnode.actors.engine.dead_letters import DeadLetters, Reason
+from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell, Envelope
+from rillnode.actors.engine.dead_letters import DeadLetter, DeadLetters, Reason, error_of
 from rillnode.actors.engine.outside import Asker, Outside
 from rillnode.actors.engine.waiting import Continuation
 from rillnode.codecs.errors import ActorError
 
 logger = logging.getLogger("rillnode.actors.engine.system")
-
-BUSY: Final = "actor.busy"
 
 Size = Callable[[Any], int]
 """Bytes of a message."""
@@ -99,6 +97,14 @@ class _Waited(list[Envelope]):
     known: int
 
 
+def _is_full(cell: Cell, size: int) -> bool:
+    kind = cell.kind
+    return (
+        len(cell.mailbox) >= kind.mailbox_messages_max
+        or cell.waiting_bytes + size > kind.mailbox_bytes_max
+    )
+
+
 def _does_not_wait(envelope: Envelope) -> bool:
     message, sender = envelope
     return isinstance(sender, Continuation) or isinstance(message, ActorExitRequest)
@@ -127,20 +133,17 @@ class Mailboxes:
         full: actors whose mailboxes were full, and who waits for room in each.
         sizes: how large messages are, by class; others are not counted.
         pump: gives turns; set by who does.
+        fresh_context: a context of the system's own for what the loop calls, lest actors have that
+            of whoever was the first to send.
     """
 
     def __init__(
-        self,
-        system: System,
-        letters: DeadLetters,
-        call_soon: Callable[..., object],
-        fresh_context: Callable[[], Context],
+        self, system: object, letters: DeadLetters, loop: asyncio.AbstractEventLoop
     ) -> None:
         self._system = system
         self._letters = letters
-        self._call_soon = call_soon
-        # Of the system's own, lest actors have that of whoever was the first to send.
-        self._fresh_context = fresh_context
+        self._call_soon = loop.call_soon
+        self.fresh_context = copy_context().copy
         self.ready: deque[Cell] = deque()
         self.held: dict[Cell, None] = {}
         self.full: dict[Cell, list[asyncio.Future[None]]] = {}
@@ -175,7 +178,7 @@ class Mailboxes:
             self.ready.append(cell)
             if not self.pump_called:
                 self.pump_called = True
-                self._call_soon(self.pump, context=self._fresh_context())
+                self._call_soon(self.pump, context=self.fresh_context())
         else:
             self._leave(cell, message, sender, "gone")
 
@@ -185,6 +188,10 @@ class Mailboxes:
             self.too_late(cell, message, sender)
         else:
             self._letters.bury(cell, message, sender, reason)
+
+    def lose(self, target: ActorAddress, message: Any, sender: ActorAddress | None = None) -> None:
+        """The loop has ended before a message came to it; any thread, so nobody can be told."""
+        self._letters.add(DeadLetter(target, message, sender, "gone"))
 
     def too_late(self, cell: Cell, operation: Any, then: Continuation) -> None:
         """Whoever asked for an operation gets the outcome, though its instance is gone."""
@@ -216,7 +223,7 @@ class Mailboxes:
     def pump_soon(self) -> None:
         """Have the pump go on when the loop had its turn."""
         self.pump_called = True
-        self._call_soon(self.pump, context=self._fresh_context())
+        self._call_soon(self.pump, context=self.fresh_context())
 
     def _post_outside(self, target: Any, message: Any, sender: Any) -> None:
         if isinstance(target, Cell):
@@ -238,12 +245,8 @@ class Mailboxes:
 
     def _admits(self, cell: Cell, message: Any, sender: Any) -> bool:
         """Whether a mailbox takes a message though it is full, if it is."""
-        kind, size = cell.kind, self.size_of(message)
-        full = (
-            len(cell.mailbox) >= kind.mailbox_messages_max
-            or cell.waiting_bytes + size > kind.mailbox_bytes_max
-        )
-        if full and self._refuses(cell, message, sender):
+        size = self.size_of(message)
+        if _is_full(cell, size) and self._refuses(cell, message, sender):
             return False
         cell.waiting_bytes += size
         return True
@@ -251,15 +254,8 @@ class Mailboxes:
     def _refuses(self, cell: Cell, message: Any, sender: Any) -> bool:
         if cell not in self.full:
             self.full[cell] = []
-            logger.warning(
-                "mailbox_full",
-                extra={
-                    "actor": cell.name,
-                    "actor_class": cell.kind.name,
-                    "depth": len(cell.mailbox),
-                    "bytes": cell.waiting_bytes,
-                },
-            )
+            extra = cell.logged(depth=len(cell.mailbox), bytes=cell.waiting_bytes)
+            logger.warning("mailbox_full", extra=extra)
         if sender is cell or isinstance(sender, Continuation):
             return False
         if isinstance(message, ActorSystemMessage):
@@ -268,7 +264,7 @@ class Mailboxes:
             self._letters.bury(cell, message, sender, "busy")
             return True
         if sender.__class__ is Cell:
-            raise ActorError(BUSY, f"{cell} has too much waiting: try again")
+            raise error_of(cell, "busy")
         return not self._takes_news(cell, message, sender)
 
     def _takes_news(self, cell: Cell, message: Any, sender: Any) -> bool:
@@ -285,10 +281,7 @@ class Mailboxes:
     async def room(self, cell: Cell, message: Any) -> None:
         """Wait until a mailbox has room for a message, or its actor has exited."""
         size = self.size_of(message)
-        while cell.mailbox and (
-            len(cell.mailbox) >= cell.kind.mailbox_messages_max
-            or cell.waiting_bytes + size > cell.kind.mailbox_bytes_max
-        ):
+        while cell.mailbox and _is_full(cell, size):
             waiter = asyncio.get_running_loop().create_future()
             self.full.setdefault(cell, []).append(waiter)
             await waiter

@@ -4,10 +4,10 @@ import asyncio
 import queue
 from typing import Any, ClassVar
 
-from thespian.actors import Actor, ActorAddress, PoisonMessage
+from thespian.actors import ActorAddress, PoisonMessage
 from thespian.system import isInternalActorSystemMessage
 
-from rillnode.actors.engine.cell import Cell, Period, System, seconds_of
+from rillnode.actors.engine.cell import Cell, Period, seconds_of
 from rillnode.codecs.errors import ActorError, RillnodeError
 
 
@@ -24,9 +24,6 @@ class Outside(ActorAddress):
 
     def __eq__(self, other: object) -> bool:
         return self is other
-
-    def __ne__(self, other: object) -> bool:
-        return self is not other
 
     def deliver(self, message: Any) -> bool:
         """Take a message; False when nobody wants it any more."""
@@ -112,9 +109,14 @@ class Reply(Asker):
 
 
 class Caller(Outside):
-    """An address at which a thread waits for messages; the methods are Thespian's."""
+    """An address at which a thread waits for messages; the methods are Thespian's.
 
-    def __init__(self, base: System, name: str) -> None:
+    Args:
+        base: the `AsyncioSystemBase` whose actors it speaks with.
+        name: for people.
+    """
+
+    def __init__(self, base: Any, name: str) -> None:
         super().__init__(name)
         self._system = base
         self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -149,15 +151,10 @@ class Caller(Outside):
         except queue.Empty:
             return None
 
-    def newPrimaryActor(
-        self,
-        actor_class: type[Actor] | str,
-        requirements: dict[str, Any] | None = None,
-        global_name: str | None = None,
-        source_hash: str | None = None,
-    ) -> Cell:
+    def newPrimaryActor(self, *arguments: Any) -> Cell:
         """Make an actor, see `AsyncioSystemBase.newPrimaryActor`."""
-        return self._system.newPrimaryActor(actor_class, requirements, global_name, source_hash)
+        made: Cell = self._system.newPrimaryActor(*arguments)
+        return made
 
     def exit_context(self) -> None:
         """Take no more messages."""

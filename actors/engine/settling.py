@@ -7,7 +7,6 @@ from rillnode.actors.engine.cell import FAILURES, Cell
 from rillnode.actors.engine.mailboxes import Held
 from rillnode.actors.engine.outside import Reply
 from rillnode.actors.engine.waiting import Work, nobody_waits
-from rillnode.actors.engine.worker import Worker
 
 
 def cells_below(cells: MutableMapping[Cell, None]) -> Iterator[Cell]:
@@ -29,9 +28,9 @@ def is_awaited(cell: Cell, outcomes: MutableMapping[type, Any]) -> bool:
     for one in cell.owned or ():
         if isinstance(one, Reply) or (isinstance(one, Work) and _asked(one, outcomes)):
             return True
-    instance = cell.instance
+    instance: Any = cell.instance
     try:
-        return isinstance(instance, Worker) and instance.owes()
+        return instance is not None and cell.kind.is_worker and bool(instance.owes())
     except FAILURES as error:
         cell.failed("owes", error)
         return False

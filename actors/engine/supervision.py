@@ -6,7 +6,6 @@ no message. Too many restarts within the class's window end the actor.
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -46,7 +45,7 @@ class Supervision:
         self._timing = timing
         self._restarts: dict[Cell, list[float]] = {}
         self._tries: dict[Cell, tuple[Any, int]] = {}
-        self._given_up: OrderedDict[Cell, None] = OrderedDict()
+        self._given_up: dict[Cell, None] = {}
         self._on_fatal = on_fatal
 
     def failed(self, cell: Cell, message: Any, sender: Any, error: BaseException) -> None:
@@ -61,20 +60,17 @@ class Supervision:
             self._letters.poison(cell, message, sender, error)
         self.mend(cell, error)
 
-    def mend(self, cell: Cell, error: BaseException) -> None:
+    def mend(self, cell: Cell, error: BaseException, *, has_started: bool = True) -> None:
         """Do what the policy says of an actor whose failure was recorded and told."""
         if cell.kind.on_failure == "stop":
             self.give_up(cell, error)
-        elif cell.kind.on_failure == "restart":
+        elif cell.kind.on_failure == "restart" or not has_started:
             self._restart(cell, error)
 
     def not_started(self, cell: Cell, error: BaseException) -> None:
         """An instance could not be made, or has failed in `started`: no message is to blame."""
         cell.failed("started", error)
-        if cell.kind.on_failure == "stop":
-            self.give_up(cell, error)
-        else:
-            self._restart(cell, error)
+        self.mend(cell, error, has_started=False)
 
     def was_given_up(self, cell: Cell) -> bool:
         """Whether an actor ended because it failed too often; known for some time."""
@@ -89,20 +85,12 @@ class Supervision:
         """End an actor for its failures."""
         if cell.mailbox is GONE:
             return
-        logger.error(
-            "actor_stopped_by_failure",
-            extra={
-                "actor": cell.name,
-                "actor_class": cell.kind.name,
-                "policy": cell.kind.on_failure,
-            },
-        )
+        logger.error("actor_stopped_by_failure", extra=cell.logged(policy=cell.kind.on_failure))
         self._given_up[cell] = None
         if len(self._given_up) > GIVEN_UP_KEPT:
-            self._given_up.popitem(last=False)
-        essential = cell.kind.essential
+            del self._given_up[next(iter(self._given_up))]
         self._life.terminate(cell)
-        if essential:
+        if cell.kind.essential:
             self._on_fatal(cell, error)
 
     def _may_try_again(self, cell: Cell, message: Any) -> bool:

@@ -12,8 +12,7 @@ Without a running loop the base has one of its own, in a thread, for Thespian's 
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Container, Coroutine, Generator
-from contextvars import copy_context
+from collections.abc import Awaitable, Callable, Container, Coroutine
 from functools import cached_property
 from itertools import count
 from typing import Any, Final, TypeVar
@@ -26,11 +25,11 @@ from thespian.actors import (
 )
 
 from rillnode.actors.core.threads import SYSTEM_THREADS, run_loop
-from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory, Period, seconds_of
-from rillnode.actors.engine.dead_letters import STOPPED, DeadLetter, DeadLetters
+from rillnode.actors.engine.cell import FAILURES, GONE, Cell, Factory, Period, refuse, seconds_of
+from rillnode.actors.engine.dead_letters import STOPPED, DeadLetters
 from rillnode.actors.engine.inbox import Inbox
 from rillnode.actors.engine.kinds import ActorKind, ActorStats
-from rillnode.actors.engine.lifecycle import Lifecycle, Start
+from rillnode.actors.engine.lifecycle import START, Lifecycle
 from rillnode.actors.engine.mailboxes import Mailboxes
 from rillnode.actors.engine.outside import Asker, Caller, Outside, Reply
 from rillnode.actors.engine.settling import cells_below, is_awaited
@@ -45,8 +44,6 @@ __all__ = ["AsyncioSystemBase", "Cell"]
 
 T = TypeVar("T")
 
-SLICE_SECONDS: Final = 0.000_5
-DEAD_LETTERS_KEPT_MAX: Final = 100
 SETTLE_SECONDS: Final = 0.005
 """How often it is looked whether somebody still waits for an actor."""
 
@@ -75,10 +72,11 @@ class _LoopThread:
     """
 
     def __init__(self, name: str) -> None:
+        self.ident: int
         self.loop = asyncio.new_event_loop()
         self._stopping = False
         self._thread = SYSTEM_THREADS.start(self._run, name)
-        self.ident = asyncio.run_coroutine_threadsafe(_own_ident(), self.loop).result()
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self.loop).result()  # it runs
 
     def stop(self) -> None:
         """End the loop and wait for its thread; harmless when repeated."""
@@ -91,24 +89,13 @@ class _LoopThread:
         self.loop.stop()
 
     def _run(self) -> None:
+        self.ident = threading.get_ident()
         asyncio.set_event_loop(self.loop)
         try:
             run_loop(self.loop, lambda: self._stopping)
         finally:
             asyncio.set_event_loop(None)
             self.loop.close()
-
-
-async def _own_ident() -> int:
-    return threading.get_ident()
-
-
-class _Done:
-    """An awaitable that has nothing to wait for."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        return
-        yield
 
 
 class AsyncioSystemBase:
@@ -124,8 +111,6 @@ class AsyncioSystemBase:
         loop: None: the running loop; where none runs, a loop of its own in a thread.
         name: of the thread, for people.
         capabilities: Thespian's, for actors that require some.
-        slice_seconds: how long actors run before the loop gets its turn.
-        dead_letters_max: how many of the newest dead letters are kept to look at.
 
     Attributes:
         timing: clock of its timers.
@@ -146,8 +131,6 @@ class AsyncioSystemBase:
         loop: asyncio.AbstractEventLoop | None = None,
         name: str = "rillnode-actors",
         capabilities: dict[str, Any] | None = None,
-        slice_seconds: float = SLICE_SECONDS,
-        dead_letters_max: int = DEAD_LETTERS_KEPT_MAX,
     ) -> None:
         self._thread: _LoopThread | None = None
         self._thread_ident: int | None = threading.get_ident()
@@ -161,10 +144,9 @@ class AsyncioSystemBase:
         self._loop = loop
         self.timing = clock or _LoopTiming(loop)
         self.address = Outside("system")
-        self.dead_letters = DeadLetters(dead_letters_max)
-        fresh_context = copy_context().copy
-        self.mailboxes = Mailboxes(self, self.dead_letters, loop.call_soon, fresh_context)
-        self.life = Lifecycle(self, self.mailboxes, self.dead_letters, self.timing)
+        self.dead_letters = DeadLetters()
+        self.mailboxes = Mailboxes(self, self.dead_letters, loop)
+        self.life = Lifecycle(self, self.mailboxes, self.timing)
         self.life.forgotten = self._forget
         self.on_fatal: OnFatal = log_fatal
         self._supervision = Supervision(
@@ -173,7 +155,7 @@ class AsyncioSystemBase:
         )  # fmt: skip
         self._turns = Turns(
             self.mailboxes, self.dead_letters, self.life, self._supervision, self.timing,
-            slice_seconds, self._idle, loop,
+            self._idle, loop,
         )  # fmt: skip
         # The parts' own, without a call in between: actors use some for every message.
         self.post = self.mailboxes.post
@@ -186,27 +168,15 @@ class AsyncioSystemBase:
         self.sizes = self.mailboxes.sizes
         self.names = self.life.names
         self.ended: dict[Cell, Callable[[], object]] = {}
-        self._inbox = Inbox(
-            post=self.post,
-            lose=self._lose,
-            call_soon=lambda call: loop.call_soon(call, context=fresh_context()),
-            call_soon_threadsafe=lambda call: loop.call_soon_threadsafe(
-                call, context=fresh_context()
-            ),
-            may_post=lambda: self.on_loop_thread() and not loop.is_closed(),
-            at_once=self.mailboxes.at_once,
-        )
+        self._inbox = Inbox(self.mailboxes, loop, self.on_loop_thread)
         self.post_threadsafe = self._inbox.enter
         if capabilities is not None:
             self.capabilities = capabilities | common_capabilities()
-        self._serial = count(1)
+        self.next_serial = count(1).__next__
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._ended: asyncio.Future[None] | None = None
         self._caller = Caller(self, "caller")
-
-    def _lose(self, target: ActorAddress, message: Any, sender: ActorAddress | None = None) -> None:
-        # On whatever thread found the loop closed: nobody can be told any more.
-        self.dead_letters.add(DeadLetter(target, message, sender, "gone"))
+        self.tell, self.listen = self._caller.tell, self._caller.listen
 
     @cached_property
     def capabilities(self) -> dict[str, Any]:
@@ -233,7 +203,7 @@ class AsyncioSystemBase:
             ActorError: `actor.stopped`, the parent has exited; `actor.closed`, the system has.
         """
         cell = self._add(factory, parent, name)
-        self.post(cell, Start())
+        self.post(cell, START)
         self._exit_if_closing(cell)
         return cell
 
@@ -252,10 +222,6 @@ class AsyncioSystemBase:
     def _exit_if_closing(self, cell: Cell) -> None:
         if self._ended is not None:
             self.exit(cell)
-
-    def next_name(self, kind: ActorKind) -> str:
-        """Name an actor that was given no name."""
-        return f"{kind.name.rpartition('.')[2]}-{next(self._serial)}"
 
     # Messages --------------------------------------------------------------------------------
 
@@ -336,6 +302,14 @@ class AsyncioSystemBase:
             else:
                 await asyncio.sleep(0)
 
+    def _idle(self) -> None:
+        if not self._idle_waiters:
+            return
+        waiters, self._idle_waiters = self._idle_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
     async def settle(self) -> None:
         """Wait until nobody waits for an actor: for what it handles, or what waits behind that.
 
@@ -365,14 +339,6 @@ class AsyncioSystemBase:
     def _unsettled(self) -> list[Cell]:
         return [one for one in cells_below(self.life.roots) if is_awaited(one, self.outcomes)]
 
-    def _idle(self) -> None:
-        if not self._idle_waiters:
-            return
-        waiters, self._idle_waiters = self._idle_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
     def shutdown(self) -> Awaitable[None]:
         """Ask every actor to exit after the messages it has, and wait until all have.
 
@@ -385,7 +351,9 @@ class AsyncioSystemBase:
         if self._thread is not None:
             self._thread.stop()
             self._inbox.flush()
-        return _Done()
+        done = self._loop.create_future()
+        done.set_result(None)
+        return done
 
     def begin_shutdown(self) -> "asyncio.Future[None]":
         """Ask every actor to exit; the result is there when all have."""
@@ -457,33 +425,15 @@ class AsyncioSystemBase:
             self._exit_if_closing(cell)
         return cell
 
-    def newPrimaryActor(
-        self,
-        actor_class: type[Actor] | str,
-        requirements: dict[str, Any] | None = None,
-        global_name: str | None = None,
-        source_hash: str | None = None,
-    ) -> Cell:
+    def newPrimaryActor(self, *arguments: Any) -> Cell:
         """Make an actor without a parent, see `create_child`; any thread."""
-        arguments = (None, actor_class, requirements, global_name, source_hash)
         if self.on_loop_thread():
-            return self.create_child(*arguments)
+            return self.create_child(None, *arguments)
 
         async def create() -> Cell:
-            return self.create_child(*arguments)
+            return self.create_child(None, *arguments)
 
         return self._run_on_loop(create())
-
-    def tell(self, target: ActorAddress, message: Any) -> None:
-        """Send a message whose answers `listen` returns; any thread."""
-        if self.on_loop_thread():
-            self.post(target, message, self._caller)
-        else:
-            self._caller.tell(target, message)
-
-    def listen(self, timeout: Period = None) -> Any:
-        """Wait for a message to the caller of `tell` and `ask`; any thread but the loop's."""
-        return self._caller.listen(timeout)
 
     def external_clone(self) -> Caller:
         """A caller of its own, for one more thread."""
@@ -496,15 +446,7 @@ class AsyncioSystemBase:
         else:
             self.capabilities[name] = value
 
-    def loadActorSource(self, source: object) -> Any:
-        """Refuse: code is never loaded from source archives.
-
-        Raises:
-            ActorError: always, `actor.unsupported`.
-        """
-        raise ActorError("actor.unsupported", f"Actor code is never loaded from {source!r}")
-
-    unloadActorSource = loadActorSource
+    loadActorSource = unloadActorSource = refuse
 
     # Seeing ----------------------------------------------------------------------------------
 

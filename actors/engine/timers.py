@@ -23,16 +23,13 @@ class Timer:
         self._handle: TimerHandle | None = timing.call_later(seconds, self._fire)
         cell.own(self)
 
-    def cancel(self) -> None:
-        """Drop it; harmless after it has fired."""
+    def cancel(self, _: object = None) -> None:
+        """Drop it, at the instance's end too; harmless after it has fired."""
         if self._handle is not None:
             self._handle.cancel()
         self._forget()
 
-    def drop(self, error: object) -> None:
-        """The instance is given up."""
-        del error
-        self.cancel()
+    drop = cancel
 
     def _fire(self) -> None:
         self._forget()

@@ -21,7 +21,7 @@ from rillnode.actors.engine.cell import EMPTY, FAILURES, GONE, Cell
 from rillnode.actors.engine.dead_letters import DeadLetters
 from rillnode.actors.engine.faults import FAULTS, fail_at
 from rillnode.actors.engine.kinds import TURN_USUAL_SECONDS
-from rillnode.actors.engine.lifecycle import FINISH, Finish, Lifecycle, Start
+from rillnode.actors.engine.lifecycle import FINISH, START, Finish, Lifecycle, Start
 from rillnode.actors.engine.mailboxes import Held, Mailboxes
 from rillnode.actors.engine.outside import Asker, Nobody
 from rillnode.actors.engine.supervision import Supervision
@@ -29,6 +29,9 @@ from rillnode.actors.engine.thespian_api import status_of
 from rillnode.actors.engine.waiting import Continuation, Role, Then, Work
 from rillnode.actors.ports import Timing
 from rillnode.codecs.errors import ActorError, RillnodeError
+
+SLICE_SECONDS: Final = 0.000_5
+"""How long actors run before the loop gets its turn."""
 
 PUMP_MESSAGES_MAX: Final = 1_024
 """Messages handled before the loop gets its turn, however fast they are."""
@@ -46,7 +49,7 @@ class Turns:
     """Gives actors their turns, all on one thread.
 
     An actor's turn takes its whole mailbox. Actors that have something to do have their turns in
-    the order in which they got it. After `PUMP_MESSAGES_MAX` messages or `slice_seconds` the loop
+    the order in which they got it. After `PUMP_MESSAGES_MAX` messages or `SLICE_SECONDS` the loop
     goes on; what a turn has not come to stays in front of the mailbox, and the actor goes to the
     end of the queue: no actor keeps others waiting longer than that for each actor before them.
 
@@ -61,7 +64,6 @@ class Turns:
         life: Lifecycle,
         supervision: Supervision,
         timing: Timing,
-        slice_seconds: float,
         idle: Callable[[], None],
         loop: AbstractEventLoop,
     ) -> None:
@@ -70,12 +72,10 @@ class Turns:
         self._life = life
         self._supervision = supervision
         self._timing = timing
-        self._slice_seconds = slice_seconds
         self._idle = idle
         self._finishing: list[Cell] = []
         self.handled: dict[type, Callable[[Any], None]] = {}
         self._handlers = Role(loop, self._tell_sender, self._handled)
-        self._starts = Role(loop, _tell_nobody, self._started)
         self._begun = Role(loop, _tell_asker, self._ended)
         mailboxes.pump = self._pump
         life.starting = self._starting
@@ -120,13 +120,14 @@ class Turns:
         ready, full, handled = mailboxes.ready, mailboxes.full, self.handled
         failure: BaseException | None
         quota, before = PUMP_MESSAGES_MAX, monotonic()
-        deadline = before + self._slice_seconds
+        deadline = before + SLICE_SECONDS
         while ready and quota > 0 and before < deadline:
             cell = ready.popleft()
             batch: Any = cell.mailbox
             held = batch.__class__ is Held
+            waiting_bytes = 0
             if held:
-                batch, waiting_bytes = batch.take(), 0
+                batch = batch.take()
             elif batch:
                 cell.mailbox = EMPTY
                 waiting_bytes, cell.waiting_bytes = cell.waiting_bytes, 0
@@ -139,7 +140,7 @@ class Turns:
                 count = quota
             quota -= count
             kind = cell.kind
-            instance: Any = cell.instance
+            instance: Any = cell.instance  # None: then nothing is plain
             plain = NOTHING if instance is None or FAULTS else kind.plain
             pending = iter(batch)
             failure, over, begun = None, False, before
@@ -147,7 +148,7 @@ class Turns:
                 try:
                     message_class = message.__class__
                     if message_class in plain and (sender is None or sender.__class__ is Cell):
-                        result = instance.receiveMessage(message, sender)
+                        result = instance.receiveMessage(message, sender)  # pyright: ignore[reportOptionalMemberAccess]
                         if result is not None:
                             self._waits(cell, result, message, sender)
                             over = cell.mailbox.__class__ is Held
@@ -309,8 +310,8 @@ class Turns:
     def _handled(self, work: Work, error: BaseException | None) -> None:
         if self._life.lingered(work, error):
             return
-        cell = work.cell
-        if error is None:
+        cell, started = work.cell, work.message is START
+        if error is None and not started:
             try:
                 self._done(cell, work.message)
             except FAILURES as planted:
@@ -318,18 +319,13 @@ class Turns:
         if work.holds or cell.kind.handlers_max is not None:
             self._mailboxes.release(cell)
         if error is not None:
-            self._failed(cell, work.message, work.asker, error)
+            failure = _NotStarted(error) if started else error
+            self._failed(cell, work.message, work.asker, failure)
 
-    def _starting(self, cell: Cell, coroutine: Coroutine[Any, Any, Any]) -> None:
-        work = Work(self._starts, cell, cell.instance, coroutine, copy_context(), holds=True)
-        if work.begin():
+    def _starting(self, cell: Cell, started: Coroutine[Any, Any, Any]) -> None:
+        role, context = self._handlers, copy_context()
+        if Work(role, cell, cell.instance, started, context, START, holds=True).begin():
             self._mailboxes.hold(cell)
-
-    def _started(self, work: Work, error: BaseException | None) -> None:
-        if not self._life.lingered(work, error):
-            self._mailboxes.release(work.cell)
-            if error is not None:
-                self._supervision.not_started(work.cell, error)
 
     def begin(self, cell: Cell, coroutine: Coroutine[Any, Any, Any], failed: Failed) -> None:
         """Begin work beside the handlers of an actor; see `Worker.begin`."""
@@ -387,10 +383,6 @@ class Turns:
 
 def _tell_asker(work: Work, error: RillnodeError) -> None:
     work.asker(error)
-
-
-def _tell_nobody(_: Work, __: RillnodeError) -> None:
-    """Nobody waits for `started`."""
 
 
 class _NotStarted(Exception):

@@ -149,10 +149,6 @@ class Work(Struct, Continuation, eq=False, weakref=True):
         """The coroutine; None when it has ended."""
         return self.coroutine
 
-    def get_context(self) -> Context:
-        """The context of its steps."""
-        return self.context
-
     def get_name(self) -> str:
         """A name for people."""
         return f"{self.cell.name}: {type(self.message).__name__}"

@@ -1,21 +1,21 @@
 """The base class of rillnode's actors: Thespian's Actor with typed shortcuts and life hooks."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, TypeVar
 
 from thespian.actors import Actor, ActorAddress
 
-from rillnode.actors.engine.cell import Cell, Period, System
-from rillnode.actors.engine.kinds import RESTART_WINDOW_SECONDS, RESTARTS_MAX, OnFailure
+from rillnode.actors.engine.cell import Cell, Period
+from rillnode.actors.engine.kinds import OnFailure, Policy
+from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.waiting import Due, Signal, nobody_waits, waits_for_itself
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs.errors import ActorError, RillnodeError
-from rillnode.codecs.limits import MAILBOX_BYTES_MAX, MAILBOX_MESSAGES_MAX
 
 Op = TypeVar("Op")
 
 
-class Worker(Actor):
+class Worker(Actor, Policy):
     """An actor; subclasses handle messages in `handle`.
 
     One message at a time, on the loop's thread, in the order in which each sender sent them. A
@@ -55,28 +55,17 @@ class Worker(Actor):
     """
 
     is_worker: ClassVar[bool] = True
-    mailbox_messages_max: ClassVar[int] = MAILBOX_MESSAGES_MAX
-    mailbox_bytes_max: ClassVar[int] = MAILBOX_BYTES_MAX
-    spare: ClassVar[Mapping[type, int]] = {}
     attempts: ClassVar[int] = 1
-    interleaves: ClassVar[bool] = False
-    handlers_max: ClassVar[int | None] = None
-    essential: ClassVar[bool] = False
     on_failure: ClassVar[OnFailure] = "restart"
-    restarts_max: ClassVar[int] = RESTARTS_MAX
-    restart_window_seconds: ClassVar[float] = RESTART_WINDOW_SECONDS
-    idle_seconds: ClassVar[float | None] = None
-    stops_when_idle: ClassVar[bool] = False
-    ends_when_idle: ClassVar[bool] = False
-    stands_for: ClassVar[type[Actor] | None] = None
 
     operations_due: int = 0
     _myRef: Cell
 
     @property
-    def system(self) -> System:
+    def system(self) -> AsyncioSystemBase:
         """The actor system that it lives in."""
-        return self._myRef.base
+        base: AsyncioSystemBase = self._myRef.base
+        return base
 
     @property
     def address(self) -> Cell:

@@ -6,7 +6,7 @@ A relay that fails, has too much to do or ends leaves requests: they are answere
 from collections.abc import Iterable
 from typing import Final
 
-from rillnode.actors.engine.cell import System
+from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.streamr.requests import (
     REQUEST_FAILED,
     Publication,
@@ -38,7 +38,7 @@ def refusal(error: RillnodeError, code: str = REQUEST_FAILED) -> RequestError:
     return RequestError(code, text_of(error), retryable=again, cause=error.code)
 
 
-def answer_failures(system: System) -> None:
+def answer_failures(system: AsyncioSystemBase) -> None:
     """Have requests answered that no relay does."""
 
     def publish(request: Publish, error: RillnodeError) -> None:
@@ -62,7 +62,7 @@ def answer_failures(system: System) -> None:
 
 
 def published(
-    system: System, request: Publish, refused: Iterable[tuple[Publication, RequestError]]
+    system: AsyncioSystemBase, request: Publish, refused: Iterable[tuple[Publication, RequestError]]
 ) -> None:
     """Tell who has asked what was not published, and that all else is durable."""
     if not request.answered and request.asker is not None:
@@ -70,7 +70,7 @@ def published(
         system.post(request.asker, Published(request, tuple(refused)))
 
 
-def refuse_all(system: System, request: Publish, error: RequestError) -> None:
+def refuse_all(system: AsyncioSystemBase, request: Publish, error: RequestError) -> None:
     """Tell who has asked that nothing was published."""
     published(system, request, [(publication, error) for publication in request.publications])
 
@@ -88,7 +88,7 @@ def subscribed(request: Subscribe) -> None:
         )
 
 
-def not_subscribed(system: System, request: Subscribe, error: RequestError) -> None:
+def not_subscribed(system: AsyncioSystemBase, request: Subscribe, error: RequestError) -> None:
     """Tell a client that it is not subscribed, and its connection."""
     if not request.answered:
         request.answered = True

@@ -2,6 +2,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,10 +22,16 @@ class Loop:
         self.here = False
         self.turns_given = 0
 
-    def call_soon(self, callback: Callable[[], object]) -> None:
+    def call_soon(self, callback: Callable[[], object], *, context: None) -> None:
+        assert context is None, "as `fresh_context` gave it"
         if self.closed:
             raise RuntimeError("Event loop is closed")
         self.called.append(callback)
+
+    call_soon_threadsafe = call_soon
+
+    def is_closed(self) -> bool:
+        return self.closed
 
     def at_once(self, bring: Callable[[], None]) -> None:
         bring()
@@ -42,14 +49,17 @@ def make(loop: Loop, posted: list[Any], lost: list[Any]) -> Inbox:
             raise ValueError
         posted.append((target, message, sender))
 
-    return Inbox(
+    def lose(*delivery: Any) -> None:
+        lost.append(delivery)
+
+    mailboxes: Any = SimpleNamespace(
         post=post,
-        lose=lambda *delivery: lost.append(delivery),
-        call_soon=loop.call_soon,
-        call_soon_threadsafe=loop.call_soon,
-        may_post=lambda: loop.here,
+        lose=lose,
         at_once=loop.at_once,
+        fresh_context=lambda: None,
     )
+    machine: Any = loop
+    return Inbox(mailboxes, machine, lambda: loop.here)
 
 
 def test_the_loop_is_woken_once_for_many_posts() -> None:

@@ -18,6 +18,7 @@ from thespian.actors import (
 from actor_support import Boom, Echo, Probe, boom, run, tell
 from link_support import ManualClock
 from rillnode.actors.engine.cell import EMPTY, GONE, Cell
+from rillnode.actors.engine.dead_letters import KEPT_MAX
 from rillnode.actors.engine.kinds import TURN_BOUNDS
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.turns import PUMP_MESSAGES_MAX
@@ -204,7 +205,7 @@ def test_the_loop_gets_its_turn_after_a_slice_of_time() -> None:
         assert max(await handled_per_loop_turn(base, notes)) == 3
         assert len(notes) == 40
 
-    run(test, slice_seconds=0.000_5)
+    run(test)
 
 
 def test_what_a_slice_cut_off_stays_in_front() -> None:
@@ -284,13 +285,13 @@ def test_only_the_newest_dead_letters_are_kept_and_all_are_counted() -> None:
         cell = base.spawn(Probe)
         base.exit(cell)
         await base.drain()
-        for number in range(10):
+        for number in range(KEPT_MAX + 7):
             base.post(cell, number)
-        assert [letter.message for letter in base.dead_letters] == [7, 8, 9]
-        assert len(base.dead_letters) == 3
-        assert base.dead_letters.reasons["gone"] == base.dead_letters.count == 10
+        assert [letter.message for letter in base.dead_letters] == [*range(7, KEPT_MAX + 7)]
+        assert len(base.dead_letters) == KEPT_MAX
+        assert base.dead_letters.reasons["gone"] == base.dead_letters.count == KEPT_MAX + 7
 
-    run(test, dead_letters_max=3)
+    run(test)
 
 
 def test_an_actor_can_get_the_dead_letters() -> None:
