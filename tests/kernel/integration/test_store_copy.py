@@ -135,7 +135,12 @@ def seen(driver: StoreDriver) -> list[object]:
 def maker(jetstream: JetStreamDriver, views: Path) -> OpenStore:
     server = jetstream.server
     table = StoreTable(
-        servers=(server.url,), prefix="t", replicas=1, shards=SHARDS, sync="interval"
+        engine="jetstream",
+        servers=(server.url,),
+        prefix="t",
+        replicas=1,
+        shards=SHARDS,
+        sync="interval",
     )
 
     def make(complete: Complete) -> SharedLogStore:
