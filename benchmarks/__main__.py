@@ -42,6 +42,7 @@ _APART: Final = {
 
 _PARTS: Final = {
     "actors": "the actor system alone",
+    "against": "this checkout and another by turns: has anything become slower?",
     "floods": "latency of good clients while a listener is flooded with useless connections",
     "links": "sealing, encrypted echo, idle links",
     "nextgraph": "events, syncs and blocks through the NextGraph broker",
