@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import shutil
+import signal
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
@@ -25,7 +26,8 @@ def add_serve(verbs: Commands) -> None:
         usage="ADDRESS [options] -- PROGRAM [ARGUMENT ...]",
         text="The program is run for each message: its stdin is the payload, what it prints the\n"
         "answer. Where it fails whoever asked is told `program.failed`. RILLNODE_PRINCIPAL says\n"
-        "who asks. It goes on until Ctrl-C, also over lost links, and then answers what it has.",
+        "who asks. It goes on over lost links until Ctrl-C or SIGTERM, and then answers what it\n"
+        "has.",
         examples=[
             "rillnode route serve upper -- tr a-z A-Z",
             "rillnode route serve printer --group --calls-max 1 -- lp",
@@ -65,6 +67,11 @@ async def serve(args: argparse.Namespace, terminal: Terminal) -> int:
             lease_seconds=args.lease,
         ) as service,
     ):
+        loop, stopping = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+        # As a service manager ends it: the address is free at once, and not when the lease is over.
+        loop.add_signal_handler(
+            signal.SIGTERM, lambda: stopping.add(loop.create_task(service.stop()))
+        )
         terminal.message(f"serving {args.address}; Ctrl-C ends it")
         await service.wait()
     return Exit.OK

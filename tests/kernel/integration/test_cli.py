@@ -275,8 +275,9 @@ def test_push_sends_lines_as_they_are_typed(start: Start, home: Path) -> None:
         push.wait()
 
 
+@pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_a_program_answers_what_is_sent_to_an_address(
-    start: Start, home: Path, tmp_path: Path
+    start: Start, home: Path, tmp_path: Path, ending: signal.Signals, code: int
 ) -> None:
     node = start(home, "-c", home / "node.toml")
     argv = rillnode("route", "serve", "upper", "--calls-max", "2", *node.options, "--")
@@ -297,8 +298,8 @@ def test_a_program_answers_what_is_sent_to_an_address(
         taken = call("route", "serve", "upper", *node.options, "--", "cat")
         assert (taken.returncode, b"[address.taken]" in taken.stderr) == (1, True)
         assert call("route", "serve", "x", *node.options, "--", "no-such-program").returncode == 2
-        serving.send_signal(signal.SIGINT)
-        assert serving.wait(LIMIT_SECONDS) == 130
+        serving.send_signal(ending)
+        assert serving.wait(LIMIT_SECONDS) == code
     finally:
         serving.kill()
         serving.wait()
