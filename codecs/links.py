@@ -1,12 +1,19 @@
 """What a transport knows of a link: shared by those that make links and those that use them."""
 
 from dataclasses import dataclass
-from typing import Literal
-
-from rillnode.codecs.streamr.node_address import ReleasedPeer
+from typing import Literal, Protocol
 
 WireFormat = Literal["bare", "cbor"]
 """How the wire messages of a link are written: in BARE, or in CBOR as Ockam's nodes since 2024."""
+
+
+class Claim(Protocol):
+    """Who a peer says that it is, where its protocol proves nothing."""
+
+    @property
+    def principal(self) -> str:
+        """How grants call it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,4 +36,4 @@ class LinkInfo:
     dialled: bool
     message_bytes_max: int
     wire_format: WireFormat = "bare"
-    claim: ReleasedPeer | None = None
+    claim: Claim | None = None

@@ -47,11 +47,11 @@ from rillnode.actors.log import (
     StreamRecord,
 )
 from rillnode.actors.ports import Clock, Entropy, Tracer
+from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ActorError, NodeFailed
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
-from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.node.backup import remove_abandoned_copies
 from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session

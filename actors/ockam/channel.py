@@ -22,11 +22,11 @@ from rillnode.actors.core.router import Router
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Entropy
+from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import CodecError, HandshakeError
 from rillnode.codecs.limits import ROUTE_HOPS_MAX
 from rillnode.codecs.ockam.channel import ChannelResponder, encode_completed
 from rillnode.codecs.ockam.channel_cipher import ChannelSession
-from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.routing.routes import (
     Address,
     Route,

@@ -91,7 +91,8 @@ class OverlayContext:
 
 def claim_of(origin: Origin) -> ReleasedPeer | None:
     """Who a released peer says that it is; None for others."""
-    return None if origin.link is None else origin.link.info.claim
+    claim = None if origin.link is None else origin.link.info.claim
+    return claim if isinstance(claim, ReleasedPeer) else None
 
 
 def verbs_of(access: Access, origin: Origin, stream_id: str) -> frozenset[Verb]:

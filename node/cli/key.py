@@ -4,8 +4,8 @@ import argparse
 import os
 from pathlib import Path
 
+from rillnode.codecs.channel_key import KEY_BYTES, ChannelKey
 from rillnode.codecs.keys import SEED_BYTES, Identity
-from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal

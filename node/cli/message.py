@@ -5,9 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from rillnode.codecs.channel_key import parse_channel_key
 from rillnode.codecs.errors import CodecError, ConfigError, RillnodeError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
-from rillnode.codecs.ockam.channel_key import parse_channel_key
 from rillnode.codecs.routing.routes import Route, format_route, parse_route
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.entries import input_chunks

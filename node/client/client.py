@@ -29,7 +29,7 @@ from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial
 
 if TYPE_CHECKING:
-    from rillnode.codecs.ockam.channel_key import ChannelKey
+    from rillnode.codecs.channel_key import ChannelKey
     from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel
 
 
@@ -300,7 +300,7 @@ class Client(Correspondent):
             HandshakeError: the listener has another key, or speaks another level.
             RequestError, ActorError, TransportError: as `ask`.
         """
-        from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
+        from rillnode.codecs.channel_key import KEY_BYTES, ChannelKey
         from rillnode.node.ockam.client.channel import open_channel
 
         channel = await open_channel(

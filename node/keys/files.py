@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.ockam.channel_key import ChannelKey
 
 Key = TypeVar("Key")
 

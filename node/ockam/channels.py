@@ -8,7 +8,7 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.ockam.channel import ChannelContext
 from rillnode.actors.ockam.channel_listener import ADDRESSES, ChannelListener
 from rillnode.actors.ports import Entropy
-from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
+from rillnode.codecs.channel_key import KEY_BYTES, ChannelKey
 from rillnode.node.config import Config
 from rillnode.node.keys.files import read_channel_key, read_or_make_channel_key
 

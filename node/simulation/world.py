@@ -9,11 +9,11 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
+from rillnode.codecs.channel_key import KEY_BYTES, ChannelKey
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
-from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.node.client.client import Client
 from rillnode.node.client.session import Connect, Session
 from rillnode.node.config import Config, PeerTable

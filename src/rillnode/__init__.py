@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rillnode.actors.apps.context import Context
     from rillnode.actors.apps.endpoint import ActorRef, Ended
     from rillnode.actors.apps.messages import ActorReply, Answer, Message
+    from rillnode.codecs.channel_key import ChannelKey
     from rillnode.codecs.entries import Entry, EntryKind
     from rillnode.codecs.errors import (
         ActorError,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
         TransportError,
     )
     from rillnode.codecs.keys import Identity
-    from rillnode.codecs.ockam.channel_key import ChannelKey
     from rillnode.node.client import (
         BlockingClient,
         BlockingIteration,
@@ -107,7 +107,7 @@ _HOMES: Final = {
         "TransportError",
     ),
     "rillnode.codecs.keys": ("Identity",),
-    "rillnode.codecs.ockam.channel_key": ("ChannelKey",),
+    "rillnode.codecs.channel_key": ("ChannelKey",),
     "rillnode.node.client": (
         "BlockingClient",
         "BlockingIteration",

@@ -16,9 +16,9 @@ from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ockam.channel import ChannelContext
 from rillnode.actors.ockam.channel_listener import ADDRESSES, ChannelListener
+from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.limits import U16_MESSAGE_BYTES_MAX
 from rillnode.codecs.links import LinkInfo
-from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.routing.routes import (
     Address,
     Route,

@@ -21,10 +21,10 @@ from rillnode.actors.core.access import VERBS
 from rillnode.actors.core.links.dialling import FORGET_SECONDS
 from rillnode.actors.core.streams.retention import SWEEP_SECONDS
 from rillnode.actors.log import StoreHealth
+from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
-from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.ockam.hub import TEXT
 from rillnode.codecs.routing.routes import Route, WireMessage, local, parse_route
 from rillnode.codecs.routing.stream import (

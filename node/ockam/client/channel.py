@@ -8,11 +8,11 @@ import logging
 from typing import Literal, Self
 
 from rillnode.codecs import native
+from rillnode.codecs.channel_key import ChannelKey, parse_channel_key
 from rillnode.codecs.errors import CodecError, HandshakeError, RillnodeError, TransportError
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.ockam.channel import ChannelInitiator
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
-from rillnode.codecs.ockam.channel_key import ChannelKey, parse_channel_key
 from rillnode.codecs.routing.routes import Route, WireMessage, decode_message, local
 from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.client.messages import (

@@ -6,10 +6,10 @@ from random import Random
 from typing import Final, get_args
 
 from rillnode.codecs import native
+from rillnode.codecs.channel_key import KEY_BYTES, ChannelKey
 from rillnode.codecs.errors import ActorError, RillnodeError, TransportError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.ockam.channel_cipher import Level
-from rillnode.codecs.ockam.channel_key import KEY_BYTES, ChannelKey
 from rillnode.codecs.routing.routes import Route, WireMessage, local, parse_route
 from rillnode.node.client.client import Client
 from rillnode.node.client.messages import Messages

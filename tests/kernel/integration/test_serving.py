@@ -16,10 +16,10 @@ from ockam_peer import OckamPeer
 from peer_support import eventually, until, with_peers
 from proxy import Proxy
 from rillnode import ActorReply, Client, Message, Service, connect, connect_blocking
+from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError, TransportError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import FRAME_BYTES_MAX
-from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.routing.routes import local
 from rillnode.node.client.serving import ANSWER_BYTES_MAX
 from rillnode.node.config import ChannelTable, Config, GrantTable, PeerTable

@@ -30,8 +30,6 @@ USES: Final = {"overlay": {"streamr"}}
 """Plug-ins that stand on another."""
 
 KERNEL_KNOWS: Final[dict[str, set[str]]] = {
-    "codecs/links.py": {"streamr"},
-    "node/cli/key.py": {"ockam"},
     "node/cli/message.py": {"ockam"},
     "node/client/client.py": {"ockam"},
     "node/client/correspondent.py": {"ockam"},
@@ -39,10 +37,8 @@ KERNEL_KNOWS: Final[dict[str, set[str]]] = {
     "node/config/peer_tables.py": {"ockam"},
     "node/config/rules.py": {"overlay", "spark"},
     "node/config/tables.py": {"ockam", "overlay", "spark", "streamr", "telemetry"},
-    "node/keys/files.py": {"ockam"},
     "node/listening.py": {"ockam"},
     "node/peers.py": {"ockam"},
-    "node/runtime.py": {"ockam"},
     "node/testing/pytest_plugin.py": {"simulation"},
 }
 """Modules of the kernel that import a plug-in still: what is to come by the plug-ins' contract."""

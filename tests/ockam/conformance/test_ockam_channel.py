@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import pytest
 
+from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam.channel import ChannelInitiator, ChannelResponder
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
-from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.routing.routes import decode_message, encode_message
 
 RECORDS: Final[list[dict[str, Any]]] = [

@@ -9,8 +9,8 @@ import pytest
 from nodes import connect_to, node_config
 from peer_support import granted, linked, with_peers
 from replayed_hub import LEVELS, Exchange, ReplayedHub
+from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import RequestError, TransportError
-from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.ockam.dialects import Dialect
 from rillnode.codecs.routing.routes import Address
 from rillnode.codecs.routing.stream import (

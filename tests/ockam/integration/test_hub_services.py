@@ -11,7 +11,7 @@ from channel_peer import LEVELS, ChannelPeer
 from nodes import node_config
 from ockam_2024_peer import Ockam2024Peer
 from ockam_peer import OckamPeer
-from rillnode.codecs.ockam.channel_key import ChannelKey
+from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.routing.routes import (
     Route,
     WireMessage,

@@ -19,6 +19,7 @@ from channel_peer import LEVELS, ChannelPeer, Name, data
 from link_support import until as until_within
 from nodes import CLIENT, connect_to, node_config
 from ockam_peer import OckamPeer
+from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import (
     ActorError,
     ConfigError,
@@ -26,7 +27,6 @@ from rillnode.codecs.errors import (
     RequestError,
     TransportError,
 )
-from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.routing.routes import Route, WireMessage, decode_message, encode_message, local
 from rillnode.codecs.routing.stream import (
     CreateRequest,

@@ -8,9 +8,9 @@ from typing import Any, Self
 import pytest
 
 from fake_client import FakeClient, Screen
+from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.cli import main
 from rillnode.node.client import Answer

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from rillnode.codecs import native
+from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ActorError, HandshakeError, RequestError, TransportError
 from rillnode.codecs.ockam.channel import ChannelResponder
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
-from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.routing.routes import (
     Route,
     WireMessage,

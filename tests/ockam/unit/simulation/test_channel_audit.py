@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
+from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam.channel import ChannelResponder
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
-from rillnode.codecs.ockam.channel_key import ChannelKey
 from rillnode.codecs.routing.routes import (
     Route,
     WireMessage,
