@@ -175,9 +175,9 @@ def test_a_removal_is_one_write(tmp_path: Path) -> None:
     driver.store.close()
 
 
+# A store that is shared keeps nothing of one node beside its logs.
+@pytest.mark.parametrize("driver", ["memory", "rocks"], indirect=True)
 def test_what_is_kept_beside_the_logs_of_a_stream_goes_with_it(driver: StoreDriver) -> None:
-    if not isinstance(driver, MemoryDriver | RocksDriver):
-        pytest.skip("a store that is shared keeps nothing of one node beside its logs")
     gone, other = filled(driver, "s"), filled(driver, "t")
     logs = [log_id(one.id, partition) for one in (gone, other) for partition in range(2)]
     names = [f"{beside_log(log)}{name}" for log in logs for name in ("", "chain", "~")]
