@@ -1,6 +1,6 @@
 """An application's own test, on nodes that are simulated: an hour of trouble in a second.
 
-    python -m pytest -p rillnode.node.testing.pytest_plugin examples/simulated_nodes.py
+    python -m pytest -p rillnode.node.simulation.pytest_plugin examples/simulated_nodes.py
 
 `--rillnode-seed N` runs it with another seed.
 """

@@ -7,7 +7,7 @@ from typing import Final
 
 from rillnode.actors.core.links.connection import ConnectionEvents, PeerContext
 from rillnode.codecs.noise.link import NoiseLink
-from rillnode.codecs.ockam.dialects import EitherDialect
+from rillnode.codecs.routing.dialects import EitherDialect
 from rillnode.node.config.tables import NoiseListener, OckamListener
 from rillnode.transports.clock import Clock
 from rillnode.transports.links import NOISE_LIMITS, OCKAM_LIMITS, LinkLimits

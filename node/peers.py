@@ -18,7 +18,7 @@ from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
-from rillnode.codecs.ockam.dialects import dialling_codec
+from rillnode.codecs.routing.dialects import dialling_codec
 from rillnode.codecs.routing.routes import TCP
 from rillnode.node.config import Config, ListenAddress, PeerTable, parse_address
 from rillnode.node.listening import noise_limits

@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from rillnode.codecs.limits import CONNECT_SECONDS_MAX, DIALLED_LINKS_MAX, UNUSED_CLOSE_SECONDS
-from rillnode.codecs.ockam.dialects import Dialect
+from rillnode.codecs.routing.dialects import Dialect
 from rillnode.node.config.address import ListenAddress, parse_address
 from rillnode.node.config.kinds import Count, HostPort, KeysHex, Name, Seconds
 

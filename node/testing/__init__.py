@@ -1,1 +1,1 @@
-"""What tests of applications use: planted failures, and a pytest plug-in."""
+"""What tests of applications use: failures that are planted in actors."""

@@ -108,7 +108,7 @@ def test_the_example_passes_with_several_seeds() -> None:
                     "pytest",
                     "-q",
                     "-p",
-                    "rillnode.node.testing.pytest_plugin",
+                    "rillnode.node.simulation.pytest_plugin",
                 ),
                 *("examples/simulated_nodes.py", "--rillnode-seed", str(seed)),
             ],

@@ -10,7 +10,7 @@ from rillnode.node.config import Config, GrantTable
 from rillnode.node.simulation.loop import SimulationStuck
 from rillnode.testing import MemoryNetwork
 
-pytest_plugins = ["rillnode.node.testing.pytest_plugin"]
+pytest_plugins = ["rillnode.node.simulation.pytest_plugin"]
 
 
 def test_a_confirmed_entry_survives_a_power_cut(memory_network: MemoryNetwork) -> None:

@@ -12,7 +12,7 @@ from nodes import CLIENT, at_own_ports, node_config
 from ockam_peer import OckamPeer
 from rillnode.actors.core.access import Verb
 from rillnode.codecs.errors import RillnodeError
-from rillnode.codecs.ockam.dialects import Dialect
+from rillnode.codecs.routing.dialects import Dialect
 from rillnode.codecs.routing.routes import (
     Route,
     WireMessage,

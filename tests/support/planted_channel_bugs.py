@@ -24,10 +24,11 @@ from rillnode.actors.ockam.channel import ChannelActor, ChannelContext
 from rillnode.actors.ockam.channel_listener import ChannelListener
 from rillnode.codecs.errors import CodecError, TransportError
 from rillnode.codecs.native import is_native
-from rillnode.codecs.ockam import channel_cipher, dialects
+from rillnode.codecs.ockam import channel_cipher
 from rillnode.codecs.ockam.channel import ChannelResponder
 from rillnode.codecs.ockam.channel_cipher import ReplayWindow
-from rillnode.codecs.ockam.framing import U16Framing
+from rillnode.codecs.routing import dialects
+from rillnode.codecs.routing.framing import U16Framing
 from rillnode.codecs.routing.routes import Address, Route, WireMessage
 from rillnode.node.ockam.client import channel as client_channel
 from rillnode.node.ockam.client.channel import SecureChannel

@@ -12,7 +12,7 @@ from typing import Final
 from rillnode.codecs.errors import CodecError, TransportError
 from rillnode.codecs.limits import CONNECT_SECONDS_MAX, U16_MESSAGE_BYTES_MAX, U32_MESSAGE_BYTES_MAX
 from rillnode.codecs.links import LinkInfo
-from rillnode.codecs.ockam.dialects import Dialect
+from rillnode.codecs.routing.dialects import Dialect
 from rillnode.codecs.routing.routes import decode_message, encode_message
 from rillnode.node.client.session import Connect
 from rillnode.node.ockam.simulation.cbor import decode_cbor, encode_cbor

@@ -8,7 +8,7 @@ from typing import Final
 from rillnode.actors.core.links.connection import PING, PONG
 from rillnode.codecs.errors import ActorError
 from rillnode.codecs.limits import U16_MESSAGE_BYTES_MAX, U32_MESSAGE_BYTES_MAX
-from rillnode.codecs.ockam.dialects import Dialect
+from rillnode.codecs.routing.dialects import Dialect
 from rillnode.codecs.routing.routes import WireMessage, local, parse_route
 from rillnode.node.client.client import Client
 from rillnode.node.client.messages import Messages

@@ -16,7 +16,7 @@ from rillnode.codecs.limits import (
     U32_MESSAGE_BYTES_MAX,
 )
 from rillnode.codecs.noise.link import NoiseLink
-from rillnode.codecs.ockam.framing import U16Framing, U32Framing
+from rillnode.codecs.routing.framing import U16Framing, U32Framing
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkLimits
 from rillnode.transports.memory import connect_memory

@@ -15,7 +15,7 @@ from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
-from rillnode.codecs.ockam.framing import U16Framing
+from rillnode.codecs.routing.framing import U16Framing
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkLimits
 from rillnode.transports.tcp import TcpListener, dial, listen

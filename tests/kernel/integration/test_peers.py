@@ -22,7 +22,7 @@ from peer_support import (
 )
 from rillnode.codecs.errors import ActorError, RequestError
 from rillnode.codecs.limits import ROUTE_HOPS_MAX
-from rillnode.codecs.ockam.dialects import Dialect
+from rillnode.codecs.routing.dialects import Dialect
 from rillnode.codecs.routing.routes import local
 from rillnode.codecs.routing.stream import (
     PushConfirm,

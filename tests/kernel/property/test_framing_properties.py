@@ -10,7 +10,7 @@ from rillnode.codecs.errors import CodecError, HandshakeError
 from rillnode.codecs.framing import LinkCodec, MessageJoiner, joined_messages
 from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
-from rillnode.codecs.ockam.framing import U16Framing
+from rillnode.codecs.routing.framing import U16Framing
 
 unhurried = settings(deadline=None)
 

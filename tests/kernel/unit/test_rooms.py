@@ -34,12 +34,8 @@ KERNEL_KNOWS: Final[dict[str, set[str]]] = {
     "node/client/client.py": {"ockam"},
     "node/client/correspondent.py": {"ockam"},
     "node/config/__init__.py": {"ockam", "spark", "streamr", "telemetry"},
-    "node/config/peer_tables.py": {"ockam"},
     "node/config/rules.py": {"overlay", "spark"},
     "node/config/tables.py": {"ockam", "overlay", "spark", "streamr", "telemetry"},
-    "node/listening.py": {"ockam"},
-    "node/peers.py": {"ockam"},
-    "node/testing/pytest_plugin.py": {"simulation"},
 }
 """Modules of the kernel that import a plug-in still: what is to come by the plug-ins' contract."""
 

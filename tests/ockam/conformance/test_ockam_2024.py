@@ -11,8 +11,8 @@ from typing import Any, Final
 import pytest
 
 from rillnode.codecs.framing import LinkCodec
-from rillnode.codecs.ockam.dialects import EitherDialect
-from rillnode.codecs.ockam.framing import U32Framing
+from rillnode.codecs.routing.dialects import EitherDialect
+from rillnode.codecs.routing.framing import U32Framing
 from rillnode.codecs.routing.routes import format_route, parse_route
 from rillnode.codecs.routing.wire import wire_codec
 

@@ -11,7 +11,7 @@ from peer_support import granted, linked, with_peers
 from replayed_hub import LEVELS, Exchange, ReplayedHub
 from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import RequestError, TransportError
-from rillnode.codecs.ockam.dialects import Dialect
+from rillnode.codecs.routing.dialects import Dialect
 from rillnode.codecs.routing.routes import Address
 from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,

@@ -15,7 +15,7 @@ from ockam_2024_peer import Ockam2024Peer
 from ockam_peer import OckamPeer
 from rillnode.codecs.errors import TransportError
 from rillnode.codecs.limits import LINK_BUFFER_BYTES_MAX, U32_MESSAGE_BYTES_MAX
-from rillnode.codecs.ockam.dialects import Dialect, dialling_codec
+from rillnode.codecs.routing.dialects import Dialect, dialling_codec
 from rillnode.codecs.routing.routes import WireMessage, encode_message, local
 from rillnode.codecs.routing.stream import (
     CreateRequest,

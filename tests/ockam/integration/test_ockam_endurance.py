@@ -13,8 +13,8 @@ from link_support import until
 from nodes import connect_to, node_config
 from ockam_2024_peer import Ockam2024Peer
 from ockam_peer import OckamPeer
-from rillnode.codecs.ockam.dialects import Dialect, dialling_codec
 from rillnode.codecs.routing import stream_admin
+from rillnode.codecs.routing.dialects import Dialect, dialling_codec
 from rillnode.codecs.routing.routes import TCP, Address, Route, WireMessage, local
 from rillnode.codecs.routing.stream import (
     BidirectionalPublisherRequest,

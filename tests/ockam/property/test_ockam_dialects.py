@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import GREETING_PAUSE_SECONDS
 from rillnode.codecs.links import WireFormat
-from rillnode.codecs.ockam.dialects import EitherDialect, dialling_codec
-from rillnode.codecs.ockam.framing import U16Framing
+from rillnode.codecs.routing.dialects import EitherDialect, dialling_codec
+from rillnode.codecs.routing.framing import U16Framing
 from rillnode.codecs.routing.routes import Address, Route, WireMessage, decode_message
 from rillnode.codecs.routing.wire import wire_codec
 

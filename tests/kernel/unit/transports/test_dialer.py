@@ -7,7 +7,7 @@ from link_support import CLIENT, NODE, ManualClock, Recorder
 from link_support import until as until_soon
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.noise.link import NoiseLink
-from rillnode.codecs.ockam.framing import U16Framing
+from rillnode.codecs.routing.framing import U16Framing
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.dialer import TcpDialer
 from rillnode.transports.links import NOISE_LIMITS, OCKAM_LIMITS, LinkLimits

@@ -9,7 +9,7 @@ import pytest
 
 from link_support import ManualClock, Recorder
 from rillnode.codecs.errors import TransportError
-from rillnode.codecs.ockam.framing import U16Framing
+from rillnode.codecs.routing.framing import U16Framing
 from rillnode.transports.tcp import dial, listen
 
 

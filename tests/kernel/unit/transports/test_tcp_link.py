@@ -10,8 +10,8 @@ from link_support import CLIENT, NODE, ManualClock, Recorder, noise_pair
 from rillnode.codecs.errors import HandshakeError, TransportError
 from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.noise.link import NoiseLink
-from rillnode.codecs.ockam.dialects import EitherDialect
-from rillnode.codecs.ockam.framing import U16Framing, U32Framing
+from rillnode.codecs.routing.dialects import EitherDialect
+from rillnode.codecs.routing.framing import U16Framing, U32Framing
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import LinkLimits
 from rillnode.transports.tcp_link import TcpLink, address_text

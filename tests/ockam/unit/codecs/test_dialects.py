@@ -12,9 +12,9 @@ from rillnode.codecs.limits import (
     U16_FRAME_BYTES_MAX,
     U32_MESSAGE_BYTES_MAX,
 )
-from rillnode.codecs.ockam.dialects import EitherDialect, dialect_of, dialling_codec
-from rillnode.codecs.ockam.framing import U16Framing, U32Framing
 from rillnode.codecs.routing.cbor_message import CborDecoder, encode_header, encode_with_header
+from rillnode.codecs.routing.dialects import EitherDialect, dialect_of, dialling_codec
+from rillnode.codecs.routing.framing import U16Framing, U32Framing
 from rillnode.codecs.routing.routes import (
     Route,
     WireMessage,

@@ -6,7 +6,7 @@ from rillnode.codecs.limits import (
     U16_FRAME_BYTES_MAX,
     U32_MESSAGE_BYTES_MAX,
 )
-from rillnode.codecs.ockam.framing import U16Framing, U32Framing
+from rillnode.codecs.routing.framing import U16Framing, U32Framing
 
 
 def test_messages_travel_as_big_endian_u16_frames() -> None:

@@ -21,8 +21,8 @@ from rillnode.codecs.limits import (
     U16_FRAME_BYTES_MAX,
 )
 from rillnode.codecs.links import WireFormat
-from rillnode.codecs.ockam.framing import GREETING, U16Framing, U32Framing
 from rillnode.codecs.routing.cbor_items import ARRAY
+from rillnode.codecs.routing.framing import GREETING, U16Framing, U32Framing
 from rillnode.codecs.routing.routes import encode_message
 
 Dialect = Literal["u16", "2024"]

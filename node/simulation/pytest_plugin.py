@@ -1,4 +1,4 @@
-"""A pytest fixture: `pytest_plugins = ["rillnode.node.testing.pytest_plugin"]` in a conftest.py."""
+"""A pytest fixture, for `pytest_plugins` of a conftest.py: a network of simulated nodes."""
 
 from collections.abc import Generator
 
