@@ -11,7 +11,9 @@ so that a node finds them without importing what its configuration does not ask 
 
 The kernel calls it in this order, all on the loop's thread: `__init__`, `start`, `serve`; then
 `changed`, `on_health`, `reload` and what tells of it as often as needed; at last `finish` and
-`close`. What raises in `__init__`, `start` or `serve` keeps the node from starting.
+`close`, which also come where a start has failed half-way. What raises in `__init__`, `start` or
+`serve` keeps the node from starting. What `changed`, `on_health`, `finish` and `close` raise is
+logged (`plug_in_failed`) and costs nobody else anything; nor does a stop wait for them for ever.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence

@@ -1,11 +1,37 @@
 """Makes the plug-ins that a configuration asks for, and imports no other."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 from rillnode.node.config import Config
 from rillnode.node.installed import PLUG_INS, TABLES, installed, load
 from rillnode.node.plugin import Host, PlugIn
+
+logger = logging.getLogger("rillnode.node.plugins")
+
+GRACE_SECONDS: Final = 5.0
+"""How much longer than it was given a plug-in may take to finish. Own choice."""
+
+T = TypeVar("T")
+
+
+def guarded(call: Callable[[T], object], told: T) -> None:
+    """Tell a plug-in something; what it raises costs nobody else anything."""
+    try:
+        call(told)
+    except Exception:  # it is anybody's code, called in an actor's turn or on the store's thread
+        logger.exception("plug_in_failed")
+
+
+async def within(end: Callable[[], Awaitable[None]], seconds: float) -> None:
+    """Have a plug-in end something within so many seconds; the node stops whatever it does."""
+    try:
+        async with asyncio.timeout(seconds + GRACE_SECONDS):
+            await end()
+    except Exception:  # likewise, and it may take too long
+        logger.exception("plug_in_failed")
 
 
 def make_plug_ins(host: Host) -> list[PlugIn]:

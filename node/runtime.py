@@ -65,7 +65,7 @@ from rillnode.node.listening import listen_noise, listen_ockam
 from rillnode.node.observation import Observation, Parts
 from rillnode.node.peers import Peers
 from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Variants
-from rillnode.node.plugins import make_plug_ins
+from rillnode.node.plugins import guarded, make_plug_ins, within
 from rillnode.node.reloading import Reloading, ensure_streams
 from rillnode.node.stores import MakeStore, store_maker
 from rillnode.transports.clock import SystemClock
@@ -315,16 +315,19 @@ class Node:
         self._observed.state = "draining"
         # Jobs first: to finish a batch, each may still have to connect.
         for plug_in in self._plug_ins:
-            await plug_in.finish(0.0 if failed else JOBS_SECONDS)
+            seconds = 0.0 if failed else JOBS_SECONDS
+            await within(partial(plug_in.finish, seconds), seconds)
         for listener in self._links.values():
             listener.stop_accepting()
         self._dialled.stop()
+        begun = asyncio.get_running_loop().time()
         if hasattr(self, "_hosting"):
             await self._hosting.close(FAILED_ENDING_SECONDS if failed else DRAIN_SECONDS)
         if hasattr(self, "_serving"):
             await self._answer_calls(FAILED_ENDING_SECONDS if failed else DRAIN_SECONDS)
         try:
-            async with asyncio.timeout(FAILED_DRAIN_SECONDS if failed else DRAIN_SECONDS):
+            gone = asyncio.get_running_loop().time() - begun
+            async with asyncio.timeout(FAILED_DRAIN_SECONDS - gone if failed else DRAIN_SECONDS):
                 await self._drain()
         except TimeoutError:
             await self._cut_short(FAILED_ENDING_SECONDS if failed else ENDING_SECONDS)
@@ -332,7 +335,7 @@ class Node:
             await listener.close()
         await self._dialled.close()
         for plug_in in self._plug_ins:
-            await plug_in.close()
+            await within(plug_in.close, DRAIN_SECONDS)
         await self._system.shutdown()
         await asyncio.to_thread(self._store.close)
         if self._http is not None:
@@ -416,7 +419,7 @@ class Node:
         def on_stream(change: StreamRecord | StreamRemoved) -> None:
             system.post(retention, change)
             for plug_in in self._plug_ins:
-                plug_in.changed(change)
+                guarded(plug_in.changed, change)
             if isinstance(change, StreamRemoved):
                 system.post(self._indexes, change)
 
@@ -527,7 +530,7 @@ class Node:
         if indexes is not None:
             self._system.post_threadsafe([(indexes, health)])
         for plug_in in self._plug_ins:
-            plug_in.on_health(health)
+            guarded(plug_in.on_health, health)
         if health.writable:
             logger.info("store_writable")
         else:

@@ -1,5 +1,6 @@
 """Plug-ins are found by what packages say, and imported where a table asks for them."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from rillnode.node import installed
 from rillnode.node.cli import main
 from rillnode.node.config import (
     Config,
+    HttpListener,
     Listener,
     LogTable,
+    NoiseListener,
     ServicesTable,
     SinkTables,
     TelemetryTable,
@@ -226,3 +229,52 @@ def test_a_clone_without_installation_says_what_to_run(
     assert points == []
     assert main(["status"]) == 2
     assert "make setup" in capsys.readouterr().err
+
+
+class Failing(PlugIn):
+    """Raises whatever it is told, and does not end."""
+
+    tables: ClassVar[Mapping[str, Any]] = {"failing": Table}
+    told: ClassVar[list[str]] = []
+
+    def changed(self, change: object) -> None:
+        self.told.append("changed")
+        raise ValueError("planted")
+
+    def on_health(self, health: object) -> None:
+        self.told.append("on_health")
+        raise ValueError("planted")
+
+    async def finish(self, seconds: float) -> None:
+        self.told.append("finish")
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        self.told.append("close")
+        raise ValueError("planted")
+
+
+def test_what_a_plug_in_raises_later_costs_nobody_anything(
+    tmp_path: Path, points: list[EntryPoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points += [EntryPoint("failing", f"{__name__}:Failing", PLUG_INS)]
+    points += [EntryPoint("failing", "failing", TABLES)]
+    monkeypatch.setattr("rillnode.node.plugins.GRACE_SECONDS", 0.01)
+    monkeypatch.setattr("rillnode.node.runtime.JOBS_SECONDS", 0.01)
+    plain = Config(
+        name="a",
+        data_dir=tmp_path,
+        noise=NoiseListener(enabled=False),
+        http=HttpListener(enabled=False),
+    )
+    config = with_tables(plain, failing=Table(listen="127.0.0.1:0"))
+
+    async def run() -> list[bytes]:
+        async with Node(config) as node:
+            await (await node.stream("s")).push(b"x")
+            assert all(check.ok for check in node.checks())
+        async with Node(plain) as node:
+            return [entry.data for entry in await (await node.stream("s")).pull()]
+
+    assert asyncio.run(run()) == [b"x"]
+    assert {"changed", "finish", "close"} <= {*Failing.told}
