@@ -46,18 +46,11 @@ from benchmarks.spark import (
     show,
 )
 from rillnode.codecs.entries import Block
-from rillnode.node.config import (
-    Config,
-    GrantTable,
-    HttpListener,
-    Location,
-    NoiseListener,
-    SinkTables,
-    SparkSink,
-)
+from rillnode.node.config import Config, GrantTable, HttpListener, Location, NoiseListener
 from rillnode.node.keys.files import read_or_make_key
 from rillnode.node.runtime import Node
 from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.config import SinkTables, SparkSink
 from rillnode.node.spark.delta import add_actions
 from rillnode.node.spark.delta_log import live_files, open_table
 from rillnode.node.spark.parquet import TableFile, write_files
@@ -175,7 +168,7 @@ def _config(directory: Path, client: str) -> Config:
         noise=NoiseListener(listen="127.0.0.1:0"),
         http=HttpListener(enabled=False),
         grants=(GrantTable(who=client, streams="*", may=("create", "push")),),
-        sink=SinkTables(spark=(sink,)),
+        tables=[SinkTables(spark=(sink,))],
     )
 
 

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import rillnode
-from rillnode.node.config import Config, HttpListener, NoiseListener, OckamListener
+from rillnode.node.config import Config, HttpListener, NoiseListener
+from rillnode.node.ockam.config import OckamListener
 
 
 class Greeter(rillnode.Actor):
@@ -34,7 +35,7 @@ async def main(directory: Path) -> None:
         data_dir=directory,
         noise=NoiseListener(enabled=False),
         http=HttpListener(enabled=False),
-        ockam=OckamListener(listen="127.0.0.1:0"),
+        tables=[OckamListener(listen="127.0.0.1:0")],
     )
     async with rillnode.Node(config) as node:
         greeter = await node.spawn(Greeter, address="greeter", allow=["anonymous"], essential=True)

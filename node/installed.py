@@ -10,7 +10,7 @@ PLUG_INS: Final = "rillnode.plugins"
 """Plug-ins by name: subclasses of `rillnode.node.plugin.PlugIn`."""
 
 TABLES: Final = "rillnode.tables"
-"""Tables of node.toml, each with the name of the plug-in that it is for."""
+"""Tables of node.toml: subclasses of `rillnode.node.config.PlugInTable`."""
 
 VERBS: Final = "rillnode.verbs"
 """Commands of the command line: functions that add one, as those of `rillnode.node.cli` do."""

@@ -1,4 +1,4 @@
-"""The listeners whose links carry wire messages, bound as the configuration says."""
+"""The listener of rillnode's own links, bound as the configuration says."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,10 +7,9 @@ from typing import Final
 
 from rillnode.actors.core.links.connection import ConnectionEvents, PeerContext
 from rillnode.codecs.noise.link import NoiseLink
-from rillnode.codecs.routing.dialects import EitherDialect
-from rillnode.node.config.tables import NoiseListener, OckamListener
+from rillnode.node.config.tables import NoiseListener
 from rillnode.transports.clock import Clock
-from rillnode.transports.links import NOISE_LIMITS, OCKAM_LIMITS, LinkLimits
+from rillnode.transports.links import NOISE_LIMITS, LinkLimits
 from rillnode.transports.tcp import TcpListener, listen
 
 _LIMITS_KEPT: Final = 64
@@ -54,25 +53,4 @@ async def listen_noise(
         transport_name="noise",
         clock=clock,
         limits=noise_limits(table, table.connections_max, table.connections_per_address_max),
-    )
-
-
-async def listen_ockam(table: OckamListener, peers: PeerContext, clock: Clock) -> TcpListener:
-    """Bind the listener for Ockam's peers.
-
-    Raises:
-        TransportError: the address cannot be bound.
-    """
-    return await listen(
-        *table.address,
-        codec_factory=EitherDialect,
-        events_factory=lambda: ConnectionEvents(peers, prefix=b"TCP_H_", strict=table.strict),
-        transport_name="ockam",
-        clock=clock,
-        limits=replace(
-            OCKAM_LIMITS,
-            idle_close_seconds=table.idle_close_seconds or None,
-            connections_max=table.connections_max,
-            connections_per_address_max=table.connections_per_address_max,
-        ),
     )

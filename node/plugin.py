@@ -7,7 +7,7 @@ so that a node finds them without importing what its configuration does not ask 
     syslog = "rillnode_syslog:Syslog"
 
     [project.entry-points."rillnode.tables"]
-    syslog = "syslog"       # the table [syslog] of node.toml is for the plug-in of that name
+    syslog = "rillnode_syslog.config:SyslogTable"     # the type of the table [syslog]
 
 The kernel calls it in this order, all on the loop's thread: `__init__`, `start`, `serve`; then
 `changed`, `on_health`, `reload` and what tells of it as often as needed; at last `finish` and
@@ -38,11 +38,11 @@ from rillnode.actors.log import Complete, StoreHealth, StreamRecord
 from rillnode.actors.ports import Entropy
 from rillnode.codecs.keys import Identity
 from rillnode.node.client.client import Client
-from rillnode.node.config import Config
+from rillnode.node.config import Config, PlugInTable
 from rillnode.transports.tcp import TcpListener
 from rillnode.transports.web_server import WebServer
 
-T = TypeVar("T")
+T = TypeVar("T", bound=PlugInTable)
 
 Listening = TcpListener | WebServer
 """A bound listener."""
@@ -113,10 +113,10 @@ class Host:
     threads: Threads
     given: Mapping[str, Any]
 
-    def table(self, name: str, kind: type[T]) -> T:
-        """The configuration's table of a plug-in: it is there, as it asks for the plug-in."""
-        found = getattr(self.config, name)
-        assert isinstance(found, kind), "checked when the configuration was read"
+    def table(self, kind: type[T]) -> T:
+        """The table of a plug-in that has only one: it is there, as it asks for the plug-in."""
+        found = self.config.table(kind)
+        assert found is not None, "it is the table that asks for this plug-in"
         return found
 
 
@@ -157,14 +157,9 @@ class PlugIn:
         ConfigError: a file of the configuration cannot be used, or an extra is missing.
 
     Attributes:
-        tables: the types of its tables, by name: msgspec structs, or tuples of them for tables of
-            which there may be several (`[[name]]`). What stands under "Attributes" in their
-            docstrings describes their keys to users. Of one with `enabled` that is off, and of an
-            empty tuple, the plug-in is not made. rillnode's own tables are the kernel's still.
         metrics: the metrics that it adds to the node's; `samples` has their values.
     """
 
-    tables: ClassVar[Mapping[str, Any]] = {}
     metrics: ClassVar[Sequence[Described]] = ()
 
     def __init__(self, host: Host) -> None:

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Final, TypeVar
 
 from rillnode.node.config import Config
-from rillnode.node.installed import PLUG_INS, TABLES, installed, load
+from rillnode.node.installed import PLUG_INS, installed, load
 from rillnode.node.plugin import Host, PlugIn
 
 logger = logging.getLogger("rillnode.node.plugins")
@@ -40,8 +40,8 @@ def make_plug_ins(host: Host) -> list[PlugIn]:
     Raises:
         ConfigError: as `load` of `rillnode.node.installed`, or as the plug-in says.
     """
-    asked = _asked(host.config, host.given)
-    return [plug_in_of(name, table)(host) for name, table in asked]
+    asked = asked_plug_ins(host.config, host.given)
+    return [plug_in_of(name, table)(host) for name, table in asked.items()]
 
 
 def plug_in_of(name: str, table: str) -> type[PlugIn]:
@@ -64,17 +64,17 @@ def every_plug_in() -> Iterator[type[PlugIn]]:
         yield plug_in_of(name, name)
 
 
-def _asked(config: Config, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The names of plug-ins, each with the first table that asks for it."""
+def asked_plug_ins(config: Config, given: Iterable[str] = ()) -> dict[str, str]:
+    """The names of plug-ins that are asked for, each with the first table that does.
+
+    Args:
+        config: of a node.
+        given: names of those that whoever makes the node has given parts for.
+    """
     found: dict[str, str] = {}
-    owners = installed(TABLES)
-    for field, name in zip(config.__struct_fields__, config.__struct_encode_fields__, strict=True):
-        owner = owners.get(name)
-        if owner is not None and (name in given or _is_on(getattr(config, field))):
-            found.setdefault(owner.value, name)
-    yield from found.items()
-
-
-def _is_on(table: Any) -> bool:
-    """Whether a table asks for anything: it is there, and is not turned off."""
-    return bool(table) and bool(getattr(table, "enabled", True))
+    for table in config.tables:
+        if table.asks:
+            found.setdefault(table.plug_in, table.table)
+    for name in given:
+        found.setdefault(name, name)
+    return found

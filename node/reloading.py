@@ -70,14 +70,17 @@ class Reloading:
         if old.streams != new.streams:
             self.rules.set(table.rule for table in new.streams)
             ensure_streams(self.system, self.streams, new)
-        names = zip(new.__struct_fields__, new.__struct_encode_fields__, strict=True)
-        waiting = [table for name, table in names if getattr(effective, name) != getattr(new, name)]
-        if waiting:
+        if waiting := _different(effective, new):
             logger.warning("restart_needed", extra={"tables": ", ".join(waiting)})
-        fields = new.__struct_fields__
-        different = [name for name in fields if getattr(old, name) != getattr(effective, name)]
-        logger.info("config_reloaded", extra={"changed": ", ".join(different) or "nothing"})
+        changes = ", ".join(_different(old, effective)) or "nothing"
+        logger.info("config_reloaded", extra={"changed": changes})
         return effective
+
+
+def _different(one: Config, other: Config) -> list[str]:
+    """The names of tables that are not the same in two configurations."""
+    these, those = one.by_name(), other.by_name()
+    return [name for name in {**those, **these} if these.get(name) != those.get(name)]
 
 
 def ensure_streams(system: AsyncioSystemBase, streams: Cell, config: Config) -> None:

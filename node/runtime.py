@@ -61,7 +61,7 @@ from rillnode.node.config.rules import check_principals
 from rillnode.node.entered import Entered
 from rillnode.node.http.listener import listen_status
 from rillnode.node.keys.files import read_key, read_or_make_key
-from rillnode.node.listening import listen_noise, listen_ockam
+from rillnode.node.listening import listen_noise
 from rillnode.node.observation import Observation, Parts
 from rillnode.node.peers import Peers
 from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Variants
@@ -482,8 +482,6 @@ class Node:
         if config.noise.enabled:
             codec = self._noise_codec
             links["noise"] = await listen_noise(config.noise, self._peers, clock, codec)
-        if config.ockam is not None and config.ockam.enabled:
-            links["ockam"] = await listen_ockam(config.ockam, self._peers, clock)
 
     def _noise_codec(self) -> NoiseLink:
         return NoiseLink.responder(

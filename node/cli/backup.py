@@ -71,5 +71,6 @@ def _about(config: Config) -> Manifest:
 
 
 def _keys_elsewhere(config: Config) -> list[Path]:
-    named = (config.key_file, config.admin_key_file, config.channel_key_file)
+    of_plug_ins = (path for one in config.tables for path in one.key_files(config).values())
+    named = (config.key_file, config.admin_key_file, *of_plug_ins)
     return [path for path in named if path.parent != config.data_dir and path.is_file()]

@@ -173,8 +173,8 @@ def _opened(config: Config) -> Config:
         if not table.address.loopback:
             text = f"{name}.listen: {table.listen} is not loopback, as --dev demands"
             raise ConfigError("config.dev", text)
-    nextgraph = config.nextgraph and replace(config.nextgraph, registration="open")
-    return replace(config, grants=(*config.grants, _EVERYBODY), nextgraph=nextgraph)
+    tables = [table.for_everybody() for table in config.tables]
+    return replace(config, grants=(*config.grants, _EVERYBODY), tables=tables)
 
 
 async def _serve(

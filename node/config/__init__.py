@@ -15,37 +15,26 @@ if TYPE_CHECKING:
         load,
         load_config,
         parse_config,
-        with_tables,
     )
     from rillnode.node.config.location import Location
     from rillnode.node.config.peer_tables import DiallingTable, PeerTable
+    from rillnode.node.config.plug_in_table import PlugInTable
     from rillnode.node.config.store_tables import StoreTable
     from rillnode.node.config.stream_tables import QuotaTable, StreamTable
     from rillnode.node.config.tables import (
-        ChannelTable,
         Config,
         GrantTable,
         HttpListener,
         IdentityTable,
         LogTable,
         MetricsTable,
-        NextgraphListener,
         NoiseListener,
-        OckamListener,
-        StreamrListener,
         for_process,
     )
-    from rillnode.node.ockam.config import ServicesTable
-    from rillnode.node.spark.config import FilesSink, SinkTables, SparkSink
-    from rillnode.node.streamr.config import ApiKeyTable
-    from rillnode.node.telemetry.config import TelemetryTable
 
 __all__ = [
-    "ApiKeyTable",
-    "ChannelTable",
     "Config",
     "DiallingTable",
-    "FilesSink",
     "GrantTable",
     "HttpListener",
     "IdentityTable",
@@ -55,18 +44,12 @@ __all__ = [
     "Location",
     "LogTable",
     "MetricsTable",
-    "NextgraphListener",
     "NoiseListener",
-    "OckamListener",
     "PeerTable",
+    "PlugInTable",
     "QuotaTable",
-    "ServicesTable",
-    "SinkTables",
-    "SparkSink",
     "StoreTable",
     "StreamTable",
-    "StreamrListener",
-    "TelemetryTable",
     "WebListener",
     "check_config",
     "for_process",
@@ -74,7 +57,6 @@ __all__ = [
     "load_config",
     "parse_address",
     "parse_config",
-    "with_tables",
 ]
 
 _HOMES: Final = {
@@ -92,40 +74,28 @@ _HOMES: Final = {
         "load",
         "load_config",
         "parse_config",
-        "with_tables",
     ),
     "rillnode.node.config.location": ("Location",),
     "rillnode.node.config.peer_tables": (
         "DiallingTable",
         "PeerTable",
     ),
+    "rillnode.node.config.plug_in_table": ("PlugInTable",),
     "rillnode.node.config.store_tables": ("StoreTable",),
     "rillnode.node.config.stream_tables": (
         "QuotaTable",
         "StreamTable",
     ),
     "rillnode.node.config.tables": (
-        "ChannelTable",
         "Config",
         "GrantTable",
         "HttpListener",
         "IdentityTable",
         "LogTable",
         "MetricsTable",
-        "NextgraphListener",
         "NoiseListener",
-        "OckamListener",
-        "StreamrListener",
         "for_process",
     ),
-    "rillnode.node.ockam.config": ("ServicesTable",),
-    "rillnode.node.spark.config": (
-        "FilesSink",
-        "SinkTables",
-        "SparkSink",
-    ),
-    "rillnode.node.streamr.config": ("ApiKeyTable",),
-    "rillnode.node.telemetry.config": ("TelemetryTable",),
 }
 
 

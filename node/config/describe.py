@@ -15,10 +15,11 @@ import msgspec
 from msgspec import inspect as types
 from msgspec import structs
 
+from rillnode.node.config.file_type import whole_type
 from rillnode.node.config.loading import Loaded
 from rillnode.node.config.location import Location
 from rillnode.node.config.paths import KeyPath, bare, expected, format_path
-from rillnode.node.config.tables import Config, for_process
+from rillnode.node.config.tables import for_process
 
 _COMMENT_COLUMNS = 96
 
@@ -53,12 +54,12 @@ class Table:
 
 def tables() -> list[Table]:
     """Every table of a configuration, in the order of the file."""
-    return list(_tables(Config, "", False))
+    return list(_tables(whole_type(), "", False))
 
 
 def schema() -> dict[str, Any]:
     """The JSON schema of a configuration."""
-    described: dict[str, Any] = msgspec.json.schema(Config, schema_hook=_path_schema)
+    described: dict[str, Any] = msgspec.json.schema(whole_type(), schema_hook=_path_schema)
     for table in tables():
         entry = described["$defs"][table.struct.__name__]
         entry["description"] = table.summary
@@ -102,20 +103,14 @@ def effective(loaded: Loaded) -> Iterator[tuple[str, Any, str]]:
 
     Nothing here is secret: keys are configured by the paths of their files.
     """
-    config = loaded.config
-    sinks = tuple(
-        structs.replace(sink, checkpoint_dir=sink.checkpoint_path) for sink in config.sink.spark
-    )
+    config = for_process(loaded.config)
     identity = structs.replace(
         config.identity, key_file=config.key_file, admin_key_file=config.admin_key_file
     )
     filled = structs.replace(
-        for_process(config), identity=identity, sink=structs.replace(config.sink, spark=sinks)
+        config, identity=identity, tables=[one.in_effect(config) for one in config.tables]
     )
-    if filled.ockam is not None:
-        channel = structs.replace(filled.ockam.channel, key_file=config.channel_key_file)
-        filled = structs.replace(filled, ockam=structs.replace(filled.ockam, channel=channel))
-    for path, value in _leaves((), msgspec.to_builtins(filled, enc_hook=str)):
+    for path, value in _leaves((), msgspec.to_builtins(filled.by_name(), enc_hook=str)):
         yield format_path(path), value, loaded.origin(path)
 
 
@@ -161,7 +156,12 @@ def _tables(
         )
     for field, kind, is_item in inner:
         path = f"{name}.{field.encode_name}".removeprefix(".")
-        yield from _tables(kind.cls, path, is_item, off=off or field.default is None)
+        yield from _tables(
+            kind.cls,
+            path,
+            is_item,
+            off=off or (field.default is None and not getattr(kind.cls, "written", False)),
+        )
 
 
 def _key(field: types.Field, description: str) -> Key:

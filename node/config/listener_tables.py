@@ -26,6 +26,11 @@ class Listener(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The address to bind, taken apart."""
         return parse_address(self.listen)
 
+    @property
+    def in_clear(self) -> bool:
+        """Whether messages travel in clear, and nobody has said that they may beyond loopback."""
+        return False
+
 
 class LinkListener(Listener, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What every listener for links has.
@@ -51,3 +56,8 @@ class WebListener(Listener, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     tls_cert: Annotated[Path | None, Meta(examples=["tls/cert.pem"])] = None
     tls_key: Annotated[Path | None, Meta(examples=["tls/key.pem"])] = None
     allow_plain: bool = False
+
+    @property
+    def in_clear(self) -> bool:
+        """Whether there is no TLS, and nobody has said that it may be so beyond loopback."""
+        return self.tls_cert is None and not self.allow_plain

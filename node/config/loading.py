@@ -8,9 +8,9 @@ directory, or to the working directory where there is no file.
 import os
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -18,6 +18,7 @@ import msgspec
 from msgspec import inspect
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.config.file_type import file_type, table_type
 from rillnode.node.config.lines import key_lines, line_of
 from rillnode.node.config.location import Location
 from rillnode.node.config.paths import (
@@ -28,14 +29,13 @@ from rillnode.node.config.paths import (
     parse_path,
     type_at,
 )
+from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem, problem_of, unknown_key
 from rillnode.node.config.rules import problems
-from rillnode.node.config.tables import Config, default_data_dir
-from rillnode.node.installed import PLUG_INS, TABLES, installed
-from rillnode.node.installed import load as load_installed
+from rillnode.node.config.tables import Config, KernelTables, default_data_dir
+from rillnode.node.installed import TABLES, installed
 
 ENVIRONMENT_PREFIX: Final = "RILLNODE__"
-_OWN: Final = frozenset(Config.__struct_encode_fields__)
 _REPEATED_TABLE = re.compile(r"Cannot declare \((.*?)\) twice")
 
 
@@ -49,10 +49,19 @@ class _Settings:
     origins: dict[KeyPath, str] = field(default_factory=dict[KeyPath, str])
 
     @property
-    def kind(self) -> type[Config]:
-        """What the values are to be: with the tables of plug-ins that are asked for."""
-        asked = {str(path[0]) for path in self.origins} | self.tree.keys()
-        return _config_with(frozenset(asked - {*_OWN}))
+    def kind(self) -> type[KernelTables]:
+        """What the values are to be: with those tables of plug-ins that are named."""
+        return file_type(tuple(self.tables()))
+
+    def tables(self) -> list[type[PlugInTable]]:
+        """The types of the tables of plug-ins that are named.
+
+        Raises:
+            ConfigError: as `table_type`.
+        """
+        named = {str(path[0]) for path in self.origins} | self.tree.keys()
+        asked = named - {*KernelTables.__struct_encode_fields__}
+        return [table_type(one) for one in sorted(asked) if one in installed(TABLES)]
 
     def where(self, path: KeyPath) -> str:
         """The place to look at, for people: `node.toml:12`, `--set`, a variable's name."""
@@ -89,49 +98,6 @@ class Loaded:
             except (KeyError, IndexError, TypeError):
                 return "default"
         return self._settings.where(path)
-
-
-@lru_cache
-def _config_with(asked: frozenset[str]) -> type[Config]:
-    """A configuration that may have tables of these names, where plug-ins have said so.
-
-    Raises:
-        ConfigError: one of their plug-ins is missing or broken.
-    """
-    owners = installed(TABLES) if asked else {}
-    fields = [(name, _kind_of(owners[name].value, name)) for name in sorted(asked & owners.keys())]
-    if not fields:
-        return Config
-    made = msgspec.defstruct(
-        "Config",
-        [(name, kind | None, None) for name, kind in fields],
-        bases=(Config,),
-        frozen=True,
-        kw_only=True,
-        forbid_unknown_fields=True,
-    )
-    return cast(type[Config], made)
-
-
-def _kind_of(plug_in: str, table: str) -> Any:
-    kinds: Mapping[str, Any] = load_installed(PLUG_INS, plug_in, table).tables
-    if table not in kinds:
-        text = f"[{table}]: the plug-in {plug_in!r} has named this table and does not describe it"
-        raise ConfigError("plugin.broken", text, key=table)
-    return kinds[table]
-
-
-def with_tables(config: Config, **tables: Any) -> Config:
-    """A configuration that has these tables of plug-ins, too.
-
-    Raises:
-        ConfigError: no plug-in has named one of them, or its plug-in cannot be imported.
-    """
-    there = {name: getattr(config, name) for name in config.__struct_fields__}
-    kind = _config_with(frozenset(tables) | (there.keys() - {*Config.__struct_fields__}))
-    if unknown := tables.keys() - {*kind.__struct_fields__}:
-        raise ConfigError("plugin.missing", f"no installed plug-in has named {min(unknown)!r}")
-    return kind(**{**there, **tables})
 
 
 def parse_config(text: str, path: Path) -> Config:
@@ -187,8 +153,14 @@ def check_config(config: Config) -> None:
     Raises:
         ConfigError: a value that cannot be; the text names the key.
     """
-    settings = _Settings(tree=msgspec.to_builtins(config, enc_hook=str))
-    _check(_convert(settings), settings)
+    kinds = list(dict.fromkeys(type(one) for one in config.tables))
+    named = [one.table for one in config.tables if not one.repeated]
+    named += [*KernelTables.__struct_encode_fields__, *(one.table for one in kinds if one.repeated)]
+    if twice := [name for name, count in Counter(named).items() if count > 1]:
+        text = f"[{twice[0]}] stands twice among the tables"
+        raise ConfigError("config.conflict", text, key=twice[0])
+    settings = _Settings(tree=msgspec.to_builtins(config.by_name(), enc_hook=str))
+    _check(_convert(settings, kinds), settings)
 
 
 def _file_text(path: Path) -> str:
@@ -271,7 +243,7 @@ def _value(settings: _Settings, path: KeyPath, text: str) -> Any:
 
 
 def _finish(settings: _Settings) -> Loaded:
-    config = _convert(settings)
+    config = _convert(settings, settings.tables())
     _check(config, settings)
     return Loaded(config, settings)
 
@@ -281,7 +253,7 @@ def _check(config: Config, settings: _Settings) -> None:
         raise settings.error(*found)
 
 
-def _convert(settings: _Settings) -> Config:
+def _convert(settings: _Settings, kinds: Sequence[type[PlugInTable]]) -> Config:
     base = settings.file.parent.absolute() if settings.file else Path.cwd()
 
     def absolute(kind: type, value: object) -> Path | Location:
@@ -293,9 +265,16 @@ def _convert(settings: _Settings) -> Config:
         return path if kind is Path else Location(path)
 
     tree = {"data_dir": str(default_data_dir()), **settings.tree}
-    kind = settings.kind
+    kind = file_type(tuple(kinds))
     try:
-        return msgspec.convert(tree, kind, dec_hook=absolute)
+        read = msgspec.convert(tree, kind, dec_hook=absolute)
     except msgspec.ValidationError as error:
         found = problem_of(error, settings.tree, inspect.type_info(kind))
         raise settings.error(found) from None
+    tables: list[PlugInTable] = []
+    for one in kinds:
+        table = getattr(read, one.table)
+        tables += table if one.repeated else () if table is None else (table,)
+    return Config(
+        **{name: getattr(read, name) for name in KernelTables.__struct_fields__}, tables=tables
+    )

@@ -1,16 +1,13 @@
 """Key paths such as `sink.spark[0].trigger_seconds`: as texts, and what belongs at each."""
 
 import re
-from typing import Final, cast
+from typing import cast
 
 from msgspec import inspect
-
-from rillnode.node.config.tables import Config
 
 KeyPath = tuple[str | int, ...]
 
 _PART = re.compile(r"[.\[]?([A-Za-z0-9_-]+)\]?")
-CONFIG: Final[inspect.Type] = inspect.type_info(Config)
 
 
 def format_path(path: KeyPath) -> str:
@@ -32,7 +29,7 @@ def parse_path(text: str) -> KeyPath:
     return path
 
 
-def type_at(path: KeyPath, root: inspect.Type = CONFIG) -> inspect.Type | None:
+def type_at(path: KeyPath, root: inspect.Type) -> inspect.Type | None:
     """The type of what stands at a path below a table, or None where nothing may stand."""
     found: inspect.Type | None = root
     for part in path:
@@ -42,7 +39,7 @@ def type_at(path: KeyPath, root: inspect.Type = CONFIG) -> inspect.Type | None:
     return found
 
 
-def keys_at(path: KeyPath, root: inspect.Type = CONFIG) -> list[str]:
+def keys_at(path: KeyPath, root: inspect.Type) -> list[str]:
     """The keys that the table at a path may have."""
     match bare(type_at(path, root)):
         case inspect.StructType(fields=fields):

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from msgspec import ValidationError, inspect
 
-from rillnode.node.config.paths import CONFIG, KeyPath, expected, keys_at, parse_path, type_at
+from rillnode.node.config.paths import KeyPath, expected, keys_at, parse_path, type_at
+from rillnode.node.installed import TABLES, installed
 
 _FAILED_AT = re.compile(r"^(.*?)(?: - at (?:`key` in )?`\$\.?([^`]*)`)?$", re.DOTALL)
 _QUOTED = re.compile(r"`([^`]*)`")
@@ -21,9 +22,7 @@ class Problem(NamedTuple):
     text: str
 
 
-def problem_of(
-    error: ValidationError, tree: Mapping[str, Any], root: inspect.Type = CONFIG
-) -> Problem:
+def problem_of(error: ValidationError, tree: Mapping[str, Any], root: inspect.Type) -> Problem:
     """Say in the words of the configuration what msgspec says of JSON.
 
     Args:
@@ -48,9 +47,11 @@ def problem_of(
     return Problem(path, "config.value", f"{shown}expected {expected(type_at(path, root))}")
 
 
-def unknown_key(table: KeyPath, key: str, root: inspect.Type = CONFIG) -> Problem:
+def unknown_key(table: KeyPath, key: str, root: inspect.Type) -> Problem:
     """That a table has no such key, and which it has."""
     allowed = keys_at(table, root)
+    if not table:
+        allowed += sorted(installed(TABLES).keys() - {*allowed})
     close = get_close_matches(key, allowed, n=1) or [
         one for one in allowed if key.startswith(f"{one}_") or one.startswith(f"{key}_")
     ]

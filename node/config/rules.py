@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Final
 
 from rillnode.actors.core.access import ADDRESS_VERBS, VERBS
@@ -12,13 +11,10 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.limits import NAME_BYTES_MAX
 from rillnode.node.config.address import WILDCARDS, ListenAddress, parse_address
 from rillnode.node.config.listener_tables import WebListener
-from rillnode.node.config.location import Location
 from rillnode.node.config.paths import KeyPath
 from rillnode.node.config.peer_tables import PeerTable
 from rillnode.node.config.problem import Problem
-from rillnode.node.config.tables import Config, OckamListener
-from rillnode.node.overlay.rules import overlay_problems
-from rillnode.node.spark.config import SparkSink
+from rillnode.node.config.tables import Config
 
 _HEX_64 = "[0-9a-f]{64}"
 _PRINCIPAL: Final = re.compile(
@@ -31,7 +27,6 @@ _PRINCIPAL_TEXT: Final = (
 )
 _GRANTED: Final = re.compile(rf"{_PRINCIPAL.pattern}|streamr:[A-Za-z0-9._:@#-]{{0,256}}\*?")
 _GRANTED_TEXT: Final = f"{_PRINCIPAL_TEXT}, or streamr:ID for a released Streamr node"
-_TABLE_URL: Final = re.compile(r"s3://[^\s/@?#]+(?:/[^\s@?#]*)?")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -40,15 +35,12 @@ def problems(config: Config) -> Iterator[Problem]:
     yield from _listeners(config)
     yield from _port_conflicts(config)
     yield from _store(config)
-    yield from _api_keys(config)
-    yield from _channel_key(config)
-    yield from _services(config)
     yield from _grants(config)
     yield from _quotas(config)
     yield from _streams(config)
     yield from _peers(config)
-    yield from overlay_problems(config)
-    yield from _sinks(config)
+    for kind in dict.fromkeys(type(one) for one in config.tables):
+        yield from kind.problems(config)
 
 
 def _listeners(config: Config) -> Iterator[Problem]:
@@ -58,13 +50,9 @@ def _listeners(config: Config) -> Iterator[Problem]:
         except ValueError as error:
             yield Problem((name, "listen"), "config.value", str(error))
             continue
-        encrypted = False
         if isinstance(table, WebListener):
-            encrypted = table.tls_cert is not None
             yield from _certificate(name, table)
-        if isinstance(table, OckamListener | WebListener) and not (
-            address.loopback or encrypted or table.allow_plain
-        ):
+        if table.in_clear and not address.loopback:
             remedy = "set tls_cert and tls_key, " if isinstance(table, WebListener) else ""
             yield Problem(
                 (name, "listen"),
@@ -138,25 +126,6 @@ def _store(config: Config) -> Iterator[Problem]:
             yield Problem(("store", key), "config.missing", "tls_cert and tls_key need each other")
 
 
-def _channel_key(config: Config) -> Iterator[Problem]:
-    if config.channel and config.channel_key_file in (config.key_file, config.admin_key_file):
-        text = f"{config.channel_key_file} is a key of another kind: name a file of its own"
-        yield Problem(("ockam", "channel", "key_file"), "config.conflict", text)
-
-
-def _services(config: Config) -> Iterator[Problem]:
-    enabled = config.services.enabled
-    if len(set(enabled)) < len(enabled):
-        yield Problem(("services", "enabled"), "config.conflict", "names a service twice")
-
-
-def _api_keys(config: Config) -> Iterator[Problem]:
-    keys = () if config.streamr is None else config.streamr.apikeys
-    yield from _duplicates("streamr.apikey", (key.name for key in keys))
-    for at, key in enumerate(keys):
-        yield from _name(("streamr", "apikey", at, "name"), key.name)
-
-
 def _grants(config: Config) -> Iterator[Problem]:
     for at, grant in enumerate(config.grants):
         path: KeyPath = ("grant", at)
@@ -187,7 +156,7 @@ def _granted(
 ) -> Iterator[Problem]:
     """What is wrong with a grant for one kind of names."""
     if pattern is not None:
-        yield from _pattern((*path, key), pattern)
+        yield from unfit_pattern((*path, key), pattern)
         if not set(verbs).intersection(may):
             text = f"nothing in may is for {key}, which have {', '.join(verbs)}"
             yield Problem((*path, key), "config.conflict", text)
@@ -210,7 +179,7 @@ def _quotas(config: Config) -> Iterator[Problem]:
 
 
 def _streams(config: Config) -> Iterator[Problem]:
-    yield from _duplicates("stream", (stream.name for stream in config.streams))
+    yield from duplicates("stream", (stream.name for stream in config.streams))
     patterns: list[str] = []
     for at, stream in enumerate(config.streams):
         path: KeyPath = ("stream", at)
@@ -220,7 +189,7 @@ def _streams(config: Config) -> Iterator[Problem]:
                 text = f"must be at least partitions ({stream.partitions})"
                 yield Problem((*path, "partitions_max"), "config.conflict", text)
             continue
-        yield from _pattern((*path, "name"), stream.name)
+        yield from unfit_pattern((*path, "name"), stream.name)
         if stream.partitions > 1:
             text = f"{stream.name!r} is a pattern and creates no stream: set partitions_max"
             yield Problem((*path, "partitions"), "config.conflict", text)
@@ -233,11 +202,11 @@ def _streams(config: Config) -> Iterator[Problem]:
 
 
 def _peers(config: Config) -> Iterator[Problem]:
-    yield from _duplicates("peer", (peer.name for peer in config.peers))
+    yield from duplicates("peer", (peer.name for peer in config.peers))
     addresses: dict[ListenAddress, int] = {}
     for at, peer in enumerate(config.peers):
         path: KeyPath = ("peer", at)
-        yield from _name((*path, "name"), peer.name)
+        yield from unfit_name((*path, "name"), peer.name)
         for position, who in enumerate(peer.who or ()):
             if not _PRINCIPAL.fullmatch(who):
                 yield Problem(
@@ -270,89 +239,7 @@ def _peer_address(
         yield Problem(path, "config.conflict", f"{address} is the address of peer[{other}] already")
 
 
-def _sinks(config: Config) -> Iterator[Problem]:
-    sinks = config.sink.spark
-    if config.sink.all and not config.noise.enabled:
-        text = "must be true: the jobs of sinks read over this listener"
-        yield Problem(("noise", "enabled"), "config.conflict", text)
-    yield from _duplicates("sink.spark", (sink.name for sink in sinks))
-    checkpoints: dict[str, SparkSink] = {}
-    for at, sink in enumerate(sinks):
-        path: KeyPath = ("sink", "spark", at)
-        yield from _name((*path, "name"), sink.name)
-        for position, pattern in enumerate(sink.streams):
-            yield from _pattern((*path, "streams", position), pattern)
-        if sink.external and sink.key_file is None:
-            text = "missing: the node knows a job that somebody else starts by its key"
-            yield Problem((*path, "key_file"), "config.missing", text)
-        other = checkpoints.setdefault(str(sink.checkpoint_path), sink)
-        if other is not sink and other.name != sink.name:
-            yield Problem(
-                (*path, "checkpoint_dir"),
-                "config.conflict",
-                f"{sink.checkpoint_path} is the checkpoint of sink {other.name!r}",
-            )
-    # What is wrong with a URL comes alone: other errors would show it.
-    yield from list(_table_urls(sinks)) or _table_dirs(sinks)
-    yield from _files_sinks(config)
-
-
-def _files_sinks(config: Config) -> Iterator[Problem]:
-    names = {sink.name for sink in config.sink.spark}
-    directories: dict[Path, str] = {}
-    for at, sink in enumerate(config.sink.files):
-        path: KeyPath = ("sink", "files", at)
-        yield from _name((*path, "name"), sink.name)
-        for position, pattern in enumerate(sink.streams):
-            yield from _pattern((*path, "streams", position), pattern)
-        if sink.name in names:
-            text = f"{sink.name!r} is the name of another sink"
-            yield Problem((*path, "name"), "config.conflict", text)
-        names.add(sink.name)
-        other = directories.setdefault(sink.directory, sink.name)
-        if other != sink.name:
-            text = f"{sink.directory} is the directory of sink {other!r}"
-            yield Problem((*path, "directory"), "config.conflict", text)
-
-
-def _table_urls(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
-    """What can be done with a URL. An error never shows it: it may hold what it must not."""
-    for at, sink in enumerate(sinks):
-        path: KeyPath = ("sink", "spark", at)
-        for key in ("table_dir", "silver_dir", "gold_dir"):
-            location: Location | None = getattr(sink, key)
-            if location is None or location.path is not None:
-                continue
-            if not _TABLE_URL.fullmatch(location):
-                text = 'expected a URL such as "s3://bucket/tables", without credentials'
-                yield Problem((*path, key), "config.value", text)
-            if sink.checkpoint_dir is None:
-                text = f"missing; {key} is a URL, and Spark needs a directory for its checkpoints"
-                yield Problem((*path, "checkpoint_dir"), "config.missing", text)
-                break
-
-
-def _table_dirs(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
-    """Tables that lie in each other would remove each other's files."""
-    taken: dict[Location, str] = {
-        sink.table_dir: f"sink.spark[{at}].table_dir" for at, sink in enumerate(sinks)
-    }
-    for at, sink in enumerate(sinks):
-        path: KeyPath = ("sink", "spark", at)
-        if sink.gold_dir is not None and sink.silver_dir is None:
-            text = "is made of silver: set silver_dir, too"
-            yield Problem((*path, "gold_dir"), "config.conflict", text)
-        for key, directory in (("silver_dir", sink.silver_dir), ("gold_dir", sink.gold_dir)):
-            if directory is None:
-                continue
-            for other, owner in taken.items():
-                if directory.overlaps(other):
-                    text = f"must lie apart from {owner}, {other}"
-                    yield Problem((*path, key), "config.conflict", text)
-            taken[directory] = f"sink.spark[{at}].{key}"
-
-
-def _name(path: KeyPath, name: str) -> Iterator[Problem]:
+def unfit_name(path: KeyPath, name: str) -> Iterator[Problem]:
     """A name that is part of an address, of a file's name and of commands."""
     if not NAME.fullmatch(name):
         yield Problem(
@@ -363,7 +250,8 @@ def _name(path: KeyPath, name: str) -> Iterator[Problem]:
         )
 
 
-def _duplicates(table: str, names: Iterable[str]) -> Iterator[Problem]:
+def duplicates(table: str, names: Iterable[str]) -> Iterator[Problem]:
+    """Names that two of a repeated table have."""
     first: dict[str, int] = {}
     for at, name in enumerate(names):
         if first.setdefault(name, at) != at:
@@ -374,7 +262,8 @@ def _duplicates(table: str, names: Iterable[str]) -> Iterator[Problem]:
             )
 
 
-def _pattern(path: KeyPath, pattern: str) -> Iterator[Problem]:
+def unfit_pattern(path: KeyPath, pattern: str) -> Iterator[Problem]:
+    """A pattern of names that can match nothing, or is of another kind."""
     yield from _length(path, pattern)
     if "[" in pattern:
         yield Problem(

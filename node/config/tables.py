@@ -7,20 +7,16 @@ The structs can be built in Python as well (`Config(name="a", data_dir=Path("dat
 types cannot say is checked by `rillnode.node.config.check_config`.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from rillnode.actors.core.access import GRANT_VERBS, Grant, GrantVerb
 from rillnode.codecs.limits import (
-    CHANNEL_IDLE_SECONDS,
-    CHANNELS_MAX,
-    CHANNELS_PER_CONNECTION_MAX,
-    CONNECTIONS_MAX,
-    CONNECTIONS_PER_ADDRESS_MAX,
     HANDSHAKE_SECONDS_MAX,
     IDLE_CLOSE_SECONDS,
     IDLE_PING_SECONDS,
@@ -28,24 +24,20 @@ from rillnode.codecs.limits import (
 from rillnode.node.config.kinds import (
     Count,
     HostPort,
-    KeyHex,
     Layer,
     Level,
     Name,
     OnFatal,
     Seconds,
-    SecondsOrNever,
     Traced,
 )
 from rillnode.node.config.listener_tables import LinkListener, Listener, WebListener
 from rillnode.node.config.peer_tables import DiallingTable, PeerTable
+from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.store_tables import StoreTable
 from rillnode.node.config.stream_tables import QuotaTable, StreamTable
-from rillnode.node.ockam.config import ServicesTable
-from rillnode.node.overlay.config import OverlayTable, StreamrNetworkListener, TrackerTable
-from rillnode.node.spark.config import SinkTables
-from rillnode.node.streamr.config import ApiKeyTable
-from rillnode.node.telemetry.config import TelemetryTable
+
+T = TypeVar("T", bound=PlugInTable)
 
 
 def default_data_dir() -> Path:
@@ -68,105 +60,6 @@ class NoiseListener(LinkListener, frozen=True, forbid_unknown_fields=True, kw_on
     handshake_seconds_max: Seconds = HANDSHAKE_SECONDS_MAX
     idle_ping_seconds: Seconds = IDLE_PING_SECONDS
     idle_close_seconds: Seconds = IDLE_CLOSE_SECONDS
-
-
-class ChannelTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Secure channels that peers open to this node, over any route; it is `SC_listener` to them.
-
-    What comes out of a channel is its key's: grants name it `ockam:` and 64 hexadecimal digits.
-
-    Attributes:
-        enabled: Whether peers may open secure channels.
-        key_file: The node's X25519 key for channels, in hexadecimal. Default: `ockam.key` in
-            `data_dir`.
-        allow: Public X25519 keys that may open a channel; empty means every key may.
-        handshake_seconds_max: Time a peer has to finish the handshake.
-        idle_seconds: A channel without a message for this time, or up to twice as long, is closed.
-        channels_max: Channels open at one time.
-        channels_per_connection_max: Channels open at one time over one connection.
-    """
-
-    enabled: bool = True
-    key_file: Annotated[Path | None, Meta(examples=["data/ockam.key"])] = None
-    allow: Annotated[
-        tuple[KeyHex, ...], Meta(title="a list of keys, 64 hexadecimal digits each")
-    ] = ()
-    handshake_seconds_max: Seconds = HANDSHAKE_SECONDS_MAX
-    idle_seconds: Seconds = CHANNEL_IDLE_SECONDS
-    channels_max: Count = CHANNELS_MAX
-    channels_per_connection_max: Count = CHANNELS_PER_CONNECTION_MAX
-
-
-class OckamListener(LinkListener, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Ockam TCP, for unmodified Ockam nodes. Off unless the table is present.
-
-    Attributes:
-        strict: Refuse what only nodes of 2021 took in u16 frames: other versions, bytes after the
-            message, padded numbers.
-        allow_plain: Allow an address other than loopback, although messages travel in clear.
-        idle_close_seconds: After this time without receiving, the node closes; 0 means never.
-    """
-
-    listen: HostPort = "127.0.0.1:4000"
-    strict: bool = False
-    allow_plain: bool = False
-    idle_close_seconds: SecondsOrNever = 0.0
-    channel: ChannelTable = ChannelTable()
-
-
-class StreamrListener(WebListener, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Streamr's WebSocket and REST interface, for unmodified Streamr clients.
-
-    Off unless the table is present. What clients of other protocols push is sent to Streamr's
-    signed by the node's Ethereum key, `ethereum.key` in `data_dir`.
-
-    Attributes:
-        connections_max: WebSockets open at one time.
-        connections_per_address_max: WebSockets open at one time from one remote address.
-        session_seconds: How long a login is good for.
-        logins_per_minute: Login requests taken from one remote address; a login has two.
-        origins: Origins of web pages that may use the listener, WebSocket and REST interface, from
-            within browsers; `*` means all. Programs have no origin and need none.
-        apikeys: API keys.
-    """
-
-    listen: HostPort = "127.0.0.1:8890"
-    connections_max: Count = CONNECTIONS_MAX
-    connections_per_address_max: Count = CONNECTIONS_PER_ADDRESS_MAX
-    session_seconds: Seconds = 86_400.0
-    logins_per_minute: Count = 600
-    origins: Annotated[
-        tuple[Name, ...],
-        Meta(title="a list of origins", examples=[["https://app.example.org"]]),
-    ] = ()
-    apikeys: tuple[ApiKeyTable, ...] = field(name="apikey", default=())
-
-
-class NextgraphListener(WebListener, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """NextGraph's WebSocket with its Noise XK, for unmodified NextGraph clients.
-
-    Off unless the table is present.
-
-    Attributes:
-        connections_max: WebSockets open at one time.
-        connections_per_address_max: WebSockets open at one time from one remote address.
-        registration: Who may register: nobody, who holds an invitation, or everybody.
-        public_name: Name, and port unless it is 443, under which clients reach the node over TLS;
-            also where a proxy on this machine has the certificate and passes on to loopback.
-        origins: Origins of web pages that may connect, beside those of the node's own name.
-        discoverable: Tell the broker's id to clients that probe for brokers.
-    """
-
-    listen: HostPort = "127.0.0.1:1440"
-    connections_max: Count = CONNECTIONS_MAX
-    connections_per_address_max: Count = CONNECTIONS_PER_ADDRESS_MAX
-    registration: Literal["closed", "invitation", "open"] = "invitation"
-    public_name: Annotated[Name | None, Meta(examples=["broker.example.org"])] = None
-    origins: Annotated[
-        tuple[Name, ...],
-        Meta(title="a list of origins", examples=[["https://app.example.org"]]),
-    ] = ()
-    discoverable: bool = False
 
 
 class HttpListener(WebListener, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -271,7 +164,7 @@ def _verbs(may: tuple[GrantVerb, ...]) -> frozenset[GrantVerb]:
     return frozenset(may)
 
 
-class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class KernelTables(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A node's whole configuration.
 
     Attributes:
@@ -290,22 +183,50 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     store: StoreTable = StoreTable()
     log: LogTable = LogTable()
     noise: NoiseListener = NoiseListener()
-    ockam: OckamListener | None = None
-    streamr: StreamrListener | None = None
-    nextgraph: NextgraphListener | None = None
     http: HttpListener = HttpListener()
     metrics: MetricsTable = MetricsTable()
-    telemetry: TelemetryTable = TelemetryTable()
     grants: tuple[GrantTable, ...] = field(name="grant", default=())
     quotas: tuple[QuotaTable, ...] = field(name="quota", default=())
     streams: tuple[StreamTable, ...] = field(name="stream", default=())
     peers: tuple[PeerTable, ...] = field(name="peer", default=())
     dialling: DiallingTable = DiallingTable()
-    tracker: TrackerTable = TrackerTable()
-    overlay: OverlayTable | None = None
-    streamr_network: StreamrNetworkListener | None = None
-    services: ServicesTable = ServicesTable()
-    sink: SinkTables = SinkTables()
+
+
+class Config(KernelTables, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A node's whole configuration.
+
+    Attributes:
+        tables: Those that ask for plug-ins, each of a type of its plug-in's.
+    """
+
+    tables: Sequence[PlugInTable] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "tables", tuple(self.tables))
+
+    def table(self, kind: type[T]) -> T | None:
+        """The table of a type, where there is one."""
+        return next(iter(self.each(kind)), None)
+
+    def each(self, kind: type[T]) -> tuple[T, ...]:
+        """The tables of a type, of which there may be several."""
+        return tuple(one for one in self.tables if isinstance(one, kind))
+
+    def having(self, *tables: PlugInTable) -> Self:
+        """The configuration with these tables, in place of what it has of the same names."""
+        names = {one.table for one in tables}
+        kept = (one for one in self.tables if one.table not in names)
+        return replace(self, tables=(*kept, *tables))
+
+    def by_name(self) -> dict[str, Any]:
+        """What stands in a file, by its name there: repeated tables are one, a tuple."""
+        names = zip(
+            KernelTables.__struct_encode_fields__, KernelTables.__struct_fields__, strict=True
+        )
+        found = {name: getattr(self, field) for name, field in names}
+        for table in self.tables:
+            found[table.table] = (*found.get(table.table, ()), table) if table.repeated else table
+        return found
 
     @property
     def key_file(self) -> Path:
@@ -316,28 +237,6 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def admin_key_file(self) -> Path:
         """The file of the key that may do everything."""
         return self.identity.admin_key_file or self.data_dir / "admin.key"
-
-    @property
-    def channel(self) -> ChannelTable | None:
-        """The table of secure channels, where there are any."""
-        table = None if self.ockam is None else self.ockam.channel
-        return table if table and table.enabled else None
-
-    @property
-    def channel_key_file(self) -> Path:
-        """The file of the node's key for secure channels."""
-        table = self.channel
-        return (table and table.key_file) or self.data_dir / "ockam.key"
-
-    @property
-    def nextgraph_key_file(self) -> Path:
-        """The file of the NextGraph broker's peer key."""
-        return self.data_dir / "nextgraph.key"
-
-    @property
-    def ethereum_key_file(self) -> Path:
-        """The file of the key that signs for Streamr's clients what others have pushed."""
-        return self.data_dir / "ethereum.key"
 
     @property
     def store_dir(self) -> Path:
@@ -356,18 +255,11 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     def listeners(self) -> dict[str, Listener]:
         """The listeners that are on, by name."""
-        tables: dict[str, Listener | None] = {
-            "noise": self.noise,
-            "ockam": self.ockam,
-            "streamr": self.streamr,
-            "streamr_network": self.streamr_network,
-            "nextgraph": self.nextgraph,
-            "http": self.http,
+        of_plug_ins = {
+            one.table: one for one in self.tables if isinstance(one, Listener) and not one.repeated
         }
-        for name in self.__struct_fields__[len(Config.__struct_fields__) :]:  # those of plug-ins
-            if isinstance(table := getattr(self, name), Listener):
-                tables[name] = table
-        return {name: table for name, table in tables.items() if table and table.enabled}
+        tables: dict[str, Listener] = {"noise": self.noise, **of_plug_ins, "http": self.http}
+        return {name: table for name, table in tables.items() if table.enabled}
 
 
 def for_process(config: Config) -> Config:

@@ -12,7 +12,7 @@ from typing import Final
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config
 from rillnode.node.doctor.finding import Finding, State
-from rillnode.node.keys.files import read_channel_key, read_key
+from rillnode.node.keys.files import read_key
 
 _ROOM_BYTES_MIN: Final = 268_435_456
 """The store's log, which is replayed and rewritten at a start."""
@@ -62,16 +62,15 @@ def keys(config: Config) -> Iterator[Finding]:
     """Whether every key is there, is one, and nobody else may read it."""
     yield _key("identity key", config.key_file, "the node makes it at its first start")
     yield _key("admin key", config.admin_key_file, "`rillnode key new` and a [[grant]]")
-    if config.channel is not None:
-        yield _key("channel key", config.channel_key_file, "the node makes it", channel=True)
-    if config.nextgraph is not None:
-        yield _key("nextgraph key", config.nextgraph_key_file, "the node makes it")
+    for table in config.tables:
+        for check, path in table.key_files(config).items():
+            yield _key(check, path, "the node makes it")
     if os.path.isdir(config.data_dir) and config.data_dir.stat().st_mode & 0o022:
         text = f"{config.data_dir} may be written by others"
         yield Finding("data directory", "fail", text, f"`chmod go-w {config.data_dir}`")
 
 
-def _key(check: str, path: Path, maker: str, *, channel: bool = False) -> Finding:
+def _key(check: str, path: Path, maker: str) -> Finding:
     try:
         path.stat()
     except FileNotFoundError:
@@ -80,8 +79,7 @@ def _key(check: str, path: Path, maker: str, *, channel: bool = False) -> Findin
         text = f"{path} cannot be looked at: {error.strerror}"
         return Finding(check, "fail", text, "look as the user that the node runs as")
     try:
-        read = read_channel_key if channel else read_key
-        read(path)
+        read_key(path)
     except ConfigError as error:
         return Finding(
             check, "fail", error.text, f"`rillnode key show {path}` tells when it is right"

@@ -2,16 +2,17 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from importlib import metadata
 from typing import Final
 
 from rillnode.node.config import Config
 from rillnode.node.doctor.finding import Finding
+from rillnode.node.plugins import asked_plug_ins
 
 _PYTHON_MIN: Final = (3, 11)
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
-_SPARK: Final = ("pyspark", "pyarrow", "deltalake")
+_EXTRA: Final = re.compile(r"extra == ['\"]([A-Za-z0-9._-]+)['\"]")
 
 
 def python() -> Iterator[Finding]:
@@ -24,26 +25,31 @@ def python() -> Iterator[Finding]:
 
 
 def packages(config: Config) -> Iterator[Finding]:
-    """Every package that rillnode needs, and those of Spark where there is a sink for it."""
-    wanted = [*_required(), *(_SPARK if config.sink.spark else ())]
+    """Every package that rillnode needs, and those of the extras of plug-ins that are asked for."""
+    wanted = _required(asked_plug_ins(config).keys() | {""})
     versions = {name: _version(name) for name in wanted}
     missing = sorted(name for name, version in versions.items() if version is None)
     if missing:
-        extra = "[spark]" if set(missing) & set(_SPARK) else ""
-        advice = f"`pip install 'rillnode{extra}'`"
+        extras = ",".join(sorted({wanted[name] for name in missing} - {""}))
+        advice = f"`pip install 'rillnode[{extras}]'`" if extras else "`pip install rillnode`"
         yield Finding("packages", "fail", f"missing: {', '.join(missing)}", advice)
         return
     found = (f"{name} {version}" for name, version in sorted(versions.items()))
     yield Finding("packages", "ok", ", ".join(found))
 
 
-def _required() -> list[str]:
+def _required(extras: Set[str]) -> dict[str, str]:
+    """Packages that rillnode needs with some extras, each with its extra; none is ""."""
     try:
         listed = metadata.requires("rillnode") or []
     except metadata.PackageNotFoundError:
-        return []
-    named = (_NAME.match(text) for text in listed if "extra ==" not in text)
-    return [match[0] for match in named if match]
+        return {}
+    found: dict[str, str] = {}
+    for text in listed:
+        named, extra = _NAME.match(text), _EXTRA.search(text)
+        if named is not None and (of := extra[1] if extra else "") in extras:
+            found.setdefault(named[0], of)
+    return found
 
 
 def _version(name: str) -> str | None:

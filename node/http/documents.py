@@ -118,7 +118,7 @@ async def masked(config: Config) -> dict[str, Any]:
 
     Tables of which there are thousands, as there may be of grants, are gone through in slices.
     """
-    document: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
+    document: dict[str, Any] = msgspec.to_builtins(config.by_name(), enc_hook=str)
     for name, value in document.items():
         if not isinstance(value, list | tuple):
             document[name] = _masked(value, name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
-from rillnode.node.config.tables import NextgraphListener
+from rillnode.node.nextgraph.config import NextgraphListener
 
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 

@@ -31,6 +31,7 @@ from rillnode.codecs.nextgraph.types import BindAddress, IPv4, IPv6
 from rillnode.node.http.proxies import proxied_hosts
 from rillnode.node.keys.files import read_or_make_key
 from rillnode.node.nextgraph.access import Caller, admits, may_bootstrap
+from rillnode.node.nextgraph.config import NextgraphListener, nextgraph_key_file
 from rillnode.node.plugin import Core, Host, Listening, PlugIn
 from rillnode.node.tls import tls_context
 from rillnode.transports.groups import LinkGroup
@@ -56,10 +57,8 @@ class Nextgraph(PlugIn):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        table = host.config.nextgraph
-        assert table is not None, "it is the table that asks for this plug-in"
-        self._table = table
-        self._peer = read_or_make_key(host.config.nextgraph_key_file, host.entropy(SEED_BYTES))
+        self._table = host.table(NextgraphListener)
+        self._peer = read_or_make_key(nextgraph_key_file(host.config), host.entropy(SEED_BYTES))
 
     @property
     def facts(self) -> Mapping[str, str]:

@@ -14,6 +14,7 @@ from rillnode.node.cli.parsing import Commands, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.config import load_config
 from rillnode.node.keys.files import read_key
+from rillnode.node.nextgraph.config import nextgraph_key_file
 
 _DAY_MS: Final = 86_400_000
 _DESK: Final = "nextgraph"
@@ -79,6 +80,6 @@ def show(args: argparse.Namespace, terminal: Terminal) -> int:
     from rillnode.codecs.nextgraph.text_ids import format_id
 
     config = load_config(args.config or CONFIG_FILE, (), terminal.environ)
-    peer = read_key(config.nextgraph_key_file)
+    peer = read_key(nextgraph_key_file(config))
     terminal.record({"peer_id": peer.public_hex, "text_id": format_id(peer.public_key)})
     return Exit.OK

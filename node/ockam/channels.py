@@ -11,10 +11,11 @@ from rillnode.actors.ports import Entropy
 from rillnode.codecs.channel_key import KEY_BYTES, ChannelKey
 from rillnode.node.config import Config
 from rillnode.node.keys.files import read_channel_key, read_or_make_channel_key
+from rillnode.node.ockam.config import KEY_FILE, channels_of
 
 
 class Channels:
-    """Does nothing where the configuration has no `[ockam]` table.
+    """Does nothing where the configuration has no `[ockam]` table, or no channels in it.
 
     Args:
         config: of the node.
@@ -26,13 +27,13 @@ class Channels:
     """
 
     def __init__(self, config: Config, entropy: Entropy, key: ChannelKey | None = None) -> None:
-        self._table = config.channel
+        self._table = channels_of(config)
         self._context: ChannelContext | None = None
         if self._table is not None:
             # A configured key that is not there is a mistake, not a wish for another one.
             file = self._table.key_file
             self._key = key or (
-                read_or_make_channel_key(config.channel_key_file, entropy(KEY_BYTES))
+                read_or_make_channel_key(config.data_dir / KEY_FILE, entropy(KEY_BYTES))
                 if file is None
                 else read_channel_key(file)
             )

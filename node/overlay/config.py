@@ -1,20 +1,28 @@
 """The tables of `node.toml` about streams that several nodes share."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
+from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import (
     CONNECTIONS_MAX,
     CONNECTIONS_PER_ADDRESS_MAX,
     OVERLAY_DEGREE,
     OVERLAY_DEGREE_MAX,
 )
+from rillnode.codecs.streamr.node_address import parse_url
+from rillnode.node.config.address import WILDCARDS
 from rillnode.node.config.kinds import Count, HostPort, Name
 from rillnode.node.config.listener_tables import WebListener
+from rillnode.node.config.paths import KeyPath
+from rillnode.node.config.plug_in_table import PlugInTable
+from rillnode.node.config.problem import Problem
+from rillnode.node.config.tables import Config
 
 
-class TrackerTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TrackerTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The tracker: it tells nodes that share streams whom of each other to be linked to.
 
     Nodes are told of each other as far as grants let them push to a stream or subscribe to it.
@@ -24,11 +32,14 @@ class TrackerTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         degree: Neighbours of each node in each stream partition.
     """
 
+    table: ClassVar[str] = "tracker"
+    plug_in: ClassVar[str] = "overlay"
+
     enabled: bool = False
     degree: Annotated[int, Meta(ge=2, le=OVERLAY_DEGREE_MAX)] = OVERLAY_DEGREE
 
 
-class OverlayTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class OverlayTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Streams shared with other nodes. Off unless the table is present.
 
     Attributes:
@@ -41,6 +52,9 @@ class OverlayTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             Default: those that it is bound to.
     """
 
+    table: ClassVar[str] = "overlay"
+    plug_in: ClassVar[str] = "overlay"
+
     streams: Annotated[
         tuple[Name, ...], Meta(title="a list of patterns", examples=[["sensors*"]])
     ] = ("*",)
@@ -50,8 +64,26 @@ class OverlayTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     storage: bool = False
     advertise: Annotated[HostPort | None, Meta(examples=["edge-1.example.org:4100"])] = None
 
+    @classmethod
+    def problems(cls, config: Config) -> Iterator[Problem]:
+        """What is wrong with how streams are shared with other nodes."""
+        names = {peer.name for peer in config.peers if peer.noise is not None}
+        for table in config.each(cls):
+            for at, name in enumerate(table.trackers):
+                if name not in names:
+                    text = f"{name!r} is not the name of a peer with noise"
+                    yield Problem(("overlay", "trackers", at), "config.value", text)
+            if not config.noise.enabled:
+                text = "other nodes come to the noise listener"
+                yield Problem(("overlay",), "config.conflict", text)
+            if table.advertise is None and config.noise.address.host in WILDCARDS:
+                text = "noise listens on every address: say at which one others reach it"
+                yield Problem(("overlay", "advertise"), "config.missing", text)
 
-class StreamrNetworkListener(WebListener, frozen=True, forbid_unknown_fields=True, kw_only=True):
+
+class StreamrNetworkListener(
+    WebListener, PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True
+):
     """The WebSockets of released Streamr nodes and trackers: streamr-network to 22.
 
     Off unless the table is present. Released nodes find the tracker of this node at the listener's
@@ -68,6 +100,9 @@ class StreamrNetworkListener(WebListener, frozen=True, forbid_unknown_fields=Tru
         release: Major version of streamr-network that those trackers and their nodes speak.
     """
 
+    table: ClassVar[str] = "streamr_network"
+    plug_in: ClassVar[str] = "overlay"
+
     listen: HostPort = "127.0.0.1:30300"
     connections_max: Count = CONNECTIONS_MAX
     connections_per_address_max: Count = CONNECTIONS_PER_ADDRESS_MAX
@@ -77,3 +112,39 @@ class StreamrNetworkListener(WebListener, frozen=True, forbid_unknown_fields=Tru
         Meta(title="a list of URLs", examples=[["ws://tracker.example.org:30300"]]),
     ] = ()
     release: Literal[13, 19, 22] = 22
+
+    @classmethod
+    def problems(cls, config: Config) -> Iterator[Problem]:
+        """What is wrong with how released nodes and trackers are met."""
+        for table in config.each(cls):
+            if table.enabled:
+                yield from _released_problems(table, config)
+
+
+def _released_problems(table: StreamrNetworkListener, config: Config) -> Iterator[Problem]:
+    name, overlay, tracker = table.table, config.table(OverlayTable), config.table(TrackerTable)
+    for at, url in enumerate(table.trackers):
+        yield from _url((name, "trackers", at), url)
+    if table.advertise is not None:
+        yield from _url((name, "advertise"), table.advertise)
+    if table.trackers and overlay is None:
+        text = "which streams are shared is said in an [overlay] table"
+        yield Problem((name, "trackers"), "config.missing", text)
+    if table.trackers and overlay is not None and overlay.trackers:
+        text = "streams have these trackers or those of [overlay], not both"
+        yield Problem((name, "trackers"), "config.conflict", text)
+    is_tracker = tracker is not None and tracker.enabled
+    if not table.trackers and not is_tracker and overlay is None:
+        text = "released nodes come to a tracker or to one that shares streams: "
+        text += "add [tracker] with enabled = true, or [overlay]"
+        yield Problem((name,), "config.missing", text)
+    if table.advertise is None and table.address.host in WILDCARDS:
+        text = "it listens on every address: say at which URL others reach it"
+        yield Problem((name, "advertise"), "config.missing", text)
+
+
+def _url(path: KeyPath, url: str) -> Iterator[Problem]:
+    try:
+        parse_url(url)
+    except CodecError as error:
+        yield Problem(path, "config.value", f"{url!r}: {error.text}")

@@ -39,6 +39,7 @@ from rillnode.codecs.routing.routes import Route, local
 from rillnode.codecs.streamr.node_address import AnyAddress, NodeAddress, ReleasedAddress
 from rillnode.node.config import Config, parse_address
 from rillnode.node.listening import noise_limits
+from rillnode.node.overlay.config import OverlayTable, StreamrNetworkListener, TrackerTable
 from rillnode.node.peers import ADDRESS_PREFIX
 from rillnode.node.plugin import Core, Host, Listening, PlugIn
 from rillnode.transports.dialer import TcpDialer
@@ -67,8 +68,10 @@ class Overlay(PlugIn):
         self._config = host.config
         self._identity = host.identity
         self._entropy = host.entropy
-        table = host.config.overlay
-        patterns = () if table is None else table.streams
+        self._table = host.config.table(OverlayTable)
+        self._tracking = host.config.table(TrackerTable) or TrackerTable()
+        self._listener = host.config.table(StreamrNetworkListener)
+        patterns = () if self._table is None else self._table.streams
         self._patterns = [re.compile(translate(pattern)) for pattern in patterns]
 
     def start(self, core: Core) -> None:
@@ -89,7 +92,7 @@ class Overlay(PlugIn):
     def spawn(self, streams: StreamContext, peers: PeerContext, bound: str | None) -> None:
         """Make the actors; `bound` is the address that the `noise` listener has taken."""
         router, config = streams.router, self._config
-        released, tracked = config.streamr_network, self._is_tracker
+        released, tracked, table = self._listener, self._is_tracker, self._table
         if released is not None and released.enabled:
             from rillnode.node.overlay.released import StreamrNetwork
 
@@ -106,20 +109,20 @@ class Overlay(PlugIn):
                 TrackerActor,
                 router,
                 streams.access,
-                degree=config.tracker.degree,
+                degree=self._tracking.degree,
                 random=lambda: Random(int.from_bytes(self._entropy(_SEED_BYTES), "big")),
             )
             self._tracker = streams.system.spawn(factory)
             router.register(TRACKER_ADDRESS, self._tracker)
             router.register_guard(TRACKER_ADDRESS, partial(self._knows, streams))
-        if config.overlay is None:
+        if table is None:
             return
         self._links = OverlayLinks(config, self._identity, peers, streams.clock, self._released)
-        address = self._address(config.overlay.advertise or bound or config.noise.listen)
+        address = self._address(table.advertise or bound or config.noise.listen)
         settings = OverlaySettings(
             identity=self._identity.public_hex,
             address=lambda: address._replace(url=self._released_url),
-            storage=config.overlay.storage,
+            storage=table.storage,
             takes_part=self._takes_part,
             trackers=self._trackers(),
             released=self._released is not None,
@@ -166,19 +169,18 @@ class Overlay(PlugIn):
 
     @property
     def _is_tracker(self) -> bool:
-        config = self._config
-        if config.overlay is None or config.tracker.enabled:
-            return config.tracker.enabled
-        released = config.streamr_network
+        if self._table is None or self._tracking.enabled:
+            return self._tracking.enabled
+        released = self._listener
         elsewhere = released is not None and released.enabled and released.trackers
-        return not (config.overlay.trackers or elsewhere)
+        return not (self._table.trackers or elsewhere)
 
     @property
     def _released_url(self) -> str:
         return "" if self._released is None else self._released.node_url
 
     def _trackers(self) -> tuple[Route, ...]:
-        table = self._config.overlay
+        table = self._table
         if self._released is not None and self._released.trackers:
             return self._released.trackers
         if table is None or not table.trackers:
@@ -190,7 +192,7 @@ class Overlay(PlugIn):
 
     def _address(self, listen: str) -> NodeAddress:
         host, port = parse_address(listen)
-        table = self._config.overlay
+        table = self._table
         storage = table is not None and table.storage
         return NodeAddress(self._identity.public_hex, host, port, storage)
 
@@ -223,7 +225,7 @@ class Overlay(PlugIn):
 
     @cached_property
     def _tracker_identities(self) -> frozenset[str]:
-        table = self._config.overlay
+        table = self._table
         names = () if table is None else table.trackers
         return frozenset(
             key.hex()

@@ -44,7 +44,7 @@ from rillnode.codecs.streamr.network import (
     read_handshake,
 )
 from rillnode.node.config import Config
-from rillnode.node.overlay.config import StreamrNetworkListener
+from rillnode.node.overlay.config import OverlayTable, StreamrNetworkListener
 from rillnode.node.tls import tls_context
 from rillnode.transports.clock import Clock
 from rillnode.transports.groups import LinkGroup
@@ -228,8 +228,9 @@ class StreamrNetwork:
         self._peers = peers
         self._clock = clock
         self._tracked = tracked
-        self._shares = config.overlay is not None
-        storage = config.overlay is not None and config.overlay.storage
+        shared = config.table(OverlayTable)
+        self._shares = shared is not None
+        storage = shared is not None and shared.storage
         self._headers = handshake_headers(identity, PeerType.STORAGE if storage else PeerType.NODE)
         self._links = _Links()
         self._closed = False

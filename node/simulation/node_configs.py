@@ -13,12 +13,13 @@ from rillnode.node.config import (
     HttpListener,
     NoiseListener,
     PeerTable,
-    StreamrListener,
     StreamTable,
 )
 from rillnode.node.config.listener_tables import WebListener
-from rillnode.node.config.tables import ChannelTable, NextgraphListener, OckamListener
+from rillnode.node.nextgraph.config import NextgraphListener
+from rillnode.node.ockam.config import ChannelTable, OckamListener, ServicesTable
 from rillnode.node.simulation.scenario import ClientsTable
+from rillnode.node.streamr.config import StreamrListener
 
 Web = TypeVar("Web", bound=WebListener)
 
@@ -45,13 +46,17 @@ KEPT_SECONDS: Final = 10.0
 
 
 def node_config(name: str, *grants: GrantTable) -> Config:
-    """A node with its `noise` listener only; without grants, everybody with a key may do all."""
+    """A node with its `noise` listener only, and with the services that clients call.
+
+    Without grants, everybody with a key may do all.
+    """
     return Config(
         name=name,
         data_dir=Path(name),
         noise=NoiseListener(listen=f"{name}:{NOISE_PORT}"),
         http=HttpListener(enabled=False),
         grants=grants or (GrantTable(who="noise:*", streams="*", addresses="*", may=VERBS),),
+        tables=[ServicesTable()],
     )
 
 
@@ -93,10 +98,8 @@ def with_ockam(config: Config, clients: ClientsTable, keys: Sequence[str]) -> Co
     ]
     table = ChannelTable(enabled=channels, allow=tuple(keys), idle_seconds=CHANNEL_IDLE_SECONDS)
     listen = f"{config.name}:{OCKAM_PORT}"
-    return msgspec.structs.replace(
-        config,
-        grants=(*config.grants, *grants),
-        ockam=OckamListener(listen=listen, allow_plain=True, channel=table),
+    return msgspec.structs.replace(config, grants=(*config.grants, *grants)).having(
+        OckamListener(listen=listen, allow_plain=True, channel=table)
     )
 
 
@@ -111,8 +114,7 @@ def with_nextgraph(config: Config, clients: ClientsTable) -> Config:
     return msgspec.structs.replace(
         config,
         grants=(*config.grants, GrantTable(who="noise:*", streams="nextgraph/*", may=("pull",))),
-        nextgraph=NextgraphListener(listen=listen, registration="open", allow_plain=True),
-    )
+    ).having(NextgraphListener(listen=listen, registration="open", allow_plain=True))
 
 
 def with_streamr(config: Config, clients: ClientsTable) -> Config:
@@ -123,10 +125,8 @@ def with_streamr(config: Config, clients: ClientsTable) -> Config:
         GrantTable(who="eth:*", streams="events*", may=("push", "pull", "subscribe")),
         GrantTable(who="eth:*", streams=f"{MADE_PREFIX}*", may=("create",)),
     )
-    return msgspec.structs.replace(
-        config,
-        grants=(*config.grants, *grants),
-        streamr=StreamrListener(listen=f"{config.name}:{STREAMR_PORT}", allow_plain=True),
+    return msgspec.structs.replace(config, grants=(*config.grants, *grants)).having(
+        StreamrListener(listen=f"{config.name}:{STREAMR_PORT}", allow_plain=True)
     )
 
 
@@ -140,10 +140,10 @@ def moved_config(name: str, config: Config) -> Config:
     return msgspec.structs.replace(
         config,
         noise=msgspec.structs.replace(config.noise, listen=own.noise.listen),
-        streamr=config.streamr and _moved(name, config.streamr),
-        nextgraph=config.nextgraph and _moved(name, config.nextgraph),
-        streamr_network=config.streamr_network and _moved(name, config.streamr_network),
         http=own.http if config.http == HttpListener() else _moved(name, config.http),
+        tables=[
+            _moved(name, one) if isinstance(one, WebListener) else one for one in config.tables
+        ],
     )
 
 

@@ -51,7 +51,7 @@ class SharedStream:
         """Add the nodes, and the tracker behind them."""
         scenario, world = self._scenario, self._world
         table = TrackerTable(enabled=True, degree=scenario.degree)
-        config = replace(examined_config(TRACKER), tracker=table)
+        config = examined_config(TRACKER).having(table)
         tracker = world.add_node(TRACKER, scenario.nodes, config)
         for number in range(scenario.nodes):
             config = self._config(f"n{number}", number < scenario.storage_nodes)
@@ -64,10 +64,8 @@ class SharedStream:
     def _config(self, name: str, storage: bool) -> Config:
         config = examined_config(name)
         shared = StreamTable(name=STREAM, partitions=self._scenario.partitions)
-        return replace(
-            config,
-            overlay=OverlayTable(streams=(STREAM,), trackers=(TRACKER,), storage=storage),
-            streams=(*config.streams, shared),
+        return replace(config, streams=(*config.streams, shared)).having(
+            OverlayTable(streams=(STREAM,), trackers=(TRACKER,), storage=storage)
         )
 
     # Progress --------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ class Spreading:
     def _add_nodes(self) -> None:
         scenario, world = self.scenario, self._world
         tracker = TrackerTable(enabled=True, degree=scenario.degree)
-        config = replace(node_config(TRACKER), tracker=tracker)
+        config = node_config(TRACKER).having(tracker)
         world.add_node(TRACKER, scenario.nodes, config)
         for number in range(scenario.nodes):
             name = f"n{number}"
@@ -265,10 +265,8 @@ class Spreading:
 
 
 def _member_config(name: str) -> Config:
-    return replace(
-        node_config(name),
-        overlay=OverlayTable(trackers=(TRACKER,)),
-        streams=(StreamTable(name=STREAM),),
+    return replace(node_config(name), streams=(StreamTable(name=STREAM),)).having(
+        OverlayTable(trackers=(TRACKER,))
     )
 
 

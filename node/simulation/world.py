@@ -17,6 +17,8 @@ from rillnode.codecs.noise.link import NoiseLink
 from rillnode.node.client.client import Client
 from rillnode.node.client.session import Connect, Session
 from rillnode.node.config import Config, PeerTable
+from rillnode.node.config.listener_tables import Listener
+from rillnode.node.ockam.config import channels_of
 from rillnode.node.runtime import Node
 from rillnode.node.simulation.clock import EPOCH_MS, MachineClock
 from rillnode.node.simulation.disk import Disk
@@ -117,7 +119,7 @@ class NodeMachine(Machine):
             clock=clock,
             entropy=self.entropy,
             identity=self.identity,
-            channel_key=self.channel_key if self.config.channel else None,
+            channel_key=self.channel_key if channels_of(self.config) else None,
         )
 
         async def run() -> None:
@@ -211,7 +213,7 @@ class World:
 
         They are there until the world is closed.
         """
-        if config.streamr is None and config.nextgraph is None and config.ockam is None:
+        if not any(isinstance(one, Listener) for one in config.tables):
             return config
         return replace(config, data_dir=self._directory / config.name)
 

@@ -1,11 +1,22 @@
 """The tables of `node.toml` that say where streams are landed."""
 
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar, Final, Self
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from rillnode.node.config.kinds import Count, Memory, Name, Seconds, SparkMaster, TableLocation
+from rillnode.node.config.location import Location
+from rillnode.node.config.paths import KeyPath
+from rillnode.node.config.plug_in_table import PlugInTable
+from rillnode.node.config.problem import Problem
+from rillnode.node.config.rules import duplicates, unfit_name, unfit_pattern
+from rillnode.node.config.tables import Config
+
+_TABLE_URL: Final = re.compile(r"s3://[^\s/@?#]+(?:/[^\s@?#]*)?")
 
 
 class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -91,7 +102,7 @@ class FilesSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     hold_bytes_max: Count = 5_000_000_000
 
 
-class SinkTables(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SinkTables(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Sinks, by kind.
 
     Attributes:
@@ -99,15 +110,115 @@ class SinkTables(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         files: Sinks into files.
     """
 
+    table: ClassVar[str] = "sink"
+    plug_in: ClassVar[str] = "spark"
+
     spark: tuple[SparkSink, ...] = ()
     files: tuple[FilesSink, ...] = ()
-
-    @property
-    def enabled(self) -> bool:
-        """Whether there are any."""
-        return bool(self.spark or self.files)
 
     @property
     def all(self) -> tuple[SparkSink | FilesSink, ...]:
         """The sinks of every kind."""
         return (*self.spark, *self.files)
+
+    @property
+    def asks(self) -> bool:
+        """Whether there are any."""
+        return bool(self.all)
+
+    @classmethod
+    def problems(cls, config: Config) -> Iterator[Problem]:
+        """What is wrong with sinks, each by itself and beside the others."""
+        for table in config.each(cls):
+            if table.all and not config.noise.enabled:
+                text = "must be true: the jobs of sinks read over this listener"
+                yield Problem(("noise", "enabled"), "config.conflict", text)
+            yield from _spark_sinks(table.spark)
+            # What is wrong with a URL comes alone: other errors would show it.
+            yield from list(_table_urls(table.spark)) or _table_dirs(table.spark)
+            yield from _files_sinks(table)
+
+    def in_effect(self, config: Config) -> Self:
+        """The sinks with the directories of their checkpoints."""
+        sinks = tuple(replace(sink, checkpoint_dir=sink.checkpoint_path) for sink in self.spark)
+        return replace(self, spark=sinks)
+
+
+def sinks_of(config: Config) -> SinkTables:
+    """The sinks of a configuration; none where it has no such table."""
+    return config.table(SinkTables) or SinkTables()
+
+
+def _spark_sinks(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
+    yield from duplicates("sink.spark", (sink.name for sink in sinks))
+    checkpoints: dict[str, SparkSink] = {}
+    for at, sink in enumerate(sinks):
+        path: KeyPath = ("sink", "spark", at)
+        yield from unfit_name((*path, "name"), sink.name)
+        for position, pattern in enumerate(sink.streams):
+            yield from unfit_pattern((*path, "streams", position), pattern)
+        if sink.external and sink.key_file is None:
+            text = "missing: the node knows a job that somebody else starts by its key"
+            yield Problem((*path, "key_file"), "config.missing", text)
+        other = checkpoints.setdefault(str(sink.checkpoint_path), sink)
+        if other is not sink and other.name != sink.name:
+            yield Problem(
+                (*path, "checkpoint_dir"),
+                "config.conflict",
+                f"{sink.checkpoint_path} is the checkpoint of sink {other.name!r}",
+            )
+
+
+def _files_sinks(table: SinkTables) -> Iterator[Problem]:
+    names = {sink.name for sink in table.spark}
+    directories: dict[Path, str] = {}
+    for at, sink in enumerate(table.files):
+        path: KeyPath = ("sink", "files", at)
+        yield from unfit_name((*path, "name"), sink.name)
+        for position, pattern in enumerate(sink.streams):
+            yield from unfit_pattern((*path, "streams", position), pattern)
+        if sink.name in names:
+            text = f"{sink.name!r} is the name of another sink"
+            yield Problem((*path, "name"), "config.conflict", text)
+        names.add(sink.name)
+        other = directories.setdefault(sink.directory, sink.name)
+        if other != sink.name:
+            text = f"{sink.directory} is the directory of sink {other!r}"
+            yield Problem((*path, "directory"), "config.conflict", text)
+
+
+def _table_urls(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
+    """What can be done with a URL. An error never shows it: it may hold what it must not."""
+    for at, sink in enumerate(sinks):
+        path: KeyPath = ("sink", "spark", at)
+        for key in ("table_dir", "silver_dir", "gold_dir"):
+            location: Location | None = getattr(sink, key)
+            if location is None or location.path is not None:
+                continue
+            if not _TABLE_URL.fullmatch(location):
+                text = 'expected a URL such as "s3://bucket/tables", without credentials'
+                yield Problem((*path, key), "config.value", text)
+            if sink.checkpoint_dir is None:
+                text = f"missing; {key} is a URL, and Spark needs a directory for its checkpoints"
+                yield Problem((*path, "checkpoint_dir"), "config.missing", text)
+                break
+
+
+def _table_dirs(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
+    """Tables that lie in each other would remove each other's files."""
+    taken: dict[Location, str] = {
+        sink.table_dir: f"sink.spark[{at}].table_dir" for at, sink in enumerate(sinks)
+    }
+    for at, sink in enumerate(sinks):
+        path: KeyPath = ("sink", "spark", at)
+        if sink.gold_dir is not None and sink.silver_dir is None:
+            text = "is made of silver: set silver_dir, too"
+            yield Problem((*path, "gold_dir"), "config.conflict", text)
+        for key, directory in (("silver_dir", sink.silver_dir), ("gold_dir", sink.gold_dir)):
+            if directory is None:
+                continue
+            for other, owner in taken.items():
+                if directory.overlaps(other):
+                    text = f"must lie apart from {owner}, {other}"
+                    yield Problem((*path, key), "config.conflict", text)
+            taken[directory] = f"sink.spark[{at}].{key}"

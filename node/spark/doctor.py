@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config
 from rillnode.node.doctor.finding import Finding
+from rillnode.node.spark.config import sinks_of
 from rillnode.node.spark.java import java_home
 
 
 def java(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     """A Java that Spark can start, where there is a sink for it."""
-    if not config.sink.spark:
+    if not sinks_of(config).spark:
         return
     try:
         yield Finding("java", "ok", str(java_home(environ)))

@@ -20,7 +20,8 @@ from typing import Final, Protocol
 from rillnode.actors.core.threads import SYSTEM_THREADS, Threads
 from rillnode.actors.ports import JobLauncher
 from rillnode.actors.spark.sink_job import no_start
-from rillnode.node.config import Config, FilesSink, SparkSink
+from rillnode.node.config import Config
+from rillnode.node.spark.config import FilesSink, SparkSink, sinks_of
 from rillnode.node.spark.export import ExportConfig
 from rillnode.node.spark.files import absolute
 from rillnode.node.spark.installed import require_spark
@@ -61,9 +62,9 @@ def launcher(
     Raises:
         ConfigError: there are Spark sinks, and no Spark.
     """
-    if any(not table.external for table in config.sink.spark):
+    if any(not table.external for table in sinks_of(config).spark):
         require_spark()
-    tables = {table.name: table for table in config.sink.all}
+    tables = {table.name: table for table in sinks_of(config).all}
     directory = config.data_dir / "sinks"
 
     def launch(

@@ -11,9 +11,9 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.spark.sink_job import BRONZE, DERIVED_TABLES, SinkStatus, no_start
 from rillnode.actors.spark.spark_sink import SinkPorts, SinkSettings, SparkSinkActor, StopSink
 from rillnode.codecs.keys import Identity
-from rillnode.node.config import FilesSink, SparkSink
 from rillnode.node.keys.files import read_key
 from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Sample
+from rillnode.node.spark.config import FilesSink, SparkSink, sinks_of
 from rillnode.node.spark.metrics import METRICS, samples
 
 
@@ -24,7 +24,7 @@ class Sinks(PlugIn):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._tables = {table.name: table for table in host.config.sink.all}
+        self._tables = {table.name: table for table in sinks_of(host.config).all}
         self._dir = host.config.data_dir / "sinks"
         self._entropy = host.entropy
         self._cells: dict[str, Cell] = {}

@@ -30,9 +30,10 @@ from rillnode.codecs.streamr.ethereum import SECRET_BYTES, EthereumKey
 from rillnode.codecs.streamr.session_tokens import derive_key
 from rillnode.codecs.streamr.sort_keys import pushed_keys
 from rillnode.codecs.streamr.stream_message import Layout
-from rillnode.node.config import ApiKeyTable, Config
+from rillnode.node.config import Config
 from rillnode.node.keys.files import read_secret, write_secret
 from rillnode.node.plugin import Core, Host, Listening, PlugIn
+from rillnode.node.streamr.config import ApiKeyTable, StreamrListener, ethereum_key_file
 from rillnode.node.streamr.rest import PREFIX, Rest, add_routes
 from rillnode.node.streamr.rest.numbers import Numbers
 from rillnode.node.streamr.rest.origins import origin_check
@@ -75,11 +76,9 @@ class Streamr(PlugIn):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        table = host.config.streamr
-        assert table is not None, "it is the table that asks for this plug-in"
-        self._table = table
+        self._table = host.table(StreamrListener)
         self._entropy = host.entropy
-        self._key = _read_or_make_key(host.config.ethereum_key_file, host.entropy(SECRET_BYTES))
+        self._key = _read_or_make_key(ethereum_key_file(host.config), host.entropy(SECRET_BYTES))
         self._token_key = derive_key(bytes.fromhex(host.identity.seed_hex), _TOKENS)
 
     @property
@@ -140,10 +139,11 @@ class Streamr(PlugIn):
 
     def reload(self, old: Config, new: Config) -> Config:
         """Take over the API keys; what goes on by another one ends."""
-        if old.streamr is None or new.streamr is None or old.streamr.apikeys == new.streamr.apikeys:
+        table, asked = old.table(StreamrListener), new.table(StreamrListener)
+        if table is None or asked is None or table.apikeys == asked.apikeys:
             return old
-        self._sessions.set_api_keys(_names_by_hash(new.streamr.apikeys))
-        return replace(old, streamr=replace(old.streamr, apikeys=new.streamr.apikeys))
+        self._sessions.set_api_keys(_names_by_hash(asked.apikeys))
+        return old.having(replace(table, apikeys=asked.apikeys))
 
     async def serve(self, bound: MutableMapping[str, Listening]) -> None:
         """Bind the listener, once logouts and permissions are known again.

@@ -1,8 +1,10 @@
 """The table of `node.toml` that says where spans go."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta
+
+from rillnode.node.config.plug_in_table import PlugInTable
 
 CollectorUrl = Annotated[
     str,
@@ -13,7 +15,7 @@ CollectorUrl = Annotated[
 ]
 
 
-class TelemetryTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TelemetryTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """OpenTelemetry spans of what the node does, batch by batch. Needs the extra `otel`.
 
     Attributes:
@@ -22,6 +24,9 @@ class TelemetryTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         sample_ratio: Part of the traces that begin here and are kept; those that begin at another
             node are kept as that node has decided.
     """
+
+    table: ClassVar[str] = "telemetry"
+    plug_in: ClassVar[str] = "telemetry"
 
     enabled: bool = False
     endpoint: CollectorUrl = "http://127.0.0.1:4318"

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 import rillnode
 from rillnode.actors.ports import Span
 from rillnode.node.config import Config
+from rillnode.node.telemetry.config import TelemetryTable
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.30.0"
 
@@ -103,7 +104,7 @@ def exporting(config: Config) -> tuple[OpenTelemetryTracer, Callable[[], None]]:
 
     Spans wait in memory, so many at most: where the collector is away or slow, some are dropped.
     """
-    table = config.telemetry
+    table = config.table(TelemetryTable) or TelemetryTable()
     resource = Resource.create(
         {
             "service.namespace": "rillnode",

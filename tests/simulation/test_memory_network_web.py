@@ -13,20 +13,15 @@ from rillnode import nextgraph, streamr
 from rillnode.actors.core.access import VERBS
 from rillnode.codecs.errors import ConfigError, TransportError
 from rillnode.codecs.keys import Identity
-from rillnode.node.config import (
-    Config,
-    GrantTable,
-    HttpListener,
-    NextgraphListener,
-    StreamrListener,
-    StreamTable,
-)
+from rillnode.node.config import Config, GrantTable, HttpListener, StreamTable
+from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.overlay.config import (
     OverlayTable,
     StreamrNetworkListener,
     TrackerTable,
 )
 from rillnode.node.simulation.clock import EPOCH_MS
+from rillnode.node.streamr.config import StreamrListener
 from rillnode.testing import MemoryNetwork
 from rillnode.transports.clock import SystemClock
 
@@ -38,9 +33,8 @@ EVERYBODY = (
 CONFIG = Config(
     name="a",
     grants=EVERYBODY,
-    streamr=StreamrListener(),
-    nextgraph=NextgraphListener(registration="open"),
     http=HttpListener(listen="127.0.0.1:80"),
+    tables=[StreamrListener(), NextgraphListener(registration="open")],
 )
 URL = "ws://a:8890"
 
@@ -118,17 +112,13 @@ def test_nextgraph_clients_meet_a_node_whose_key_outlives_it() -> None:
 def test_nodes_share_a_stream_as_released_streamr_nodes_do() -> None:
     grants = (GrantTable(who="*", streams="*", may=VERBS),)
     tracker = Config(
-        name="t",
-        grants=grants,
-        tracker=TrackerTable(enabled=True),
-        streamr_network=StreamrNetworkListener(),
+        name="t", grants=grants, tables=[TrackerTable(enabled=True), StreamrNetworkListener()]
     )
     node = Config(
         name="a",
         grants=grants,
         streams=(StreamTable(name="s"),),
-        overlay=OverlayTable(streams=("s",)),
-        streamr_network=StreamrNetworkListener(trackers=("ws://t:30300",)),
+        tables=[OverlayTable(streams=("s",)), StreamrNetworkListener(trackers=("ws://t:30300",))],
     )
     with MemoryNetwork() as network:
         network.add_node("t", config=tracker)
@@ -193,7 +183,7 @@ def test_hosts_that_are_not_there_are_not_found() -> None:
 def test_a_tls_listener_is_plain_in_simulations() -> None:
     table = StreamrListener(tls_cert="no/cert.pem", tls_key="no/key.pem")  # type: ignore[arg-type]
     with MemoryNetwork() as network:
-        network.add_node("a", config=Config(name="a", grants=EVERYBODY, streamr=table))
+        network.add_node("a", config=Config(name="a", grants=EVERYBODY, tables=[table]))
 
         async def application() -> None:
             await (await streamr.connect(URL, private_key=KEY)).close()

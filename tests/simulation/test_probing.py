@@ -7,12 +7,12 @@ import pytest
 from rillnode import nextgraph
 from rillnode.codecs.errors import TransportError
 from rillnode.node.config import Config
-from rillnode.node.config.tables import NextgraphListener
 from rillnode.node.nextgraph.broker import IDLE_SECONDS
+from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.testing import MemoryNetwork
 
 USER = nextgraph.Identity.from_seed(b"user".ljust(32, b"."))
-CONFIG = Config(name="a", nextgraph=NextgraphListener(listen="127.0.0.1:1440", registration="open"))
+CONFIG = Config(name="a", tables=[NextgraphListener(listen="127.0.0.1:1440", registration="open")])
 TOPIC = nextgraph.Identity.from_seed(b"topic".ljust(32, b"."))
 INNER = nextgraph.inner_overlay(USER.public_key, b"s" * 32)
 ACCESS = nextgraph.ReadWriteAccess(INNER, nextgraph.outer_overlay(USER.public_key))

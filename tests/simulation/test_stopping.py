@@ -17,10 +17,12 @@ from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import ReadOperation
 from rillnode.codecs.errors import RillnodeError
-from rillnode.node.config import Config, NextgraphListener, StreamrListener
+from rillnode.node.config import Config
+from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.runtime import DRAIN_SECONDS, ENDING_SECONDS
 from rillnode.node.simulation.disk import SimulatedStore
 from rillnode.node.streamr.client.endpoints import endpoints_of
+from rillnode.node.streamr.config import StreamrListener
 from rillnode.testing import MemoryNetwork
 from streamr_keys_support import PUBLISHER, rsa_key
 
@@ -28,8 +30,7 @@ STOPPING: Final = Config(
     name=NODE,
     on_fatal="stay",
     grants=CONFIG.grants,
-    streamr=StreamrListener(),
-    nextgraph=NextgraphListener(registration="open"),
+    tables=[StreamrListener(), NextgraphListener(registration="open")],
 )
 SEEDS: Final = range(4)
 SYNC_SECONDS: Final = 0.4

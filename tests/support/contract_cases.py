@@ -52,11 +52,11 @@ from rillnode.actors.overlay.messages import Instructed, Linked
 from rillnode.actors.overlay.neighbours import NeighboursActor
 from rillnode.actors.spark import sink_job
 from rillnode.node import runtime
-from rillnode.node.config import SinkTables
 from rillnode.node.plugin import Host, PlugIn, Variants
 from rillnode.node.plugins import make_plug_ins
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.spark import process
+from rillnode.node.spark.config import SinkTables
 from rillnode.node.telemetry.telemetry import Tracing
 from rillnode.testing import MemoryNetwork, PlantedFailure, actor_classes, fail, message_types
 from span_support import Kept

@@ -47,24 +47,19 @@ from rillnode.codecs.routing.stream import (
 from rillnode.codecs.streamr.key_requests import REQUESTS_MAX, RETRY_MS
 from rillnode.node.client import Client, Stream
 from rillnode.node.client.messages import Answer
-from rillnode.node.config import (
-    ChannelTable,
-    Config,
-    GrantTable,
-    NextgraphListener,
-    OckamListener,
-    SinkTables,
-    StreamrListener,
-    StreamTable,
-)
+from rillnode.node.config import Config, GrantTable, StreamTable
 from rillnode.node.iteration import Iteration
+from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.ockam.client.channel import SecureChannel
+from rillnode.node.ockam.config import ChannelTable, OckamListener
 from rillnode.node.overlay.config import OverlayTable, StreamrNetworkListener
 from rillnode.node.runtime import Node
 from rillnode.node.simulation.disk import Disk
+from rillnode.node.spark.config import SinkTables
 from rillnode.node.streamr.client.endpoints import endpoints_of
 from rillnode.node.streamr.client.login import Login
 from rillnode.node.streamr.client.rest import Rest
+from rillnode.node.streamr.config import StreamrListener
 from rillnode.testing import MemoryNetwork
 from streamr_keys_support import PUBLISHER, SUBSCRIBER, rsa_key
 
@@ -89,21 +84,25 @@ CONFIG: Final = Config(
         GrantTable(who="anonymous", streams="shared-released*", may=("push", "subscribe")),
     ),
     streams=(StreamTable(name="limited", retain_entries_max=1),),
-    streamr=StreamrListener(),
-    nextgraph=NextgraphListener(registration="invitation", public_name="broker.example"),
-    overlay=OverlayTable(streams=("shared*",)),
-    streamr_network=StreamrNetworkListener(),
-    ockam=OckamListener(
-        listen=f"{NODE}:4000",
-        allow_plain=True,
-        channel=ChannelTable(handshake_seconds_max=CHANNEL_SECONDS, idle_seconds=CHANNEL_SECONDS),
-    ),
+    tables=[
+        StreamrListener(),
+        NextgraphListener(registration="invitation", public_name="broker.example"),
+        OverlayTable(streams=("shared*",)),
+        StreamrNetworkListener(),
+        OckamListener(
+            listen=f"{NODE}:4000",
+            allow_plain=True,
+            channel=ChannelTable(
+                handshake_seconds_max=CHANNEL_SECONDS, idle_seconds=CHANNEL_SECONDS
+            ),
+        ),
+    ],
 )
 PEER_CONFIG: Final = Config(
     name=PEER,
     on_fatal="stay",
     grants=(GrantTable(who="noise:*", streams="*", may=VERBS),),
-    ockam=OckamListener(listen=f"{PEER}:4000", allow_plain=True),
+    tables=[OckamListener(listen=f"{PEER}:4000", allow_plain=True)],
 )
 MEMBER: Final = "c"
 GUEST: Final = "d"
@@ -112,8 +111,7 @@ STOPPED_CONFIG: Final = Config(
     name=STOPPED,
     on_fatal="stay",
     grants=CONFIG.grants,
-    streamr=StreamrListener(),
-    nextgraph=NextgraphListener(registration="open"),
+    tables=[StreamrListener(), NextgraphListener(registration="open")],
 )
 CHANGES: Final = 40
 """How often grants change, 0.1 s for each: while everybody else has something under way."""
@@ -125,16 +123,16 @@ def add_nodes(network: MemoryNetwork, sink: SinkTables) -> None:
     It has this sink, and so has a node that is stopped.
     """
     network.add_node(PEER, config=PEER_CONFIG)
-    network.add_node(NODE, peers=(PEER,), config=replace(CONFIG, sink=sink))
+    network.add_node(NODE, peers=(PEER,), config=CONFIG.having(sink))
     for name in (MEMBER, GUEST):
         config = Config(
             name=name,
             on_fatal="stay",
             grants=(GrantTable(who="noise:*", streams="*", may=VERBS),),
-            overlay=OverlayTable(streams=("shared*",), trackers=(NODE,)),
+            tables=[OverlayTable(streams=("shared*",), trackers=(NODE,))],
         )
         network.add_node(name, peers=(NODE,), config=config)
-    network.add_node(STOPPED, peers=(PEER,), config=replace(STOPPED_CONFIG, sink=sink))
+    network.add_node(STOPPED, peers=(PEER,), config=STOPPED_CONFIG.having(sink))
 
 
 SUBSCRIBED_SECONDS: Final = 0.01

@@ -8,10 +8,12 @@ from msgspec.structs import replace
 
 from contract_load import CONFIG, NODE, Round, streamr_url
 from rillnode.actors.log.shared.port import unreachable
+from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.simulation.shared_disk import SharedDisk
 from rillnode.node.streamr.client.endpoints import endpoints_of
 from rillnode.node.streamr.client.login import Login
 from rillnode.node.streamr.client.rest import Rest
+from rillnode.node.streamr.config import StreamrListener
 from rillnode.testing import MemoryNetwork
 from streamr_keys_support import PUBLISHER
 
@@ -23,7 +25,8 @@ BACK_SECONDS: Final = 2.0
 
 def add_shared_nodes(network: MemoryNetwork) -> None:
     """Add the node that all of this is about, and another one of its store."""
-    config = replace(CONFIG, overlay=None, streamr_network=None, ockam=None)
+    kept = [one for one in CONFIG.tables if isinstance(one, StreamrListener | NextgraphListener)]
+    config = replace(CONFIG, tables=kept)
     for name in (NODE, OTHER):
         network.add_node(name, config=replace(config, name=name))
 

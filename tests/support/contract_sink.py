@@ -10,9 +10,10 @@ from rillnode.actors.core.threads import Threads
 from rillnode.codecs import native
 from rillnode.codecs.entries import entries_of
 from rillnode.node.client.session import Session
-from rillnode.node.config import Config, FilesSink, SinkTables
+from rillnode.node.config import Config
 from rillnode.node.keys.files import read_key
 from rillnode.node.simulation.memory_network import PROGRAM
+from rillnode.node.spark.config import FilesSink, SinkTables
 from rillnode.node.spark.process import Keys
 from rillnode.node.spark.sinks import Sinks
 

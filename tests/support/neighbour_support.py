@@ -25,7 +25,7 @@ from rillnode.node.plugin import Host
 
 FRIEND = "2" * 64
 ADDRESS = overlay_address("s", 0)
-CONFIG = Config(name="a", data_dir=Path("a"), overlay=OverlayTable())
+CONFIG = Config(name="a", data_dir=Path("a"), tables=[OverlayTable()])
 
 
 class Node:

@@ -11,7 +11,8 @@ from rillnode.actors.log import Complete, LogStore, OnHealth
 from rillnode.actors.log.memory import Faults, MemoryLogStore
 from rillnode.codecs.keys import Identity
 from rillnode.node.client import Client, connect
-from rillnode.node.config import Config, GrantTable, HttpListener, NoiseListener, OckamListener
+from rillnode.node.config import Config, GrantTable, HttpListener, NoiseListener
+from rillnode.node.ockam.config import OckamListener
 from rillnode.node.runtime import Node
 from rillnode.node.stores import MakeStore
 from rillnode.transports.clock import SystemClock
@@ -29,20 +30,19 @@ def node_config(directory: Path, *grants: GrantTable, strict: bool = False) -> C
         name="test",
         data_dir=directory,
         noise=NoiseListener(listen="127.0.0.1:0"),
-        ockam=OckamListener(listen="127.0.0.1:0", strict=strict),
         http=HttpListener(listen="127.0.0.1:0"),
         grants=grants or everything,
+        tables=[OckamListener(listen="127.0.0.1:0", strict=strict)],
     )
 
 
 def at_own_ports(config: Config) -> Config:
     """The same node where it is found again: nobody else is given its ports while it is stopped."""
-    assert config.ockam is not None
+    ockam = config.table(OckamListener)
+    assert ockam is not None
     return msgspec.structs.replace(
-        config,
-        noise=msgspec.structs.replace(config.noise, listen=free_address()),
-        ockam=msgspec.structs.replace(config.ockam, listen=free_address()),
-    )
+        config, noise=msgspec.structs.replace(config.noise, listen=free_address())
+    ).having(msgspec.structs.replace(ockam, listen=free_address()))
 
 
 async def connect_to(

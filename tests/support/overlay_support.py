@@ -4,8 +4,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
-import msgspec
-
 from rillnode.node.client.client import Client
 from rillnode.node.config import Config
 from rillnode.node.overlay.config import OverlayTable, TrackerTable
@@ -19,14 +17,14 @@ STREAM = "readings"
 def tracker_config(*, degree: int = 4, takes_part: bool = False) -> Config:
     """A node that is a tracker, and only that or a storage node too."""
     tracker = TrackerTable(enabled=True, degree=degree)
-    overlay = OverlayTable(storage=True) if takes_part else None
-    return msgspec.structs.replace(node_config(TRACKER), tracker=tracker, overlay=overlay)
+    overlay = [OverlayTable(storage=True)] if takes_part else []
+    return node_config(TRACKER).having(tracker, *overlay)
 
 
 def member_config(name: str, *, storage: bool = False) -> Config:
     """A node that shares all its streams."""
     overlay = OverlayTable(trackers=(TRACKER,), storage=storage)
-    return msgspec.structs.replace(node_config(name), overlay=overlay)
+    return node_config(name).having(overlay)
 
 
 def add_overlay(

@@ -12,8 +12,9 @@ from yarl import URL
 
 from nodes import node_config
 from rillnode.codecs.streamr.ethereum import EthereumKey
-from rillnode.node.config import ApiKeyTable, Config, GrantTable, StreamrListener
+from rillnode.node.config import Config, GrantTable
 from rillnode.node.runtime import Node
+from rillnode.node.streamr.config import ApiKeyTable, StreamrListener
 
 ALICE = EthereumKey(b"\1" * 32)
 BOB = EthereumKey(b"\2" * 32)
@@ -124,7 +125,7 @@ def streamr_config(
         logins_per_minute=logins_per_minute,
     )
     config = node_config(directory, *(grants or (CREATES,)))
-    return msgspec.structs.replace(config, streamr=listener)
+    return config.having(listener)
 
 
 def served(config: Config, *tests: Test) -> None:

@@ -15,8 +15,9 @@ from rillnode.node.cli.connection import CONFIG_FILE
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, positive_number
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import Config, SparkSink, load_config
+from rillnode.node.config import Config, load_config
 from rillnode.node.spark.cli.sink_choice import choose_sink
+from rillnode.node.spark.config import SparkSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

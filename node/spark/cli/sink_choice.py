@@ -1,7 +1,8 @@
 """Which of a configuration's Spark sinks a verb is about."""
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.config import Config, SparkSink
+from rillnode.node.config import Config
+from rillnode.node.spark.config import SparkSink, sinks_of
 from rillnode.node.spark.installed import require_spark
 
 
@@ -12,7 +13,7 @@ def choose_sink(config: Config, name: str | None) -> SparkSink:
         ConfigError: there is none, or a name is needed; or what Spark needs is not installed.
     """
     require_spark()
-    sinks = {sink.name: sink for sink in config.sink.spark}
+    sinks = {sink.name: sink for sink in sinks_of(config).spark}
     if not sinks:
         raise ConfigError("sink.none", "the configuration has no [[sink.spark]]")
     if name is None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from msgspec.structs import replace
 
 from nats_support import SHARDS, NatsServer, needs_nats, on_jetstream
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, STORE, TOPIC, commit, identity
@@ -24,10 +23,10 @@ from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
 from rillnode.codecs.nextgraph.events import Event
 from rillnode.codecs.nextgraph.responses import TopicSubRes
-from rillnode.node.config import NextgraphListener
 from rillnode.node.keys.files import write_key
 from rillnode.node.nextgraph.client.client import Client
 from rillnode.node.nextgraph.client.subscription import Subscription
+from rillnode.node.nextgraph.config import NextgraphListener, nextgraph_key_file
 from rillnode.node.runtime import Node
 from shared_support import JetStreamDriver
 from store_support import eventually
@@ -53,8 +52,8 @@ class Brokers:
             listen="127.0.0.1:0", registration="invitation" if invited else "open"
         )
         config = on_jetstream(node_config(self._directory / name), self._nats)
-        config = replace(config, nextgraph=listener)
-        write_key(config.nextgraph_key_file, BROKER)
+        config = config.having(listener)
+        write_key(nextgraph_key_file(config), BROKER)
         return await self._stack.enter_async_context(Node(config))
 
 

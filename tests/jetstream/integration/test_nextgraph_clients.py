@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from msgspec.structs import replace
 
 from nats_support import NatsServer, needs_nats, on_jetstream
 from nextgraph_devices import SCRIPTS, image, node_device
@@ -15,8 +14,9 @@ from nodes import node_config
 from npm_support import npm_packages
 from proxy import Proxy
 from rillnode.codecs.keys import Identity
-from rillnode.node.config import Config, NextgraphListener
+from rillnode.node.config import Config
 from rillnode.node.keys.files import write_key
+from rillnode.node.nextgraph.config import NextgraphListener, nextgraph_key_file
 from rillnode.node.runtime import Node
 
 TEST_SECONDS: Final = 600.0
@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.npm, pytest.mark.long, needs_nats]
 
 def config_of(directory: Path, nats: NatsServer) -> Config:
     listener = NextgraphListener(listen="127.0.0.1:0", registration="open")
-    config = replace(on_jetstream(node_config(directory), nats), nextgraph=listener)
-    write_key(config.nextgraph_key_file, BROKER)
+    config = on_jetstream(node_config(directory), nats).having(listener)
+    write_key(nextgraph_key_file(config), BROKER)
     return config
 
 

@@ -13,7 +13,6 @@ from types import FrameType
 from typing import Any, Final
 
 import pytest
-from msgspec.structs import replace
 
 import rillnode
 from iteration_support import read_impatiently
@@ -23,10 +22,12 @@ from rillnode import nextgraph, streamr
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.nextgraph.events import Event
 from rillnode.codecs.streamr.ethereum import EthereumKey
-from rillnode.node.config import GrantTable, NextgraphListener, StreamrListener
+from rillnode.node.config import GrantTable
+from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.runtime import Node
 from rillnode.node.streamr.client.client import Client as StreamrClient
 from rillnode.node.streamr.client.endpoints import endpoints_of
+from rillnode.node.streamr.config import StreamrListener
 from streamr_keys_support import rsa_key
 
 COUNT: Final = 120
@@ -42,10 +43,9 @@ async def running(directory: Path) -> AsyncGenerator[Node]:
         GrantTable(who=f"noise:{CLIENT.public_hex}", streams="*", may=("admin",)),
         GrantTable(who="anonymous", streams="*", may=("create", "push", "pull", "subscribe")),
     )
-    config = replace(
-        node_config(directory, *grants),
-        nextgraph=NextgraphListener(listen="127.0.0.1:0", registration="open"),
-        streamr=StreamrListener(listen="127.0.0.1:0"),
+    config = node_config(directory, *grants).having(
+        NextgraphListener(listen="127.0.0.1:0", registration="open"),
+        StreamrListener(listen="127.0.0.1:0"),
     )
     async with asyncio.timeout(SECONDS), Node(config) as node:
         yield node

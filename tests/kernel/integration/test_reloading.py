@@ -116,7 +116,7 @@ def test_what_needs_a_restart_is_named_and_stays(
             assert (node.config.http, node.config.grants) == (config.http, ())
         told = {record.message: vars(record) for record in caplog.records}
         assert told["restart_needed"]["tables"] == "http"
-        assert told["config_reloaded"]["changed"] == "grants"
+        assert told["config_reloaded"]["changed"] == "grant"
 
     asyncio.run(asyncio.wait_for(run(), SECONDS))
 
@@ -156,7 +156,7 @@ def test_sighup_reads_the_file_again(tmp_path: Path) -> None:
         file.write_text(text + f'[[grant]]\nwho = "{WHO}"\nstreams = "*"\nmay = ["admin"]\n')
         os.kill(node.pid, signal.SIGHUP)
         wait_for(lambda: '"config_reloaded"' in log.read_text())
-        assert '"changed": "grants"' in log.read_text()
+        assert '"changed": "grant"' in log.read_text()
         node.send_signal(signal.SIGTERM)
         assert node.wait(SECONDS) == 0
     finally:

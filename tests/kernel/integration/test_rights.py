@@ -17,8 +17,9 @@ from rillnode.actors.core.access import Verb
 from rillnode.actors.streamr.sessions import hash_of
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.streamr.ethereum import EthereumKey
-from rillnode.node.config import ApiKeyTable, Config, GrantTable
+from rillnode.node.config import Config, GrantTable
 from rillnode.node.runtime import Node
+from rillnode.node.streamr.config import ApiKeyTable, StreamrListener
 from streamr_rest_support import ALICE, BOB, CREATES, Server, User, served, streamr_config
 
 CAROL = EthereumKey(b"\3" * 32)
@@ -109,9 +110,10 @@ async def with_api_key(server: Server, *left: ApiKeyTable) -> Right:
 
     async def end() -> None:
         config = server.node.config
-        assert config.streamr is not None
-        listener = msgspec.structs.replace(config.streamr, apikeys=left)
-        server.node.reload(msgspec.structs.replace(config, streamr=listener))
+        listener = config.table(StreamrListener)
+        assert listener is not None
+        listener = msgspec.structs.replace(listener, apikeys=left)
+        server.node.reload(config.having(listener))
 
     return Right(login.body["token"], end)
 

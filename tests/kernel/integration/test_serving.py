@@ -22,7 +22,8 @@ from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.routing.routes import local
 from rillnode.node.client.serving import ANSWER_BYTES_MAX
-from rillnode.node.config import ChannelTable, Config, GrantTable, PeerTable
+from rillnode.node.config import Config, GrantTable, PeerTable
+from rillnode.node.ockam.config import ChannelTable, OckamListener
 from rillnode.node.runtime import Node
 
 PRINTER = Identity.from_seed(b"a printer".ljust(32, b"."))
@@ -42,9 +43,10 @@ GRANTS = (
 
 def config_of(directory: Path, *grants: GrantTable) -> Config:
     config = at_own_ports(node_config(directory, *GRANTS, *grants))
-    assert config.ockam is not None
-    ockam = msgspec.structs.replace(config.ockam, channel=ChannelTable(), allow_plain=True)
-    return msgspec.structs.replace(config, ockam=ockam)
+    listener = config.table(OckamListener)
+    assert listener is not None
+    ockam = msgspec.structs.replace(listener, channel=ChannelTable(), allow_plain=True)
+    return config.having(ockam)
 
 
 @asynccontextmanager

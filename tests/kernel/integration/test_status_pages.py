@@ -18,12 +18,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from nodes import CLIENT, connect_to, node_config
 from ports import free_port
 from rillnode.codecs.errors import ConfigError, TransportError
-from rillnode.node.config import ApiKeyTable, Config, HttpListener, MetricsTable, StreamrListener
+from rillnode.node.config import Config, HttpListener, MetricsTable
 from rillnode.node.http import listener
 from rillnode.node.http.events import READERS_MAX
 from rillnode.node.http.listener import PATHS
 from rillnode.node.metrics import every_metric
 from rillnode.node.runtime import Node
+from rillnode.node.streamr.config import ApiKeyTable, StreamrListener
 
 SECONDS = 60.0
 PROMTOOL = shutil.which("promtool")
@@ -349,11 +350,11 @@ def test_no_page_tells_a_secret(tmp_path: Path) -> None:
     token.chmod(0o600)
     key_hash = "5eed" * 16
     config = replace(
-        node_config(tmp_path / "data"),
-        http=HttpListener(listen="127.0.0.1:0", token_file=token),
-        streamr=StreamrListener(
+        node_config(tmp_path / "data"), http=HttpListener(listen="127.0.0.1:0", token_file=token)
+    ).having(
+        StreamrListener(
             listen="127.0.0.1:0", apikeys=(ApiKeyTable(name="dashboard", hash=key_hash),)
-        ),
+        )
     )
 
     async def body(node: Node, session: aiohttp.ClientSession) -> None:

@@ -33,9 +33,6 @@ KERNEL_KNOWS: Final[dict[str, set[str]]] = {
     "node/cli/message.py": {"ockam"},
     "node/client/client.py": {"ockam"},
     "node/client/correspondent.py": {"ockam"},
-    "node/config/__init__.py": {"ockam", "spark", "streamr", "telemetry"},
-    "node/config/rules.py": {"overlay", "spark"},
-    "node/config/tables.py": {"ockam", "overlay", "spark", "streamr", "telemetry"},
 }
 """Modules of the kernel that import a plug-in still: what is to come by the plug-ins' contract."""
 

@@ -42,15 +42,10 @@ from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.codecs.nextgraph.start import AuthResult, Registration
 from rillnode.codecs.nextgraph.types import ForwardedPeer
 from rillnode.node.cli import main
-from rillnode.node.config.tables import (
-    Config,
-    GrantTable,
-    HttpListener,
-    NextgraphListener,
-    NoiseListener,
-)
+from rillnode.node.config.tables import Config, GrantTable, HttpListener, NoiseListener
 from rillnode.node.keys.files import write_key
 from rillnode.node.nextgraph import broker as nextgraph_module
+from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.runtime import Node
 from rillnode.transports.web import accept_websocket
 
@@ -67,7 +62,7 @@ def config(directory: Path, registration: RegistrationMode = "open") -> Config:
         data_dir=directory,
         noise=NoiseListener(listen="127.0.0.1:0"),
         http=HttpListener(enabled=False),
-        nextgraph=NextgraphListener(listen="127.0.0.1:0", registration=registration),
+        tables=[NextgraphListener(listen="127.0.0.1:0", registration=registration)],
     )
 
 

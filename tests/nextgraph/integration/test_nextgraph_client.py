@@ -38,10 +38,10 @@ from rillnode.codecs.nextgraph.responses import (
 )
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import ForwardedPeer
-from rillnode.node.config.tables import NextgraphListener
 from rillnode.node.nextgraph.client import client as client_module
 from rillnode.node.nextgraph.client import feed as feed_module
 from rillnode.node.nextgraph.client.wire import Wire
+from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.runtime import Node
 
 SECONDS: Final = 60.0
@@ -50,11 +50,8 @@ SECONDS: Final = 60.0
 def run(
     test: Callable[[Node], Coroutine[Any, Any, None]], directory: Path, *, invited: bool = False
 ) -> None:
-    config = msgspec.structs.replace(
-        node_config(directory),
-        nextgraph=NextgraphListener(
-            listen="127.0.0.1:0", registration="invitation" if invited else "open"
-        ),
+    config = node_config(directory).having(
+        NextgraphListener(listen="127.0.0.1:0", registration="invitation" if invited else "open")
     )
 
     async def bounded() -> None:

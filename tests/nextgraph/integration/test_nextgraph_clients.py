@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import pytest
 
 from nextgraph_devices import (
@@ -29,7 +28,7 @@ from nodes import node_config
 from npm_support import npm_packages
 from pypi_support import pypi_python
 from rillnode.actors.nextgraph.records import PREFIX
-from rillnode.node.config import NextgraphListener
+from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.runtime import Node
 
 TEST_SECONDS: Final = 300.0
@@ -48,9 +47,8 @@ def test_an_invited_user_s_second_device_has_everything_and_edits_go_both_ways(
     packages = npm_packages(SCRIPTS)
     wallet, sent, received = tmp_path / "wallet.ngw", tmp_path / "sent", tmp_path / "received"
     sent.write_bytes(os.urandom(2_500_000))
-    config = msgspec.structs.replace(
-        node_config(tmp_path / "node"),
-        nextgraph=NextgraphListener(listen="127.0.0.1:0", registration="invitation"),
+    config = node_config(tmp_path / "node").having(
+        NextgraphListener(listen="127.0.0.1:0", registration="invitation")
     )
 
     async def main() -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pytest
 
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit
@@ -14,7 +13,7 @@ from rillnode import nextgraph
 from rillnode.actors.log.memory import Faults
 from rillnode.actors.nextgraph.records import topic_stream
 from rillnode.codecs.errors import RequestError
-from rillnode.node.config.tables import NextgraphListener
+from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.runtime import Node
 
 SECONDS: Final = 60.0
@@ -24,9 +23,8 @@ def run(
     directory: Path, test: Callable[[Node, Faults, nextgraph.Client], Coroutine[Any, Any, None]]
 ) -> None:
     """Run a test with a node, its disk, and a client that has pinned the document."""
-    config = msgspec.structs.replace(
-        node_config(directory),
-        nextgraph=NextgraphListener(listen="127.0.0.1:0", registration="open"),
+    config = node_config(directory).having(
+        NextgraphListener(listen="127.0.0.1:0", registration="open")
     )
 
     async def bounded() -> None:

@@ -5,8 +5,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import msgspec
-
 from channel_peer import LEVELS, ChannelPeer
 from nodes import node_config
 from ockam_2024_peer import Ockam2024Peer
@@ -19,7 +17,7 @@ from rillnode.codecs.routing.routes import (
     encode_message,
     local,
 )
-from rillnode.node.config import ServicesTable
+from rillnode.node.ockam.config import ServicesTable
 from rillnode.node.runtime import Node
 
 SECONDS = 120.0
@@ -36,7 +34,7 @@ def with_peers(
 ) -> None:
     async def run() -> None:
         async with AsyncExitStack() as stack:
-            config = msgspec.structs.replace(node_config(directory), services=services)
+            config = node_config(directory).having(services)
             node = await stack.enter_async_context(Node(config))
 
             async def connect() -> OckamPeer:

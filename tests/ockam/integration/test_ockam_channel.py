@@ -41,8 +41,9 @@ from rillnode.codecs.routing.stream import (
     decode_response,
     encode_request,
 )
-from rillnode.node.config import ChannelTable, Config, GrantTable
+from rillnode.node.config import Config, GrantTable
 from rillnode.node.ockam.client.channel import ChannelLevel
+from rillnode.node.ockam.config import ChannelTable, OckamListener
 from rillnode.node.runtime import Node
 
 ANSWER_SECONDS = 30.0
@@ -57,10 +58,11 @@ def config_of(directory: Path, **channel: Any) -> Config:
         GrantTable(who=f"noise:{CLIENT.public_hex}", streams="*", may=("admin",)),
     )
     config = node_config(directory, *grants)
-    assert config.ockam is not None
+    listener = config.table(OckamListener)
+    assert listener is not None
     table = ChannelTable(**channel)
-    ockam = msgspec.structs.replace(config.ockam, channel=table)
-    return msgspec.structs.replace(config, ockam=ockam)
+    ockam = msgspec.structs.replace(listener, channel=table)
+    return config.having(ockam)
 
 
 def with_node(directory: Path, test: Callable[[Node], Awaitable[None]], **channel: Any) -> None:

@@ -11,11 +11,10 @@ import signal
 import sys
 from pathlib import Path
 
-import msgspec
-
 from nodes import node_config
-from rillnode.node.config import Location, SinkTables, SparkSink
+from rillnode.node.config import Location
 from rillnode.node.runtime import Node
+from rillnode.node.spark.config import SinkTables, SparkSink
 
 
 async def main(directory: Path) -> None:
@@ -28,9 +27,7 @@ async def main(directory: Path) -> None:
         trigger_seconds=0.1,
         batch_rows_max=20_000,
     )
-    config = msgspec.structs.replace(
-        node_config(directory / "data"), sink=SinkTables(spark=(sink,))
-    )
+    config = node_config(directory / "data").having(SinkTables(spark=(sink,)))
     async with Node(config) as node:
         print(json.dumps({**node.addresses(), "identity": node.identity}), flush=True)
         await stop.wait()

@@ -14,7 +14,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
@@ -23,9 +22,10 @@ from pyspark.sql import SparkSession
 from chained_tables import Pipeline
 from every_kind_of_row import OLD_TABLES, TABLES
 from nodes import node_config
-from rillnode.node.config import Location, SinkTables, SparkSink
+from rillnode.node.config import Location
 from rillnode.node.runtime import Node
 from rillnode.node.spark import derived as deriving
+from rillnode.node.spark.config import SinkTables, SparkSink
 from rillnode.node.spark.derived import Derived
 from rillnode.node.spark.gold_tables import CHAINS
 from rillnode.node.spark.job_config import DerivedConfig
@@ -138,7 +138,7 @@ def test_a_node_tells_of_a_silver_that_stands_and_of_one_that_goes_on(tmp_path: 
         gold_dir=Location(tmp_path / "gold"),
         trigger_seconds=0.5,
     )
-    config = msgspec.structs.replace(node_config(tmp_path / "data"), sink=SinkTables(spark=(sink,)))
+    config = node_config(tmp_path / "data").having(SinkTables(spark=(sink,)))
 
     def indexes(table: str) -> list[int]:
         try:

@@ -5,12 +5,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from nodes import connect_to, node_config
-from rillnode.node.config import FilesSink, SinkTables
 from rillnode.node.runtime import Node
 from rillnode.node.spark.client.sink import sink_client
+from rillnode.node.spark.config import FilesSink, SinkTables
 from rillnode.node.spark.offsets import Range
 from rillnode.node.spark.ranges import ClientOptions, ask
 from rillnode.node.spark.reading import read_ranges
@@ -52,7 +50,7 @@ def look(options: ClientOptions) -> None:
 def test_streams_go_through_files_to_a_reader_without_a_node(tmp_path: Path) -> None:
     files = tmp_path / "outgoing"
     sink = FilesSink(name="remote", streams=("s*",), directory=files, trigger_seconds=0.05)
-    config = msgspec.structs.replace(node_config(tmp_path / "data"), sink=SinkTables(files=(sink,)))
+    config = node_config(tmp_path / "data").having(SinkTables(files=(sink,)))
     items = [b"%d" % number for number in range(3_000)]
 
     async def scenario() -> None:
@@ -94,7 +92,7 @@ def test_a_job_that_cannot_be_started_waits_and_says_why(tmp_path: Path) -> None
     """What is in the way is a file; a disk that is full, or not to be written, is the same."""
     files = tmp_path / "outgoing"
     sink = FilesSink(name="remote", streams=("s*",), directory=files, trigger_seconds=0.05)
-    config = msgspec.structs.replace(node_config(tmp_path / "data"), sink=SinkTables(files=(sink,)))
+    config = node_config(tmp_path / "data").having(SinkTables(files=(sink,)))
     (tmp_path / "data" / "sinks").mkdir(parents=True)
     in_the_way = tmp_path / "data" / "sinks" / "remote"
     in_the_way.touch()

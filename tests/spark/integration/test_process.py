@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from rillnode.actors.core.threads import SystemThreads
-from rillnode.node.config import Location, SparkSink
+from rillnode.node.config import Location
 from rillnode.node.spark import process
+from rillnode.node.spark.config import SparkSink
 from rillnode.node.spark.job_config import JobConfig, load_job_config
 from rillnode.node.spark.process import SparkJob, job_config, session_members, start_job
 from store_support import wait_until

@@ -6,7 +6,6 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
@@ -14,8 +13,9 @@ from deltalake.exceptions import TableNotFoundError
 from nodes import node_config
 from proxy import Proxy
 from rillnode.actors.spark import sink_job
-from rillnode.node.config import Location, SinkTables, SparkSink
+from rillnode.node.config import Location
 from rillnode.node.runtime import Node
+from rillnode.node.spark.config import SinkTables, SparkSink
 from s3_support import object_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -50,7 +50,7 @@ def test_a_sink_waits_for_its_store_and_goes_on(
         checkpoint_dir=tmp_path / "checkpoint",
         trigger_seconds=0.5,
     )
-    config = msgspec.structs.replace(node_config(tmp_path / "data"), sink=SinkTables(spark=(sink,)))
+    config = node_config(tmp_path / "data").having(SinkTables(spark=(sink,)))
 
     async def scenario() -> None:
         async with Proxy(store["AWS_ENDPOINT_URL"].removeprefix("http://")) as proxy:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from msgspec.structs import replace
 
 from certificates import make_certificate
 from nodes import connect_to, node_config
@@ -23,10 +22,11 @@ from rillnode.codecs.streamr.key_messages import KeyEvent
 from rillnode.codecs.streamr.key_publisher import KeyPublisher
 from rillnode.codecs.streamr.message import decode_message
 from rillnode.codecs.streamr.stream_message import StreamMessage
-from rillnode.node.config import ApiKeyTable, Config, GrantTable, StreamrListener
+from rillnode.node.config import Config, GrantTable
 from rillnode.node.runtime import Node
 from rillnode.node.streamr.client.client import Client
 from rillnode.node.streamr.client.endpoints import endpoints_of
+from rillnode.node.streamr.config import ApiKeyTable, StreamrListener
 from streamr_keys_support import rsa_key
 
 ALICE = EthereumKey(bytes([1]) * 32)
@@ -40,7 +40,7 @@ Talk = Callable[[Node], Awaitable[None]]
 
 
 def config_of(directory: Path, listen: str = "127.0.0.1:0") -> Config:
-    return replace(node_config(directory, *GRANTS), streamr=StreamrListener(listen=listen))
+    return node_config(directory, *GRANTS).having(StreamrListener(listen=listen))
 
 
 def with_node(directory: Path, talk: Talk) -> None:
@@ -320,7 +320,7 @@ def test_clients_without_a_private_key_do_what_grants_say(tmp_path: Path) -> Non
         GrantTable(who="apikey:dash", streams="s", may=("create", "push")),
         GrantTable(who="anonymous", streams="s", may=("subscribe",)),
     )
-    config = replace(node_config(tmp_path, *grants), streamr=table)
+    config = node_config(tmp_path, *grants).having(table)
 
     async def run() -> None:
         async with Node(config) as node:
@@ -346,7 +346,7 @@ def test_clients_without_a_private_key_do_what_grants_say(tmp_path: Path) -> Non
 def test_listener_with_a_certificate_is_talked_to_over_tls(tmp_path: Path) -> None:
     certificate, key_file = make_certificate(tmp_path)
     table = StreamrListener(listen="127.0.0.1:0", tls_cert=certificate, tls_key=key_file)
-    config = replace(node_config(tmp_path, *GRANTS), streamr=table)
+    config = node_config(tmp_path, *GRANTS).having(table)
 
     async def run() -> None:
         async with Node(config) as node:

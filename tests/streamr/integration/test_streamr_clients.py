@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import msgspec
 import pytest
 
 from nodes import node_config
@@ -22,9 +21,10 @@ from rillnode.codecs.streamr.encryption import encrypt_message
 from rillnode.codecs.streamr.message import encode_message
 from rillnode.codecs.streamr.signing import sign_message
 from rillnode.codecs.streamr.stream_message import StreamMessage
-from rillnode.node.config import GrantTable, StreamrListener
+from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
 from rillnode.node.streamr.client.client import Client
+from rillnode.node.streamr.config import StreamrListener
 
 SCRIPTS = Path(__file__).with_name("streamr_clients")
 SCRIPT_SECONDS = 900.0
@@ -45,9 +45,7 @@ def run(directory: Path, clients: Path, script: str, generation: str, *more: str
 
     async def main() -> list[Any]:
         grants = (GrantTable(who="eth:*", streams="*", may=("create",)),)
-        config = msgspec.structs.replace(
-            node_config(directory, *grants), streamr=StreamrListener(listen="127.0.0.1:0")
-        )
+        config = node_config(directory, *grants).having(StreamrListener(listen="127.0.0.1:0"))
         async with Node(config) as node, asyncio.timeout(SCRIPT_SECONDS):
             address = node.addresses()["streamr"]
             process = await asyncio.create_subprocess_exec(
@@ -161,9 +159,7 @@ def test_a_client_goes_on_where_its_publisher_does_not_know_a_key(
 
     async def main() -> Any:
         grants = (GrantTable(who="eth:*", streams="*", may=("create",)),)
-        config = msgspec.structs.replace(
-            node_config(tmp_path, *grants), streamr=StreamrListener(listen="127.0.0.1:0")
-        )
+        config = node_config(tmp_path, *grants).having(StreamrListener(listen="127.0.0.1:0"))
         async with Node(config) as node, asyncio.timeout(SCRIPT_SECONDS):
             return await talk(node)
 

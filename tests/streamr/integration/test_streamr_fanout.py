@@ -7,12 +7,11 @@ import socket
 from collections.abc import Generator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from nodes import node_config
-from rillnode.node.config import StreamrListener
 from rillnode.node.runtime import Node
+from rillnode.node.streamr.config import StreamrListener
 from streamr_support import STREAM, array, dump, message, publish
 
 SUBSCRIBERS = 1_000
@@ -115,7 +114,7 @@ def test_who_never_reads_costs_its_buffer_and_nobody_else_anything(
 
     async def test() -> None:
         listener = StreamrListener(listen="127.0.0.1:0")
-        config = msgspec.structs.replace(node_config(tmp_path), streamr=listener)
+        config = node_config(tmp_path).having(listener)
         async with Node(config) as node, asyncio.timeout(SECONDS):
             await node.stream(STREAM)
             host, _, port = node.addresses()["streamr"].rpartition(":")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import msgspec
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -22,8 +21,9 @@ from cryptography.x509.oid import NameOID
 from nodes import connect_to, node_config
 from rillnode.codecs.streamr.message import encode_message
 from rillnode.codecs.streamr.stream_message import Layout, StreamMessage
-from rillnode.node.config import Config, StreamrListener
+from rillnode.node.config import Config
 from rillnode.node.runtime import Node
+from rillnode.node.streamr.config import StreamrListener
 from streamr_support import STREAM, array, dump, message, publish
 
 ANSWER_SECONDS = 60.0
@@ -32,7 +32,7 @@ VERSIONS = "controlLayerVersion=2&messageLayerVersion=32"
 
 def config_of(directory: Path, **table: Any) -> Config:
     listener = StreamrListener(listen="127.0.0.1:0", **table)
-    return msgspec.structs.replace(node_config(directory), streamr=listener)
+    return node_config(directory).having(listener)
 
 
 class Socket:

@@ -47,11 +47,11 @@ async def running(
 ) -> AsyncGenerator[Node, None]:
     """A node that released ones can reach, with the streams `s` and `s2`."""
     config = msgspec.structs.replace(
-        node_config(directory, *grants),
-        tracker=TrackerTable(enabled=tracker),
-        overlay=OverlayTable() if shares else None,
-        streams=(StreamTable(name="s"), StreamTable(name="s2")),
-        streamr_network=StreamrNetworkListener(listen="127.0.0.1:0", **listener),
+        node_config(directory, *grants), streams=(StreamTable(name="s"), StreamTable(name="s2"))
+    ).having(
+        TrackerTable(enabled=tracker),
+        *([OverlayTable()] if shares else []),
+        StreamrNetworkListener(listen="127.0.0.1:0", **listener),
     )
     async with Node(config) as node:
         yield node

@@ -7,7 +7,8 @@ import pytest
 
 from nodes import CLIENT, connect_to
 from rillnode.actors.streamr.sessions import hash_of
-from rillnode.node.config import ApiKeyTable, GrantTable
+from rillnode.node.config import GrantTable
+from rillnode.node.streamr.config import ApiKeyTable
 from streamr_rest_support import ALICE, BOB, Server, User, served, streamr_config
 
 NOBODY = "0x" + "12" * 20

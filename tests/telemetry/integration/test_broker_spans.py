@@ -4,16 +4,16 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from msgspec.structs import replace
-
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit
 from nodes import node_config
 from rillnode import nextgraph
 from rillnode.codecs.streamr.ethereum import EthereumKey
-from rillnode.node.config import GrantTable, NextgraphListener, StreamrListener
+from rillnode.node.config import GrantTable
+from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.runtime import Node
 from rillnode.node.streamr.client.client import Client
 from rillnode.node.streamr.client.endpoints import endpoints_of
+from rillnode.node.streamr.config import StreamrListener
 from span_support import Kept, told
 from streamr_keys_support import rsa_key
 
@@ -23,7 +23,7 @@ BODY: Final = b"body"
 
 def test_streamr_subscribers_are_sent_a_delivery(tmp_path: Path) -> None:
     grants = (GrantTable(who="eth:*", streams="*", may=("create",)),)
-    config = replace(node_config(tmp_path, *grants), streamr=StreamrListener(listen="127.0.0.1:0"))
+    config = node_config(tmp_path, *grants).having(StreamrListener(listen="127.0.0.1:0"))
 
     async def run() -> None:
         kept = Kept()
@@ -46,7 +46,7 @@ def test_streamr_subscribers_are_sent_a_delivery(tmp_path: Path) -> None:
 
 def test_followers_of_a_topic_are_sent_a_delivery(tmp_path: Path) -> None:
     listener = NextgraphListener(listen="127.0.0.1:0", registration="open")
-    config = replace(node_config(tmp_path), nextgraph=listener)
+    config = node_config(tmp_path).having(listener)
     made = commit(BODY)
 
     async def run() -> None:

@@ -20,15 +20,10 @@ from nodes import connect_to, node_config
 from peer_support import create, granted, until, with_peers
 from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.codecs.routing.stream import PushRequest, encode_request
-from rillnode.node.config import (
-    Config,
-    FilesSink,
-    GrantTable,
-    PeerTable,
-    SinkTables,
-    TelemetryTable,
-)
+from rillnode.node.config import Config, GrantTable, PeerTable
 from rillnode.node.runtime import Node
+from rillnode.node.spark.config import FilesSink, SinkTables
+from rillnode.node.telemetry.config import TelemetryTable
 from span_support import Kept, told
 
 
@@ -90,7 +85,7 @@ def test_ranges_of_a_sink(tmp_path: Path) -> None:
     sink = FilesSink(
         name="out", streams=("s*",), directory=tmp_path / "files", trigger_seconds=0.05
     )
-    config = msgspec.structs.replace(node_config(tmp_path / "data"), sink=SinkTables(files=(sink,)))
+    config = node_config(tmp_path / "data").having(SinkTables(files=(sink,)))
 
     async def run() -> None:
         kept = Kept()
@@ -244,7 +239,7 @@ class Collector:
 
 def exporting(directory: Path, endpoint: str) -> Config:
     table = TelemetryTable(enabled=True, endpoint=endpoint)
-    return msgspec.structs.replace(node_config(directory), telemetry=table)
+    return node_config(directory).having(table)
 
 
 def push_one(config: Config) -> float:

@@ -1,4 +1,4 @@
-"""The plug-in: its table, two listeners, and the actor that pushes what they take."""
+"""The plug-in: two listeners, and the actor that pushes what they take."""
 
 import asyncio
 from collections import Counter
@@ -12,24 +12,12 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.node.client.stream import Stream
-from rillnode.node.config import Listener
-from rillnode.node.config.kinds import HostPort, Name
 from rillnode.node.plugin import Check, Core, Described, Host, Listening, PlugIn, Sample
+from rillnode_syslog.config import SyslogTable
 from rillnode_syslog.messages import MESSAGE_BYTES_MAX, Frames, SyslogError, record_of
 
 WAITING_MAX = 10_000
 """Messages that may wait for the store; what comes above them is dropped and counted."""
-
-
-class SyslogTable(Listener, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Syslog messages (RFC 5424), over UDP and TCP on the same port.
-
-    Attributes:
-        stream: The stream that they go into, as JSON; it is made where it is not there.
-    """
-
-    listen: HostPort = "127.0.0.1:5514"
-    stream: Name = "syslog"
 
 
 class Pushed(msgspec.Struct, frozen=True):
@@ -65,7 +53,6 @@ class PushingActor(Worker):
 class Syslog(PlugIn):
     """What `[syslog]` asks for."""
 
-    tables: ClassVar[Mapping[str, Any]] = {"syslog": SyslogTable}
     metrics: ClassVar[Sequence[Described]] = (
         Described(
             "rillnode_syslog_messages_total", "counter", ("outcome",),
@@ -75,7 +62,7 @@ class Syslog(PlugIn):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._table = host.table("syslog", SyslogTable)
+        self._table = host.table(SyslogTable)
         self.counts: Counter[str] = Counter()
         self.waiting = 0
         self.trouble = ""

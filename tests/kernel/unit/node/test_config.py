@@ -15,6 +15,7 @@ from rillnode.node.config import (
     parse_address,
     parse_config,
 )
+from rillnode.node.spark.config import sinks_of
 
 CONFIGS = Path(__file__).parents[4] / "configs"
 FILE = Path("/etc/rillnode/node.toml")
@@ -45,14 +46,14 @@ def test_paths_are_relative_to_the_file() -> None:
     assert config.store_dir == Path("/etc/rillnode/data/store")
     assert config.key_file == Path("/etc/rillnode/keys/a.key")
     assert config.admin_key_file == Path("/etc/rillnode/data/admin.key")
-    (sink,) = config.sink.spark
+    (sink,) = sinks_of(config).spark
     assert sink.table_dir == Location("/etc/rillnode/tables")
     assert sink.checkpoint_path == Path("/etc/rillnode/tables/_checkpoints/bronze")
 
 
 def test_tables_may_lie_at_urls_and_their_checkpoints_in_directories() -> None:
     text = f'{NAME}{S3_SINK}silver_dir = "s3://b/silver/"\ngold_dir = "gold"\n'
-    (sink,) = parse_config(text, FILE).sink.spark
+    (sink,) = sinks_of(parse_config(text, FILE)).spark
     assert (sink.table_dir, sink.table_dir.path) == (Location("s3://b/tables"), None)
     assert sink.silver_dir == Location("s3://b/silver")
     assert sink.gold_dir == Location("/etc/rillnode/gold")

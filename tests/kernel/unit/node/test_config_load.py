@@ -11,14 +11,13 @@ from rillnode.node.config import (
     HttpListener,
     Location,
     NoiseListener,
-    OckamListener,
-    SinkTables,
-    SparkSink,
     StreamTable,
     check_config,
     load,
     load_config,
 )
+from rillnode.node.ockam.config import OckamListener
+from rillnode.node.spark.config import SinkTables, SparkSink
 
 NAME = 'name = "a"\n'
 
@@ -121,7 +120,7 @@ def test_a_configuration_built_in_python_is_checked_too(tmp_path: Path) -> None:
     wrong = [
         (Config(name=""), "name"),
         (Config(name="a", http=HttpListener(listen="0.0.0.0:80")), "http.listen"),
-        (Config(name="a", ockam=OckamListener(listen="here")), "ockam.listen"),
+        (Config(name="a", tables=[OckamListener(listen="here")]), "ockam.listen"),
         (Config(name="a", streams=(StreamTable(name="s", partitions=0),)), "stream[0].partitions"),
         (
             Config(name="a", grants=(GrantTable(who="bob", streams="*", may=("push",)),)),
@@ -130,13 +129,18 @@ def test_a_configuration_built_in_python_is_checked_too(tmp_path: Path) -> None:
         (
             Config(
                 name="a",
-                sink=SinkTables(
-                    spark=(
-                        SparkSink(
-                            name="b", streams=("*",), table_dir=Location(tmp_path), batch_rows_max=0
-                        ),
+                tables=[
+                    SinkTables(
+                        spark=(
+                            SparkSink(
+                                name="b",
+                                streams=("*",),
+                                table_dir=Location(tmp_path),
+                                batch_rows_max=0,
+                            ),
+                        )
                     )
-                ),
+                ],
             ),
             "sink.spark[0].batch_rows_max",
         ),

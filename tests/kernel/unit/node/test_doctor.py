@@ -13,6 +13,7 @@ from rillnode.node.cli import main
 from rillnode.node.config import Config, HttpListener, NoiseListener
 from rillnode.node.doctor import Finding, files, machine, software
 from rillnode.node.keys.files import write_key
+from rillnode.node.spark.config import FilesSink, SinkTables
 from rillnode.node.spark.doctor import java
 
 
@@ -49,9 +50,15 @@ def test_python_and_the_packages_of_the_tests_are_right(config: Config) -> None:
 
 
 def test_a_missing_package_is_named(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(software, "_required", lambda: ["never-heard-of"])
+    requires = ["never-heard-of>=1", "of-a-sink<3,>=2; extra == 'spark'", "other; extra == 'otel'"]
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: requires)
     found = only(software.packages(config))
     assert (found.state, found.text) == ("fail", "missing: never-heard-of")
+    assert found.advice == "`pip install rillnode`"
+    sink = FilesSink(name="f", streams=("*",), directory=config.data_dir)
+    found = only(software.packages(config.having(SinkTables(files=(sink,)))))
+    assert found.text == "missing: never-heard-of, of-a-sink"
+    assert found.advice == "`pip install 'rillnode[spark]'`"
 
 
 def test_java_matters_to_spark_only(config: Config) -> None:

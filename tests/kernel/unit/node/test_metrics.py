@@ -20,11 +20,12 @@ from rillnode.actors.log import NO_ENTRIES, StreamRecord
 from rillnode.actors.log.memory import MemoryLogStore
 from rillnode.actors.spark.sink_job import DERIVED_TABLES, SinkStatus
 from rillnode.node import metrics
-from rillnode.node.config import Config, Location, SinkTables, SparkSink
+from rillnode.node.config import Config, Location
 from rillnode.node.http.streams import Listed
 from rillnode.node.metrics import NodeMetrics, every_metric
 from rillnode.node.observation import Observation
 from rillnode.node.runtime import Node
+from rillnode.node.spark.config import SinkTables, SparkSink
 from rillnode.node.spark.sinks import Sinks, table_names
 
 ROOT: Final = Path(__file__).parents[4]
@@ -101,7 +102,7 @@ def test_sinks_are_told_of_as_their_jobs_report(tmp_path: Path) -> None:
     }
     behind = {"state": "running", "versions_behind": 2, "rows_behind": 30, "seconds_behind": 4}
     reports["busy"] |= {"silver": behind, "gold/chains": {"rows_behind": "?"}, "own": behind}
-    node = Node(Config(name="a", data_dir=tmp_path, sink=SinkTables(spark=(a_sink(),))))
+    node = Node(Config(name="a", data_dir=tmp_path, tables=[SinkTables(spark=(a_sink(),))]))
     observed = node.observed
     statuses = statuses_of(observed)
     for name, report in reports.items():
@@ -138,7 +139,7 @@ def test_sinks_are_told_of_as_their_jobs_report(tmp_path: Path) -> None:
 def test_a_table_that_is_not_kept_is_seen_wherever_a_sink_is(tmp_path: Path) -> None:
     """In the state of the sink, in readiness, and in metrics that do not go away."""
     sink = a_sink()
-    node = Node(Config(name="a", data_dir=tmp_path, sink=SinkTables(spark=(sink,))))
+    node = Node(Config(name="a", data_dir=tmp_path, tables=[SinkTables(spark=(sink,))]))
     observed = node.observed
     tables = table_names(sink)
     assert tables == ("bronze", *DERIVED_TABLES)

@@ -4,10 +4,10 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -18,19 +18,18 @@ from rillnode.node.config import (
     Config,
     HttpListener,
     Listener,
-    LogTable,
     NoiseListener,
-    ServicesTable,
-    SinkTables,
-    TelemetryTable,
+    PlugInTable,
     load,
-    loading,
     parse_config,
-    with_tables,
 )
 from rillnode.node.config.kinds import HostPort
+from rillnode.node.config.problem import Problem
+from rillnode.node.ockam.config import OckamListener, ServicesTable
 from rillnode.node.plugin import PlugIn
 from rillnode.node.runtime import Node
+from rillnode.node.spark.config import SinkTables
+from rillnode.node.telemetry.config import TelemetryTable
 
 TABLES = "rillnode.tables"
 PLUG_INS = "rillnode.plugins"
@@ -39,7 +38,6 @@ VERBS = "rillnode.verbs"
 
 def forget() -> None:
     installed.installed.cache_clear()
-    loading._config_with.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.fixture
@@ -56,26 +54,25 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     forget()
 
 
-def node(tmp_path: Path, **tables: object) -> Node:
-    return Node(Config(name="a", data_dir=tmp_path, **tables))  # type: ignore[arg-type]
+def node(tmp_path: Path, *tables: PlugInTable) -> Node:
+    return Node(Config(name="a", data_dir=tmp_path, tables=tables))
 
 
 def refusal(tmp_path: Path) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
-        node(tmp_path)
+        node(tmp_path, ServicesTable())
     return caught.value
 
 
 def test_a_table_asks_for_its_plug_in_and_no_other_is_made(tmp_path: Path) -> None:
-    plain = node(tmp_path, services=ServicesTable(enabled=()))
-    assert plain.observed.parts.plug_ins == []
-    assert [type(one).__name__ for one in node(tmp_path).observed.parts.plug_ins] == ["Ockam"]
-    off = node(tmp_path, telemetry=TelemetryTable(enabled=False), sink=SinkTables())
-    assert len(off.observed.parts.plug_ins) == 1
+    assert node(tmp_path).observed.parts.plug_ins == []
+    asking = node(tmp_path, ServicesTable(), OckamListener(listen="127.0.0.1:0"))
+    assert [type(one).__name__ for one in asking.observed.parts.plug_ins] == ["Ockam"]
+    off = node(tmp_path, TelemetryTable(enabled=False), SinkTables(), ServicesTable(enabled=()))
+    assert off.observed.parts.plug_ins == []
 
 
 def test_a_table_whose_plug_in_nobody_has_brought(tmp_path: Path, points: list[EntryPoint]) -> None:
-    points.append(EntryPoint("services", "hub", TABLES))
     points.append(EntryPoint("other", "json:loads", PLUG_INS))
     error = refusal(tmp_path)
     assert (error.code, error.context["key"]) == ("plugin.missing", "services")
@@ -93,7 +90,7 @@ def test_a_clone_that_was_never_set_up(tmp_path: Path, points: list[EntryPoint])
 def test_a_plug_in_that_cannot_be_imported(
     tmp_path: Path, points: list[EntryPoint], value: str
 ) -> None:
-    points += [EntryPoint("services", "hub", TABLES), EntryPoint("hub", value, PLUG_INS)]
+    points.append(EntryPoint("ockam", value, PLUG_INS))
     error = refusal(tmp_path)
     assert error.code == "plugin.broken"
     assert value in str(error)
@@ -102,12 +99,12 @@ def test_a_plug_in_that_cannot_be_imported(
 def test_one_that_no_table_asks_for_may_be_as_broken_as_it_likes(
     tmp_path: Path, points: list[EntryPoint]
 ) -> None:
-    points += [EntryPoint("sink", "spark", TABLES), EntryPoint("spark", "nowhere:X", PLUG_INS)]
-    assert node(tmp_path, log=LogTable()).observed.parts.plug_ins == []
+    points.append(EntryPoint("spark", "nowhere:X", PLUG_INS))
+    assert node(tmp_path, SinkTables()).observed.parts.plug_ins == []
 
 
 def test_a_name_that_two_packages_have_taken(tmp_path: Path, points: list[EntryPoint]) -> None:
-    points += [EntryPoint("services", "one", TABLES), EntryPoint("services", "two", TABLES)]
+    points += [EntryPoint("ockam", "one", PLUG_INS), EntryPoint("ockam", "two", PLUG_INS)]
     assert refusal(tmp_path).code == "plugin.taken"
 
 
@@ -115,16 +112,17 @@ def test_a_node_imports_nothing_of_what_it_was_not_asked_for(tmp_path: Path) -> 
     program = (
         "import sys, asyncio\n"
         "from pathlib import Path\n"
-        "from rillnode.node.config import Config, HttpListener, NoiseListener, ServicesTable\n"
+        "from rillnode.node.config import Config, HttpListener, NoiseListener\n"
         "from rillnode.node.runtime import Node\n"
         "async def main():\n"
         "    async with Node(Config(\n"
-        "        name='a', data_dir=Path(sys.argv[1]), services=ServicesTable(enabled=()),\n"
+        "        name='a', data_dir=Path(sys.argv[1]),\n"
         "        noise=NoiseListener(listen='127.0.0.1:0'), http=HttpListener(enabled=False),\n"
         "    )):\n"
         "        pass\n"
         "asyncio.run(main())\n"
-        "rooms = ('streamr', 'nextgraph', 'overlay', 'telemetry', 'jetstream', 'simulation')\n"
+        "rooms = ('ockam', 'streamr', 'nextgraph', 'overlay', 'telemetry', 'jetstream',\n"
+        "         'simulation')\n"
         "print([name for name in sys.modules if name.startswith('rillnode.actors.')\n"
         "       and name.split('.')[2] in rooms])\n"
     )
@@ -138,28 +136,56 @@ def test_a_node_imports_nothing_of_what_it_was_not_asked_for(tmp_path: Path) -> 
     assert done.stdout.strip() == "[]"
 
 
-class Table(Listener, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Table(Listener, PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Weather.
 
     Attributes:
         degrees: How warm it is.
     """
 
+    table: ClassVar[str] = "weather"
+    plug_in: ClassVar[str] = "weather"
+
     listen: HostPort = "127.0.0.1:4100"
     degrees: int = 0
+
+
+class Storm(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A storm, of which there may be several."""
+
+    table: ClassVar[str] = "storm"
+    plug_in: ClassVar[str] = "weather"
+    repeated: ClassVar[bool] = True
+
+    knots: int = 60
+
+    @classmethod
+    def problems(cls, config: Config) -> Iterator[Problem]:
+        for at, table in enumerate(config.each(cls)):
+            if table.knots < 60:
+                yield Problem(("storm", at, "knots"), "config.value", "is no storm")
+
+
+class Noise(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table that has taken a name of the kernel's."""
+
+    table: ClassVar[str] = "noise"
+    plug_in: ClassVar[str] = "weather"
 
 
 class Weather(PlugIn):
     """A plug-in of somebody's."""
 
-    tables: ClassVar[Mapping[str, Any]] = {"weather": Table, "storm": tuple[Table, ...]}
-
 
 @pytest.fixture
 def weather(points: list[EntryPoint]) -> None:
-    here = f"{__name__}:Weather"
-    points += [EntryPoint("weather", here, PLUG_INS), EntryPoint("weather", "weather", TABLES)]
-    points += [EntryPoint("storm", "weather", TABLES), EntryPoint("calm", "weather", TABLES)]
+    points += [
+        EntryPoint("weather", f"{__name__}:Weather", PLUG_INS),
+        EntryPoint("weather", f"{__name__}:Table", TABLES),
+        EntryPoint("storm", f"{__name__}:Storm", TABLES),
+        EntryPoint("calm", f"{__name__}:Storm", TABLES),
+        EntryPoint("fog", "nowhere:Fog", TABLES),
+    ]
 
 
 @pytest.mark.usefixtures("weather")
@@ -170,48 +196,65 @@ class TestTablesOfPlugIns:
         config = parse_config(
             'name = "a"\n[weather]\ndegrees = 7\nlisten = "127.0.0.1:1"', self.file
         )
-        assert vars_of(config) == {"weather": Table(degrees=7, listen="127.0.0.1:1")}
-        storms = parse_config('name = "a"\n[[storm]]\nlisten = "127.0.0.1:2"', self.file)
-        assert vars_of(storms) == {"storm": (Table(listen="127.0.0.1:2"),)}
-        assert type(parse_config('name = "a"', self.file)) is Config
+        assert config.tables == (Table(degrees=7, listen="127.0.0.1:1"),)
+        storms = parse_config('name = "a"\n[[storm]]\nknots = 70\n[[storm]]', self.file)
+        assert storms.each(Storm) == storms.tables == (Storm(knots=70), Storm())
+        assert parse_config('name = "a"', self.file).tables == ()
 
-    def test_what_is_wrong_with_one_is_told_like_anything_else(self) -> None:
-        with pytest.raises(ConfigError, match=r"node.toml:3: weather.degrees: .*a whole number"):
-            parse_config('name = "a"\n[weather]\ndegrees = "warm"', self.file)
-        with pytest.raises(ConfigError, match="is taken by noise"):
-            parse_config('name = "a"\n[weather]', self.file)
-        with pytest.raises(ConfigError, match="has named this table and does not describe it"):
-            parse_config('name = "a"\n[calm]', self.file)
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ('[weather]\ndegrees = "warm"', r"node.toml:3: weather.degrees: .*a whole number"),
+            ("[weather]", "is taken by noise"),
+            ("[[storm]]\n[[storm]]\nknots = 5", r"node.toml:4: storm\[1\].knots: is no storm"),
+            ("[calm]", "is not the type of this table"),
+            ("[fog]", r"\[fog\]: .* cannot be imported"),
+            ("[wether]", "did you mean weather"),
+        ],
+    )
+    def test_what_is_wrong_with_one_is_told_like_anything_else(self, text: str, said: str) -> None:
+        with pytest.raises(ConfigError, match=said):
+            parse_config(f'name = "a"\n{text}', self.file)
 
     def test_set_and_environment_reach_them(self, tmp_path: Path) -> None:
         file = tmp_path / "node.toml"
         file.write_text('name = "a"\nnoise.listen = "127.0.0.1:0"')
         loaded = load(file, ["weather.degrees=3"], {"RILLNODE__WEATHER__LISTEN": "127.0.0.1:9"})
-        assert vars_of(loaded.config) == {"weather": Table(degrees=3, listen="127.0.0.1:9")}
+        assert loaded.config.tables == (Table(degrees=3, listen="127.0.0.1:9"),)
         with pytest.raises(ConfigError, match="did you mean degrees"):
             load(file, ["weather.degree=3"])
+        with pytest.raises(ConfigError, match="did you mean weather"):
+            load(file, ["wether.degrees=3"])
 
-    def test_a_program_adds_one(self, tmp_path: Path) -> None:
-        plain = Config(name="a", data_dir=tmp_path, services=ServicesTable(enabled=()))
-        config = with_tables(plain, weather=Table(listen="127.0.0.1:0"))
-        assert with_tables(config, storm=()) == with_tables(plain, storm=(), weather=config.weather)  # type: ignore[attr-defined]
-        plug_ins = Node(config).observed.parts.plug_ins
-        assert [type(one) for one in plug_ins] == [Weather]
-        assert plug_ins[0].host.table("weather", Table).listen == "127.0.0.1:0"
-        with pytest.raises(ConfigError) as caught:
-            with_tables(plain, fog=Table())
-        assert caught.value.code == "plugin.missing"
+    def test_a_program_has_them_as_a_file_has(self, tmp_path: Path) -> None:
+        table = Table(listen="127.0.0.1:0")
+        made = node(tmp_path, table, Storm(), Storm(knots=61))
+        (plug_in,) = made.observed.parts.plug_ins
+        assert type(plug_in) is Weather
+        assert plug_in.host.table(Table) is table
+        assert [one.knots for one in plug_in.host.config.each(Storm)] == [60, 61]
+        replaced = made.config.having(Storm(knots=99))
+        assert replaced.tables == (table, Storm(knots=99))
+        assert made.config.table(ServicesTable) is None
+
+    @pytest.mark.parametrize(
+        ("tables", "said"),
+        [
+            ([Table(degrees="warm")], "weather.degrees: 'warm': expected a whole number"),  # type: ignore[arg-type]
+            ([Storm(), Storm(knots=1)], r"storm\[1\].knots: is no storm"),
+            ([Table(), Storm(), Table()], r"\[weather\] stands twice"),
+            ([Noise()], r"\[noise\] stands twice"),
+        ],
+    )
+    def test_those_of_a_program_are_checked(
+        self, tmp_path: Path, tables: list[PlugInTable], said: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=said):
+            node(tmp_path, *tables)
 
     def test_one_that_is_off_makes_none(self, tmp_path: Path) -> None:
-        plain = Config(name="a", data_dir=tmp_path, services=ServicesTable(enabled=()))
-        off = with_tables(plain, weather=Table(enabled=False), storm=())
-        assert Node(off).observed.parts.plug_ins == []
-
-
-def vars_of(config: Config) -> dict[str, Any]:
-    """The tables of plug-ins in a configuration."""
-    names = {*config.__struct_fields__} - {*Config.__struct_fields__}
-    return {name: found for name in names if (found := getattr(config, name)) is not None}
+        off = node(tmp_path, Table(enabled=False))
+        assert off.observed.parts.plug_ins == []
 
 
 def test_a_broken_verb_stops_no_other(
@@ -234,7 +277,6 @@ def test_a_clone_without_installation_says_what_to_run(
 class Failing(PlugIn):
     """Raises whatever it is told, and does not end."""
 
-    tables: ClassVar[Mapping[str, Any]] = {"failing": Table}
     told: ClassVar[list[str]] = []
 
     def changed(self, change: object) -> None:
@@ -257,8 +299,7 @@ class Failing(PlugIn):
 def test_what_a_plug_in_raises_later_costs_nobody_anything(
     tmp_path: Path, points: list[EntryPoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    points += [EntryPoint("failing", f"{__name__}:Failing", PLUG_INS)]
-    points += [EntryPoint("failing", "failing", TABLES)]
+    points.append(EntryPoint("weather", f"{__name__}:Failing", PLUG_INS))
     monkeypatch.setattr("rillnode.node.plugins.GRACE_SECONDS", 0.01)
     monkeypatch.setattr("rillnode.node.runtime.JOBS_SECONDS", 0.01)
     plain = Config(
@@ -267,7 +308,7 @@ def test_what_a_plug_in_raises_later_costs_nobody_anything(
         noise=NoiseListener(enabled=False),
         http=HttpListener(enabled=False),
     )
-    config = with_tables(plain, failing=Table(listen="127.0.0.1:0"))
+    config = plain.having(Table(listen="127.0.0.1:0"))
 
     async def run() -> list[bytes]:
         async with Node(config) as node:

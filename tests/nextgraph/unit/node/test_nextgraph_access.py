@@ -2,9 +2,9 @@
 
 import pytest
 
-from rillnode.node.config.tables import NextgraphListener
 from rillnode.node.http.proxies import proxied_hosts
 from rillnode.node.nextgraph.access import Caller, admits, may_bootstrap
+from rillnode.node.nextgraph.config import NextgraphListener
 
 LOCAL = NextgraphListener()
 PROXIED = NextgraphListener(public_name="broker.example.org", origins=("https://app.example.org",))

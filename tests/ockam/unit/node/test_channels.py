@@ -14,14 +14,20 @@ from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.cli import main
 from rillnode.node.client import Answer
-from rillnode.node.config import ChannelTable, Config, load_config, parse_config
-from rillnode.node.config.tables import OckamListener
+from rillnode.node.config import Config, load_config, parse_config
 from rillnode.node.keys.files import (
     read_channel_key,
     read_or_make_channel_key,
     write_key,
 )
 from rillnode.node.ockam.channels import Channels
+from rillnode.node.ockam.config import (
+    KEY_FILE,
+    ChannelTable,
+    OckamListener,
+    channel_key_file,
+    channels_of,
+)
 
 KEY = ChannelKey(bytes(range(32)))
 FILE = Path("node.toml")
@@ -34,11 +40,11 @@ def run(*argv: str, stdin: bytes = b"", tty: bool = False) -> tuple[int, str, st
 
 
 def test_a_key_that_is_given_is_looked_for_in_no_file(tmp_path: Path) -> None:
-    config = Config(name="a", data_dir=tmp_path / "data", ockam=OckamListener())
+    config = Config(name="a", data_dir=tmp_path / "data", tables=[OckamListener()])
     assert Channels(config, bytes, KEY).key == KEY.public_hex
     assert not config.data_dir.exists()
     assert Channels(config, lambda count: KEY.private, None).key == KEY.public_hex
-    assert config.channel_key_file.exists()
+    assert (config.data_dir / KEY_FILE).exists()
 
 
 # Key files ---------------------------------------------------------------------------------------
@@ -93,17 +99,17 @@ def test_the_command_line_makes_and_shows_keys_without_their_secret(tmp_path: Pa
 
 
 def test_there_are_channels_where_there_is_an_ockam_table() -> None:
-    assert parse_config(NAME, FILE).channel is None
-    assert parse_config(NAME + "[ockam]\n", FILE).channel == ChannelTable()
-    assert parse_config(NAME + "[ockam.channel]\nenabled = false\n", FILE).channel is None
+    assert channels_of(parse_config(NAME, FILE)) is None
+    assert channels_of(parse_config(NAME + "[ockam]\n", FILE)) == ChannelTable()
+    assert channels_of(parse_config(NAME + "[ockam.channel]\nenabled = false\n", FILE)) is None
 
 
 def test_the_key_lies_in_the_data_directory_unless_another_is_named(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text(NAME + '[ockam]\n[ockam.channel]\nkey_file = "keys/a.key"\n')
-    assert load_config(file).channel_key_file == tmp_path / "keys" / "a.key"
+    assert channel_key_file(load_config(file)) == tmp_path / "keys" / "a.key"
     file.write_text(NAME + "[ockam]\n")
-    assert load_config(file).channel_key_file == tmp_path / "data" / "ockam.key"
+    assert channel_key_file(load_config(file)) == tmp_path / "data" / "ockam.key"
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,16 @@ import pytest
 from rillnode.actors.ockam.names import SERVICE_NAMES
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import load_config
+from rillnode.node.ockam.config import ServicesTable
 
 
-def test_every_service_is_on_unless_others_are_named() -> None:
-    assert load_config(None, ["name=a"]).services.enabled == SERVICE_NAMES
+def test_every_service_is_on_where_the_table_names_no_others() -> None:
+    assert ServicesTable().enabled == SERVICE_NAMES
+    assert load_config(None, ["name=a"]).tables == ()
     config = load_config(None, ["name=a", "services.enabled=['echo', 'discovery']"])
-    assert config.services.enabled == ("echo", "discovery")
-    assert load_config(None, ["name=a", "services.enabled=[]"]).services.enabled == ()
+    assert config.tables == (ServicesTable(enabled=("echo", "discovery")),)
+    (none,) = load_config(None, ["name=a", "services.enabled=[]"]).tables
+    assert not none.asks
 
 
 def test_a_service_that_there_is_not_is_an_error_that_names_those_there_are() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config, parse_config
+from rillnode.node.overlay.config import OverlayTable, StreamrNetworkListener
 
 HERE = Path("node.toml")
 PEER = f'[[peer]]\nname = "t"\nnoise = "h:1"\nidentity = "{"0" * 64}"\n'
@@ -18,18 +19,16 @@ def parse(text: str) -> Config:
 
 def test_a_node_shares_nothing_and_is_no_tracker_unless_it_is_told_to() -> None:
     config = parse("")
-    assert config.overlay is None
-    assert not config.tracker.enabled
+    assert config.tables == ()
 
 
 def test_a_node_that_is_its_own_tracker_names_none() -> None:
     config = parse("[overlay]")
-    assert config.overlay is not None
-    assert (config.overlay.streams, config.overlay.trackers) == (("*",), ())
+    assert config.tables == (OverlayTable(streams=("*",), trackers=()),)
 
 
 def test_trackers_are_peers() -> None:
-    assert parse(f'[overlay]\ntrackers = ["t"]\n{PEER}').overlay is not None
+    assert parse(f'[overlay]\ntrackers = ["t"]\n{PEER}').table(OverlayTable)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +66,7 @@ def test_what_cannot_work_is_refused_and_named(text: str, path: str) -> None:
 @pytest.mark.parametrize("name", ["tracker.toml", "overlay-node.toml"])
 def test_the_examples_are_valid(name: str) -> None:
     file = Path(__file__).parents[4] / "configs" / name
-    assert parse_config(file.read_text(), file).overlay is not None
+    assert parse_config(file.read_text(), file).table(OverlayTable)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +79,6 @@ def test_the_examples_are_valid(name: str) -> None:
     ],
 )
 def test_released_nodes_come_to_a_tracker_or_to_one_that_shares_streams(text: str) -> None:
-    table = parse(text).streamr_network
+    table = parse(text).table(StreamrNetworkListener)
     assert table is not None
     assert table.listen == "127.0.0.1:30300"

@@ -20,9 +20,8 @@ CONFIG = Config(
     name="a",
     data_dir=Path("a"),
     noise=NoiseListener(listen="127.0.0.1:4100"),
-    tracker=TrackerTable(enabled=True),
-    overlay=OverlayTable(trackers=("t",)),
     peers=(PeerTable(name="t", noise="127.0.0.1:1", identity=TRACKER),),
+    tables=[TrackerTable(enabled=True), OverlayTable(trackers=("t",))],
 )
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import parse_config
+from rillnode.node.spark.config import sinks_of
 
 NAME = 'name = "a"\n'
 SPARK = '[[sink.spark]]\nname = "bronze"\nstreams = ["*"]\ntable_dir = "tables"\n'
@@ -16,9 +17,9 @@ def parse(text: str) -> None:
 
 def test_a_sink_into_files_has_its_defaults() -> None:
     config = parse_config(NAME + SPARK + FILES, Path("/etc/rillnode/node.toml"))
-    (sink,) = config.sink.files
+    (sink,) = sinks_of(config).files
     assert (sink.directory, sink.bytes_max) == (Path("/etc/rillnode/out"), 10_000_000_000)
-    assert [sink.name for sink in config.sink.all] == ["bronze", "remote"]
+    assert [sink.name for sink in sinks_of(config).all] == ["bronze", "remote"]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from pyspark.sql import SparkSession
 
 from rillnode.actors.spark.sink_job import DERIVED_TABLES
 from rillnode.codecs.errors import StoreError
-from rillnode.node.config import Location, SparkSink
+from rillnode.node.config import Location
 from rillnode.node.spark import derived as deriving
+from rillnode.node.spark.config import SparkSink
 from rillnode.node.spark.derived import BACKOFF_SECONDS, Derived, Part, own_tables
 from rillnode.node.spark.gold_query import GoldQuery
 from rillnode.node.spark.gold_tables import GOLD

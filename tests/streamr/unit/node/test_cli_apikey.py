@@ -10,6 +10,7 @@ from rillnode.actors.streamr.sessions import hash_of
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli import main
 from rillnode.node.config import parse_config
+from rillnode.node.streamr.config import StreamrListener
 
 FILE = Path("/etc/rillnode/node.toml")
 
@@ -33,8 +34,7 @@ def test_a_new_key_is_configured_by_its_hash() -> None:
         'streams = "*"\nmay = ["push"]\n'
     )
     config = parse_config(text, FILE)
-    assert config.streamr is not None
-    (key,) = config.streamr.apikeys
+    ((key,),) = (table.apikeys for table in config.each(StreamrListener))
     assert (key.name, key.hash) == ("dashboard", made["hash"])
 
 
