@@ -19,6 +19,7 @@ from rillnode.actors.log import ReadOperation
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.config import Config
 from rillnode.node.nextgraph.config import NextgraphListener
+from rillnode.node.ockam.config import ServicesTable
 from rillnode.node.runtime import DRAIN_SECONDS, ENDING_SECONDS
 from rillnode.node.simulation.disk import SimulatedStore
 from rillnode.node.streamr.client.endpoints import endpoints_of
@@ -30,7 +31,7 @@ STOPPING: Final = Config(
     name=NODE,
     on_fatal="stay",
     grants=CONFIG.grants,
-    tables=[StreamrListener(), NextgraphListener(registration="open")],
+    tables=[StreamrListener(), NextgraphListener(registration="open"), ServicesTable()],
 )
 SEEDS: Final = range(4)
 SYNC_SECONDS: Final = 0.4

@@ -51,7 +51,7 @@ from rillnode.node.config import Config, GrantTable, StreamTable
 from rillnode.node.iteration import Iteration
 from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.ockam.client.channel import SecureChannel
-from rillnode.node.ockam.config import ChannelTable, OckamListener
+from rillnode.node.ockam.config import ChannelTable, OckamListener, ServicesTable
 from rillnode.node.overlay.config import OverlayTable, StreamrNetworkListener
 from rillnode.node.runtime import Node
 from rillnode.node.simulation.disk import Disk
@@ -111,7 +111,7 @@ STOPPED_CONFIG: Final = Config(
     name=STOPPED,
     on_fatal="stay",
     grants=CONFIG.grants,
-    tables=[StreamrListener(), NextgraphListener(registration="open")],
+    tables=[StreamrListener(), NextgraphListener(registration="open"), ServicesTable()],
 )
 CHANGES: Final = 40
 """How often grants change, 0.1 s for each: while everybody else has something under way."""
