@@ -15,6 +15,9 @@ TABLES: Final = "rillnode.tables"
 VERBS: Final = "rillnode.verbs"
 """Commands of the command line: functions that add one, as those of `rillnode.node.cli` do."""
 
+WAYS: Final = "rillnode.ways"
+"""What `rillnode route ask` and `send` can send through: a `Way` of `rillnode.node.cli.message`."""
+
 PLACES: Final = "rillnode.places"
 """Where names lie in a shared log: functions as `rillnode.actors.log.shared.placement.PlaceOf`."""
 

@@ -1,11 +1,10 @@
 """`rillnode route ask` and `route send`: a message along a route, and what comes back."""
 
 import argparse
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
-from rillnode.codecs.channel_key import parse_channel_key
 from rillnode.codecs.errors import CodecError, ConfigError, RillnodeError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.routing.routes import Route, format_route, parse_route
@@ -15,8 +14,14 @@ from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, UsageError, add_verb, seconds
 from rillnode.node.cli.terminal import Terminal, printable
 from rillnode.node.client import Answer, Client
-from rillnode.node.keys.files import read_channel_key
-from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel
+from rillnode.node.client.correspondent import Correspondent
+from rillnode.node.installed import WAYS, installed, load
+
+Opened = Callable[[Client, float], Awaitable[Correspondent]]
+"""Opens what carries the message; has so many seconds for it."""
+
+Way = Callable[[Parser], Callable[[argparse.Namespace], Opened | None]]
+"""Adds its options to a verb that sends a message, and gives what looks whether they were used."""
 
 _WAIT_SECONDS: Final = 10.0
 
@@ -52,7 +57,7 @@ def add_verbs(verbs: Commands) -> None:
     )  # fmt: skip
     _add_message(sending)
     for parser in (asking, sending):
-        _add_channel(parser)
+        parser.set_defaults(ways=[way(parser) for way in _ways()])
         add_connection_options(parser)
 
 
@@ -66,31 +71,12 @@ def _add_message(parser: Parser) -> None:
     )
 
 
-def _add_channel(parser: Parser) -> None:
-    channel = parser.add_argument_group("through a secure channel")
-    channel.add_argument(
-        "--channel", type=route_argument, metavar="ROUTE",
-        help="open an Ockam secure channel to the listener there, and send through it",
-    )  # fmt: skip
-    channel.add_argument(
-        "--channel-level", choices=get_args(ChannelLevel), default="2022", metavar="LEVEL",
-        help=f"what the listener speaks: {', '.join(get_args(ChannelLevel))} (default: 2022)",
-    )  # fmt: skip
-    channel.add_argument(
-        "--channel-key", type=Path, metavar="FILE",
-        help="the static key to show, from `rillnode key new --channel` (default: a new one)",
-    )  # fmt: skip
-    channel.add_argument(
-        "--channel-remote-key", type=_channel_key, metavar="HEX",
-        help="the listener's public key: no other one learns who asks",
-    )  # fmt: skip
-
-
 async def ask(args: argparse.Namespace, terminal: Terminal) -> int:
     """Send one message, and show its answer."""
+    opened = _opened(args)
     payload = await _payload(args, terminal)
     async with connected(args, terminal) as client:
-        way = client if args.channel is None else await _channel(client, args, args.wait)
+        way = await opened(client, args.wait)
         answer = await way.ask(args.to, payload, timeout_seconds=args.wait)
     _show(answer, terminal)
     return Exit.OK
@@ -98,16 +84,15 @@ async def ask(args: argparse.Namespace, terminal: Terminal) -> int:
 
 async def send(args: argparse.Namespace, terminal: Terminal) -> int:
     """Send one message."""
+    opened = _opened(args)
     payload = await _payload(args, terminal)
     async with connected(args, terminal) as client:
-        way = client if args.channel is None else await _channel(client, args, _WAIT_SECONDS)
+        way = await opened(client, _WAIT_SECONDS)
         await way.send(args.to, payload)
     return Exit.OK
 
 
 async def _payload(args: argparse.Namespace, terminal: Terminal) -> bytes:
-    if args.channel is None and (args.channel_key or args.channel_remote_key):
-        raise UsageError(args.command, "--channel-key and --channel-remote-key need --channel")
     text: bytes | None = args.text
     digits: bytes | None = args.payload_hex
     if text is not None and digits is not None:
@@ -116,15 +101,21 @@ async def _payload(args: argparse.Namespace, terminal: Terminal) -> bytes:
     return await _input(terminal) if given is None else given
 
 
-async def _channel(client: Client, args: argparse.Namespace, wait: float) -> SecureChannel:
-    file: Path | None = args.channel_key
-    return await client.secure_channel(
-        args.channel,
-        level=args.channel_level,
-        key=None if file is None else read_channel_key(file),
-        remote_key=args.channel_remote_key,
-        timeout_seconds=wait,
-    )
+def _ways() -> Iterator[Way]:
+    """What plug-ins add; one that is broken is left out, and told of by its other verbs."""
+    for name in installed(WAYS):
+        with suppress(ConfigError):
+            yield load(WAYS, name)
+
+
+def _opened(args: argparse.Namespace) -> Opened:
+    """What opens the way that the options of a plug-in ask for, else the client itself."""
+    asked = (opened for chosen in args.ways if (opened := chosen(args)) is not None)
+    return next(asked, _client)
+
+
+async def _client(client: Client, _: float) -> Correspondent:
+    return client
 
 
 def _show(answer: Answer, terminal: Terminal) -> None:
@@ -166,13 +157,6 @@ def route_argument(text: str) -> Route:
 
 def _text(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
-
-
-def _channel_key(text: str) -> str:
-    try:
-        return parse_channel_key(text).hex()
-    except ConfigError as error:
-        raise argparse.ArgumentTypeError(error.text) from None
 
 
 def _hex(text: str) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -28,10 +28,6 @@ from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial
 
-if TYPE_CHECKING:
-    from rillnode.codecs.channel_key import ChannelKey
-    from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel
-
 
 @dataclass(frozen=True, slots=True)
 class SavedIndex:
@@ -49,6 +45,14 @@ class SavedIndex:
         return None if self.next_index is None else max(0, self.next_index - self.index)
 
 
+class Closing(Protocol):
+    """Something that goes over a client, and ends with it."""
+
+    async def close(self) -> None:
+        """End it."""
+        ...
+
+
 class Client(Correspondent):
     """A node's streams, indexes and status; an asynchronous context manager."""
 
@@ -62,8 +66,8 @@ class Client(Correspondent):
         return WeakSet()
 
     @cached_property
-    def _channels(self) -> "WeakSet[SecureChannel]":
-        """Likewise."""
+    def _parts(self) -> WeakSet[Closing]:
+        """Likewise what goes over it."""
         return WeakSet()
 
     @cached_property
@@ -86,8 +90,8 @@ class Client(Correspondent):
         for stream in tuple(self._streams):
             await stream.close()
         await self._session.close()
-        for channel in tuple(self._channels):
-            await channel.close()
+        for part in tuple(self._parts):
+            await part.close()
 
     async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream:
         """Open a stream; create it, or more partitions of it, where there are less.
@@ -275,44 +279,9 @@ class Client(Correspondent):
         service.on_end(self._services.discard)
         return service
 
-    async def secure_channel(
-        self,
-        route: Route | str,
-        *,
-        level: "ChannelLevel" = "2022",
-        key: "ChannelKey | None" = None,
-        remote_key: str | None = None,
-        timeout_seconds: float = ANSWER_SECONDS,
-    ) -> "SecureChannel":
-        """Open an Ockam secure channel, end to end through all nodes of a route.
-
-        Args:
-            route: leads to the listener: `SC_listener` on this node, or `peer/core;SC_listener`.
-            level: what the listener speaks; rillnode's speaks all.
-            key: this end's static key, whose principal is `ockam:` and its public half. None: a
-                new one, which no grant can name.
-            remote_key: the listener's public key (hex): no other one learns who asks. None:
-                `SecureChannel.remote_key` tells afterwards.
-            timeout_seconds: how long the listener may take to answer.
-
-        Raises:
-            ConfigError: `remote_key` is no key.
-            HandshakeError: the listener has another key, or speaks another level.
-            RequestError, ActorError, TransportError: as `ask`.
-        """
-        from rillnode.codecs.channel_key import KEY_BYTES, ChannelKey
-        from rillnode.node.ockam.client.channel import open_channel
-
-        channel = await open_channel(
-            self.messages,
-            as_route(route),
-            level=level,
-            key=key or ChannelKey(self.messages.entropy(KEY_BYTES)),
-            remote_key=remote_key,
-            seconds=timeout_seconds,
-        )
-        self._channels.add(channel)
-        return channel
+    def closes(self, part: Closing) -> None:
+        """Close something that goes over this client when the client is closed, if it is in use."""
+        self._parts.add(part)
 
     async def ping(self, peer: str, *, timeout_seconds: float = ANSWER_SECONDS) -> float:
         """Ask whether a peer of the node answers; return the round trip's seconds.

@@ -1,14 +1,8 @@
 """What a client and a secure channel do alike: exchange messages with any worker they lead to."""
 
-from typing import TYPE_CHECKING
-
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer, Messages, as_route
-
-if TYPE_CHECKING:
-    from rillnode.node.ockam.client.hub import Hub
-    from rillnode.node.ockam.client.hub_calls import HubServices
 
 
 class Correspondent:
@@ -68,23 +62,3 @@ class Correspondent:
             TransportError: by the iterator, after what has come: the client or channel is closed.
         """
         return Mailbox(self.messages, messages_max)
-
-    def hub(
-        self,
-        route: Route | str = "",
-        *,
-        services: "HubServices" = "auto",
-        answer_seconds: float = ANSWER_SECONDS,
-        patience_seconds: float | None = None,
-    ) -> "Hub":
-        """The streams of any Ockam node, at the end of a route; see `Hub`."""
-        # Here, because who speaks to rillnode alone does without the plug-in.
-        from rillnode.node.ockam.client.hub import PATIENCE_SECONDS, Hub
-
-        return Hub(
-            self.messages,
-            route,
-            services=services,
-            answer_seconds=answer_seconds,
-            patience_seconds=PATIENCE_SECONDS if patience_seconds is None else patience_seconds,
-        )

@@ -694,7 +694,7 @@ class Channel(Round):
     async def talk(self) -> None:
         client = await self.ask("connect", self.network.connect(NODE))
         try:
-            opening = client.secure_channel("SC_listener", timeout_seconds=5.0)
+            opening = SecureChannel.open(client, "SC_listener", timeout_seconds=5.0)
             channel = await self.ask("open", opening)
             await self.once("echo", channel.ask("echo", b"sealed", timeout_seconds=5.0))
             await asyncio.sleep(3 * CHANNEL_SECONDS)
@@ -730,7 +730,7 @@ class Hub(Round):
         client = await self.ask("connect", self.network.connect(NODE))
         try:
             key = ChannelKey(b"%032d" % self.number)
-            opening = client.secure_channel("SC_listener", key=key, timeout_seconds=5.0)
+            opening = SecureChannel.open(client, "SC_listener", key=key, timeout_seconds=5.0)
             channel = await self.ask("open", opening)
             yield client, channel
             await channel.close()

@@ -8,15 +8,18 @@ import logging
 from typing import Literal, Self
 
 from rillnode.codecs import native
-from rillnode.codecs.channel_key import ChannelKey, parse_channel_key
+from rillnode.codecs.channel_key import KEY_BYTES, ChannelKey, parse_channel_key
 from rillnode.codecs.errors import CodecError, HandshakeError, RillnodeError, TransportError
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.ockam.channel import ChannelInitiator
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
 from rillnode.codecs.routing.routes import Route, WireMessage, decode_message, local
+from rillnode.node.client.client import Client
 from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.client.messages import (
+    ANSWER_SECONDS,
     Messages,
+    as_route,
     failure_of,
     fresh_address,
 )
@@ -28,7 +31,7 @@ ChannelLevel = Literal["elixir-2021", "rust-2021", "2022"]
 
 
 class SecureChannel(Correspondent):
-    """One end of an open channel, as `Client.secure_channel` makes it.
+    """One end of an open channel, as `open` makes it.
 
     When the client's link is lost, so is the channel: open another one.
 
@@ -48,6 +51,45 @@ class SecureChannel(Correspondent):
         super().__init__(Messages(send=self._send, settled=lambda: None, entropy=messages.entropy))
         self._error: RillnodeError | None = None
         self.address = messages.attach(self._received)
+
+    @classmethod
+    async def open(
+        cls,
+        client: Client,
+        route: Route | str,
+        *,
+        level: ChannelLevel = "2022",
+        key: ChannelKey | None = None,
+        remote_key: str | None = None,
+        timeout_seconds: float = ANSWER_SECONDS,
+    ) -> "SecureChannel":
+        """Open an Ockam secure channel, end to end through all nodes of a route.
+
+        Args:
+            client: carries it; the channel is closed when the client is.
+            route: leads to the listener: `SC_listener` on its node, or `peer/core;SC_listener`.
+            level: what the listener speaks; rillnode's speaks all.
+            key: this end's static key, whose principal is `ockam:` and its public half. None: a
+                new one, which no grant can name.
+            remote_key: the listener's public key (hex): no other one learns who asks. None:
+                the attribute `remote_key` tells afterwards.
+            timeout_seconds: how long the listener may take to answer.
+
+        Raises:
+            ConfigError: `remote_key` is no key.
+            HandshakeError: the listener has another key, or speaks another level.
+            RequestError, ActorError, TransportError: as `ask`.
+        """
+        channel = await open_channel(
+            client.messages,
+            as_route(route),
+            level=level,
+            key=key or ChannelKey(client.messages.entropy(KEY_BYTES)),
+            remote_key=remote_key,
+            seconds=timeout_seconds,
+        )
+        client.closes(channel)
+        return channel
 
     async def __aenter__(self) -> Self:
         """Nothing more to do: the channel is open."""
@@ -100,7 +142,7 @@ async def open_channel(
     remote_key: str | None,
     seconds: float,
 ) -> SecureChannel:
-    """Do the handshake with the listener at the end of `route`; see `Client.secure_channel`."""
+    """Do the handshake with the listener at the end of `route`; see `SecureChannel.open`."""
     expected = None if remote_key is None else parse_channel_key(remote_key)
     speaks = Level(level)
     entropy = messages.entropy

@@ -10,7 +10,8 @@ from typing import Final
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.limits import PARTITIONS_MAX
 from rillnode.codecs.routing.routes import Route
-from rillnode.node.client.messages import ANSWER_SECONDS, Messages, as_route
+from rillnode.node.client.correspondent import Correspondent
+from rillnode.node.client.messages import ANSWER_SECONDS, as_route
 from rillnode.node.ockam.client.hub_calls import HubCalls, HubServices
 from rillnode.node.ockam.client.hub_index import HubIndex
 from rillnode.node.ockam.client.hub_stream import HubStream, create
@@ -21,10 +22,9 @@ PATIENCE_SECONDS: Final = 60.0
 class Hub:
     """The stream and index services at the end of a route; no connection of its own.
 
-    Made by `Client.hub` and `SecureChannel.hub`, and there as long as those are.
-
     Args:
-        messages: carries what is asked and answered.
+        way: carries what is asked and answered, a client or a secure channel; the hub is there as
+            long as that is.
         route: leads to the node, `peer/hub` or `1#host:4000`; empty: the next node itself.
         services: how it calls its services: `stream` and `stream_index`, or `stream_service` and
             `stream_index_service`, as until 2021-07. `auto`: whichever answers.
@@ -37,7 +37,7 @@ class Hub:
 
     def __init__(
         self,
-        messages: Messages,
+        way: Correspondent,
         route: Route | str = (),
         *,
         services: HubServices = "auto",
@@ -45,7 +45,7 @@ class Hub:
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self._calls = HubCalls(
-            messages,
+            way.messages,
             as_route(route),
             services=services,
             answer_seconds=answer_seconds,

@@ -25,6 +25,7 @@ from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.routing.routes import local
 from rillnode.node.config import GrantTable, PeerTable
+from rillnode.node.ockam.client.channel import SecureChannel
 
 STRANGER = Identity.from_seed(b"one whom a grant by address names"[:32])
 
@@ -85,7 +86,7 @@ def test_secure_channels_and_other_nodes_reach_it(tmp_path: Path) -> None:
             for route in ("peer/far;greeter", "peer/ockam;greeter"):
                 assert (await client.ask(route, b"Ada")).payload == b"hello, Ada"
             assert (await client.ask("peer/far;greeter", b"who")).payload == who.encode()
-            channel = await client.secure_channel("peer/ockam;SC_listener")
+            channel = await SecureChannel.open(client, "peer/ockam;SC_listener")
             answer = await channel.ask("greeter", b"who")
             assert answer.payload.startswith(b"ockam:")
 

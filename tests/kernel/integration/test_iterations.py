@@ -24,6 +24,7 @@ from rillnode.codecs.nextgraph.events import Event
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.node.config import GrantTable
 from rillnode.node.nextgraph.config import NextgraphListener
+from rillnode.node.ockam.client.hub import Hub
 from rillnode.node.runtime import Node
 from rillnode.node.streamr.client.client import Client as StreamrClient
 from rillnode.node.streamr.client.endpoints import endpoints_of
@@ -226,7 +227,7 @@ def test_streams_are_listed(tmp_path: Path) -> None:
 def test_entries_of_a_hub_are_consumed(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as node, linked(node) as client:
-            stream = await client.hub().stream("s")
+            stream = await Hub(client).stream("s")
             await stream.push_many(b"%d" % number for number in range(COUNT))
             async with stream.consume("c", poll_seconds=0.01) as entries:
                 found, cancelled = await read_impatiently(entries, COUNT)
@@ -234,7 +235,7 @@ def test_entries_of_a_hub_are_consumed(tmp_path: Path) -> None:
                 assert cancelled
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(anext(entries), 0.01)
-            assert await client.hub().get_index("c", "s") == COUNT
+            assert await Hub(client).get_index("c", "s") == COUNT
 
     asyncio.run(test())
 

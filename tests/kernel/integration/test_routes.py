@@ -17,6 +17,7 @@ from rillnode.codecs.keys import Identity
 from rillnode.node.cli import main
 from rillnode.node.config import Config, GrantTable, HttpListener, NoiseListener, PeerTable
 from rillnode.node.keys.files import write_key
+from rillnode.node.ockam.client.hub import Hub
 from rillnode.node.runtime import Node
 
 EVERYBODY = GrantTable(who="noise:*", streams="*", may=VERBS)
@@ -72,7 +73,7 @@ def test_a_stream_two_nodes_away_is_made_pushed_to_and_consumed(tmp_path: Path) 
     async def scenario() -> None:
         items = [b"%d" % number * 100 for number in range(500)]
         async with chain(tmp_path) as (client, _, _, b):
-            hub = client.hub("peer/c;peer/b", answer_seconds=PATIENT_SECONDS)
+            hub = Hub(client, "peer/c;peer/b", answer_seconds=PATIENT_SECONDS)
             stream = await hub.stream("readings", partitions=2)
             await stream.push_many(items, partition=1)
             found: list[bytes] = []
@@ -89,7 +90,7 @@ def test_what_is_pushed_faster_than_hops_take_it_is_slowed_down_not_lost(tmp_pat
     async def scenario() -> None:
         items = [number.to_bytes(4, "big") + bytes(20_000) for number in range(1_500)]  # 30 MB
         async with chain(tmp_path) as (client, _, _, b):
-            hub = client.hub("peer/c;peer/b", answer_seconds=PATIENT_SECONDS)
+            hub = Hub(client, "peer/c;peer/b", answer_seconds=PATIENT_SECONDS)
             stream = await hub.stream("large", partitions=1)
             await stream.push_many(items)
             own = await b.stream("large")

@@ -23,6 +23,7 @@ from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.routing.routes import local
 from rillnode.node.client.serving import ANSWER_BYTES_MAX
 from rillnode.node.config import Config, GrantTable, PeerTable
+from rillnode.node.ockam.client.channel import SecureChannel
 from rillnode.node.ockam.config import ChannelTable, OckamListener
 from rillnode.node.runtime import Node
 
@@ -303,7 +304,9 @@ def test_a_served_address_is_reached_by_every_way(tmp_path: Path) -> None:
             assert await ask(client, to="peer/hub;printer") == b"printed page"
             assert await ask(client, to="peer/plain;printer") == b"printed page"
             # End to end through that node.
-            async with await client.secure_channel("peer/plain;SC_listener", key=FRIEND) as channel:
+            async with await SecureChannel.open(
+                client, "peer/plain;SC_listener", key=FRIEND
+            ) as channel:
                 answer = await channel.ask("printer", b"page", timeout_seconds=SECONDS)
                 assert answer.payload == b"printed page"
                 async with channel.mailbox() as box:

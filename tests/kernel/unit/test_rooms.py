@@ -29,13 +29,6 @@ PLUG_INS: Final = (
 USES: Final = {"overlay": {"streamr"}}
 """Plug-ins that stand on another."""
 
-KERNEL_KNOWS: Final[dict[str, set[str]]] = {
-    "node/cli/message.py": {"ockam"},
-    "node/client/client.py": {"ockam"},
-    "node/client/correspondent.py": {"ockam"},
-}
-"""Modules of the kernel that import a plug-in still: what is to come by the plug-ins' contract."""
-
 PLUG_IN_KNOWS: Final[dict[str, set[str]]] = {
     "nextgraph": {"simulation"},
     "ockam": {"simulation"},
@@ -111,7 +104,7 @@ def broken(sources: dict[str, str]) -> Iterator[str]:
                 yield f"{path} imports {other} of another layer"
             if theirs in (None, mine):
                 continue
-            if mine is None and theirs not in KERNEL_KNOWS.get(path, set()):
+            if mine is None:
                 yield f"{path} of the kernel imports {other} of a plug-in"
             if mine is not None and theirs not in USES.get(mine, set()) | PLUG_IN_KNOWS.get(
                 mine, set()
@@ -148,18 +141,15 @@ def test_the_house_keeps_its_rooms() -> None:
 
 
 def test_what_is_known_still_is() -> None:
-    """An entry that nothing needs any more goes: the tables shrink, and never grow by mistake."""
+    """An entry that nothing needs any more goes: the table shrinks, and never grows by mistake."""
     every, _ = graphs(sources())
-    kernel: dict[str, set[str]] = {}
     plug_ins: dict[str, set[str]] = {}
     for path, others in every.items():
         mine = plug_in_of(path)
         known = {name for other in others if (name := plug_in_of(other)) not in (None, mine)}
-        if known and mine is None:
-            kernel[path] = known
-        elif mine is not None and (known := known - USES.get(mine, set())):
+        if mine is not None and (known := known - USES.get(mine, set())):
             plug_ins.setdefault(mine, set()).update(known)
-    assert (kernel, plug_ins) == (KERNEL_KNOWS, PLUG_IN_KNOWS)
+    assert plug_ins == PLUG_IN_KNOWS
 
 
 @pytest.mark.parametrize(

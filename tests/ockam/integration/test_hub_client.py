@@ -30,7 +30,7 @@ from rillnode.codecs.routing.stream import (
     SavePartitionIndexRequest,
 )
 from rillnode.node.config import PeerTable
-from rillnode.node.ockam.client.channel import ChannelLevel
+from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel
 from rillnode.node.ockam.client.hub import Hub
 from rillnode.node.ockam.client.hub_stream import HubEntry, HubStream
 from rillnode.node.runtime import Node
@@ -127,7 +127,7 @@ def test_released_nodes_are_asked_as_their_clients_ask_and_understood(
             table = PeerTable(name="hub", ockam=far.address, dialect=far.dialect)
             config = with_peers(node_config(tmp_path, *granted()), table)
             async with Node(config) as node, await connect_to(node) as client:
-                repeated = _Repeated(client.hub("peer/hub", **PATIENT))
+                repeated = _Repeated(Hub(client, "peer/hub", **PATIENT))
                 exchanges = iter(far.exchanges)
                 for asked in exchanges:
                     if isinstance(asked.request, SaveIndexRequest | SavePartitionIndexRequest):
@@ -168,7 +168,7 @@ def test_a_hub_behind_a_node_is_used(tmp_path: Path, dialect: Dialect, by: str) 
     async def run() -> None:
         async with linked(tmp_path, dialect=dialect) as (a, b), await connect_to(a) as client:
             route = "peer/plain" if by == "name" else f"1#{b.addresses()['ockam']}"
-            await use(client.hub(route, **PATIENT), "s")
+            await use(Hub(client, route, **PATIENT), "s")
             # It is one log, whoever asks.
             there = await (await b.stream("s", partitions=2)).pull(limit=1_000)
             assert [entry.data for entry in there] == [b"%d" % number for number in range(200)]
@@ -180,7 +180,7 @@ def test_the_next_node_is_a_hub_too(tmp_path: Path) -> None:
     async def run() -> None:
         async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
             for services in ("stream", "stream_service", "auto"):
-                await use(client.hub(services=services, **PATIENT), services)
+                await use(Hub(client, services=services, **PATIENT), services)
 
     asyncio.run(run())
 
@@ -195,15 +195,17 @@ def test_a_hub_is_used_through_a_secure_channel(tmp_path: Path, level: ChannelLe
             config = with_peers(node_config(tmp_path / "a", *granted()), table)
             async with Node(config) as node, await connect_to(node) as client:
                 route = "peer/hub;SC_listener"
-                async with await client.secure_channel(route, level=level, key=friend) as channel:
-                    hub = channel.hub(**PATIENT)
+                async with await SecureChannel.open(
+                    client, route, level=level, key=friend
+                ) as channel:
+                    hub = Hub(channel, **PATIENT)
                     await use(hub, "s")
                 with pytest.raises(TransportError) as closed:
                     await hub.stream("s")
                 assert closed.value.code == "channel.closed"
-                async with await client.secure_channel(route, level=level) as channel:
+                async with await SecureChannel.open(client, route, level=level) as channel:
                     with pytest.raises(RequestError) as caught:
-                        await channel.hub(**PATIENT).stream("s")
+                        await Hub(channel, **PATIENT).stream("s")
                     # Nobody has granted this key anything.
                     assert caught.value.code == "hub.refused"
 
@@ -213,7 +215,7 @@ def test_a_hub_is_used_through_a_secure_channel(tmp_path: Path, level: ChannelLe
 def test_a_restarted_hub_is_used_on(tmp_path: Path) -> None:
     async def run() -> None:
         async with linked(tmp_path) as (a, b), await connect_to(a) as client:
-            hub = client.hub("peer/plain", answer_seconds=1.0, patience_seconds=WAIT_SECONDS)
+            hub = Hub(client, "peer/plain", answer_seconds=1.0, patience_seconds=WAIT_SECONDS)
             stream = await hub.stream("s")
             await stream.push(b"before")
             found: list[HubEntry] = []
@@ -246,12 +248,12 @@ def test_a_hub_that_stays_away_is_given_up(tmp_path: Path) -> None:
     async def run() -> None:
         config = node_config(tmp_path, *granted())
         async with Node(config) as node, await connect_to(node) as client:
-            hub = client.hub("1#127.0.0.1:1", patience_seconds=0.5)
+            hub = Hub(client, "1#127.0.0.1:1", patience_seconds=0.5)
             with pytest.raises(RequestError) as caught:
                 await hub.stream("s")
             assert caught.value.code == "peer.unreachable"
             with pytest.raises(RequestError) as caught:
-                await client.hub("peer/nobody").stream("s")
+                await Hub(client, "peer/nobody").stream("s")
             assert caught.value.code == "address.unknown"
 
     asyncio.run(run())

@@ -42,7 +42,7 @@ from rillnode.codecs.routing.stream import (
     encode_request,
 )
 from rillnode.node.config import Config, GrantTable
-from rillnode.node.ockam.client.channel import ChannelLevel
+from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel
 from rillnode.node.ockam.config import ChannelTable, OckamListener
 from rillnode.node.runtime import Node
 
@@ -217,7 +217,7 @@ def test_a_client_opens_a_channel_of_each_level(tmp_path: Path, level: ChannelLe
     async def test(node: Node) -> None:
         async with (
             await connect_to(node) as client,
-            await client.secure_channel("SC_listener", level=level, key=FRIEND) as channel,
+            await SecureChannel.open(client, "SC_listener", level=level, key=FRIEND) as channel,
         ):
             assert channel.remote_key == node.status()["channels"]["key"]
             made = await channel.ask("stream", encode_request(CreateRequest("s")))
@@ -236,12 +236,12 @@ def test_a_client_talks_to_the_expected_key_only(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         async with await connect_to(node) as client:
             key = node.status()["channels"]["key"]
-            await client.secure_channel("SC_listener", remote_key=key)
+            await SecureChannel.open(client, "SC_listener", remote_key=key)
             with pytest.raises(HandshakeError) as caught:
-                await client.secure_channel("SC_listener", remote_key=FRIEND.public_hex)
+                await SecureChannel.open(client, "SC_listener", remote_key=FRIEND.public_hex)
             assert caught.value.code == "channel.wrong_key"
             with pytest.raises(ConfigError):
-                await client.secure_channel("SC_listener", remote_key="key")
+                await SecureChannel.open(client, "SC_listener", remote_key="key")
 
     with_node(tmp_path, test)
 
@@ -249,7 +249,7 @@ def test_a_client_talks_to_the_expected_key_only(tmp_path: Path) -> None:
 def test_the_client_learns_that_its_node_has_closed_a_channel(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         async with await connect_to(node) as client:
-            channel = await client.secure_channel("SC_listener", key=FRIEND)
+            channel = await SecureChannel.open(client, "SC_listener", key=FRIEND)
             await until(lambda: node.status()["channels"]["counters"].get("channel.idle"))
             for _ in range(2):
                 with pytest.raises(RequestError) as caught:
@@ -262,7 +262,7 @@ def test_the_client_learns_that_its_node_has_closed_a_channel(tmp_path: Path) ->
 def test_a_closed_channel_says_so(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         async with await connect_to(node) as client:
-            channel = await client.secure_channel("SC_listener", key=FRIEND)
+            channel = await SecureChannel.open(client, "SC_listener", key=FRIEND)
             with pytest.raises(ActorError):
                 await channel.ask("nobody", b"x", timeout_seconds=0.01)
             await channel.close()
@@ -282,7 +282,8 @@ def test_a_channel_goes_through_another_node(tmp_path: Path) -> None:
             async with Node(near_config) as near, await connect_to(near) as client:
                 route = f"1#{far.addresses()['ockam']};api"
                 for level in LEVELS:
-                    channel = await client.secure_channel(
+                    channel = await SecureChannel.open(
+                        client,
                         route,
                         level=level,
                         key=FRIEND,

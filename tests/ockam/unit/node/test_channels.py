@@ -154,10 +154,6 @@ class ChannelClient(FakeClient):
     async def __aenter__(self) -> Self:
         return self
 
-    async def secure_channel(self, route: Route, **options: Any) -> FakeChannel:
-        self.channels.append((route, options))
-        return FakeChannel(self.through)
-
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ChannelClient:
@@ -168,7 +164,13 @@ def client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ChannelClient:
     monkeypatch.chdir(tmp_path)
     fake = ChannelClient()
     fake.channels, fake.through = [], []
+
+    async def opened(client: ChannelClient, route: Route, **options: Any) -> FakeChannel:
+        client.channels.append((route, options))
+        return FakeChannel(client.through)
+
     monkeypatch.setattr("rillnode.node.cli.connection.connect", fake.connect)
+    monkeypatch.setattr("rillnode.node.ockam.client.channel.SecureChannel.open", opened)
     return fake
 
 

@@ -21,6 +21,7 @@ from rillnode.codecs.routing.stream import (
     Status,
 )
 from rillnode.node.client import Client
+from rillnode.node.ockam.client.hub import Hub
 from rillnode.node.ockam.client.hub_stream import HubEntry, HubStream
 
 
@@ -46,7 +47,7 @@ async def take(stream: HubStream, count: int, client_id: str = "c", **options: A
 
 def test_a_stream_is_pushed_to_and_pulled_from() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub().stream("s")
+        stream = await Hub(client).stream("s")
         assert (stream.name, stream.partitions) == ("s", 1)
         assert [await stream.push(b"%d" % number) for number in range(3)] == [0, 1, 2]
         assert await stream.pull() == [HubEntry(0, at, b"%d" % at) for at in range(3)]
@@ -64,7 +65,7 @@ def test_a_stream_is_pushed_to_and_pulled_from() -> None:
 
 def test_partitions_answer_each_for_itself() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub().stream("s", partitions=3)
+        stream = await Hub(client).stream("s", partitions=3)
         for partition in range(3):
             await stream.push(b"to %d" % partition, partition=partition)
         assert [hub.log("s", partition) for partition in range(3)] == [
@@ -82,9 +83,9 @@ def test_partitions_answer_each_for_itself() -> None:
 @pytest.mark.parametrize("partitions", [None, 2])
 def test_a_hub_makes_a_name_up(partitions: int | None) -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub().stream(partitions=partitions)
+        stream = await Hub(client).stream(partitions=partitions)
         assert stream.name == "generated_1"
-        again = await client.hub().stream(stream.name, partitions=partitions)
+        again = await Hub(client).stream(stream.name, partitions=partitions)
         assert await again.push(b"x") == 0
         assert await stream.pull() == [HubEntry(0, 0, b"x")]
 
@@ -93,7 +94,7 @@ def test_a_hub_makes_a_name_up(partitions: int | None) -> None:
 
 def test_what_no_hub_can_be_asked_is_refused_here() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        there = client.hub()
+        there = Hub(client)
         for partitions in (0, -1, PARTITIONS_MAX + 1):
             assert await refusal(there.stream("s", partitions=partitions)) == "hub.request"
         assert await refusal(there.stream("\ud800")) == "hub.request"
@@ -101,14 +102,14 @@ def test_what_no_hub_can_be_asked_is_refused_here() -> None:
         assert await refusal((await there.stream("s")).pull(-1)) == "hub.request"
         assert hub.count(CreateRequest) == 1 == len(hub.requests)
         with pytest.raises(CodecError):
-            client.hub("1#")
+            Hub(client, "1#")
 
     with_hub(talk)
 
 
 def test_positions_are_saved_and_asked_for() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        there = client.hub()
+        there = Hub(client)
         assert await there.get_index("c", "s") is None
         assert await there.set_index("c", "s", 5) == 5
         assert await there.set_index("c", "s", 3) == 5
@@ -122,7 +123,7 @@ def test_positions_are_saved_and_asked_for() -> None:
 
 def test_a_consumer_goes_on_where_it_stopped() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub().stream("s", partitions=1)
+        stream = await Hub(client).stream("s", partitions=1)
         await stream.push_many(b"%d" % number for number in range(25))
         assert await take(stream, 25) == [b"%d" % number for number in range(25)]
         assert hub.indexes == {("c", "s"): 25}
@@ -136,7 +137,7 @@ def test_a_consumer_goes_on_where_it_stopped() -> None:
 
 def test_a_consumer_of_partitions_saves_by_partition() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub().stream("s", partitions=2)
+        stream = await Hub(client).stream("s", partitions=2)
         await stream.push(b"x", partition=1)
         assert await take(stream, 1, partition=1) == [b"x"]
         assert SavePartitionIndexRequest("c", "s", 1, 1) in hub.requests
@@ -147,7 +148,7 @@ def test_a_consumer_of_partitions_saves_by_partition() -> None:
 
 def test_an_entry_counts_once_the_next_is_asked_for() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub().stream("s")
+        stream = await Hub(client).stream("s")
         await stream.push_many([b"0", b"1", b"2"])
         consumer = stream.consume("c")
         assert [(await anext(consumer)).index for _ in range(2)] == [0, 1]
@@ -159,7 +160,7 @@ def test_an_entry_counts_once_the_next_is_asked_for() -> None:
 
 def test_pushes_share_a_window_and_keep_their_order() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub().stream("s")
+        stream = await Hub(client).stream("s")
         items = [b"%d" % number for number in range(300)]
         taken: list[int] = []
 
@@ -177,7 +178,7 @@ def test_pushes_share_a_window_and_keep_their_order() -> None:
 
 def test_a_push_that_is_not_stored_ends_the_window() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub().stream("s")
+        stream = await Hub(client).stream("s")
 
         def refuse(request: Request) -> Answers | None:
             if isinstance(request, PushRequest) and request.data == b"5":
@@ -194,7 +195,7 @@ def test_a_push_that_is_not_stored_ends_the_window() -> None:
 
 def test_a_push_without_a_confirm_is_sent_again() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub(**SOON).stream("s")
+        stream = await Hub(client, **SOON).stream("s")
         lost: list[bytes] = []
 
         def lose(request: Request) -> Answers | None:
@@ -213,7 +214,7 @@ def test_a_push_without_a_confirm_is_sent_again() -> None:
 
 def test_a_hub_that_forgot_gets_its_stream_again_once_for_all_that_wait() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub(answer_seconds=0.3).stream("s", partitions=2)
+        stream = await Hub(client, answer_seconds=0.3).stream("s", partitions=2)
         await stream.push(b"before")
         hub.forget()
         items = [b"%d" % number for number in range(20)]
@@ -227,8 +228,8 @@ def test_a_hub_that_forgot_gets_its_stream_again_once_for_all_that_wait() -> Non
 
 def test_a_consumer_begins_anew_where_the_hub_forgot() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        await (await client.hub().stream("s")).push_many([b"old"] * 5)
-        stream = await client.hub(**SOON).stream("s")
+        await (await Hub(client).stream("s")).push_many([b"old"] * 5)
+        stream = await Hub(client, **SOON).stream("s")
         found: list[bytes] = []
 
         async def read() -> None:
@@ -239,7 +240,7 @@ def test_a_consumer_begins_anew_where_the_hub_forgot() -> None:
         while len(found) < 5:
             await asyncio.sleep(0.01)
         hub.forget()
-        await (await client.hub().stream("s")).push(b"new")
+        await (await Hub(client).stream("s")).push(b"new")
         while b"new" not in found:
             await asyncio.sleep(0.01)
         assert found == [b"old"] * 5 + [b"new"]
@@ -251,7 +252,7 @@ def test_a_consumer_begins_anew_where_the_hub_forgot() -> None:
 
 def test_a_refused_search_is_not_the_end_of_a_stream() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub(**SOON).stream("s")
+        stream = await Hub(client, **SOON).stream("s")
         hub.forget()
         hub.answers = lambda request: [(b"stream", ErrorResponse("not now"))]
         assert await refusal(stream.push(b"x")) == "hub.refused"
@@ -266,8 +267,8 @@ def test_a_consumer_ends_where_its_last_save_is_not_confirmed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        await (await client.hub().stream("s")).push_many([b"0", b"1"])
-        stream = await client.hub(answer_seconds=0.5).stream("s")
+        await (await Hub(client).stream("s")).push_many([b"0", b"1"])
+        stream = await Hub(client, answer_seconds=0.5).stream("s")
         consumer = stream.consume("c")
         assert [(await anext(consumer)).index for _ in range(2)] == [0, 1]
         hub.answers = lambda request: []
@@ -279,12 +280,12 @@ def test_a_consumer_ends_where_its_last_save_is_not_confirmed(
 
 def test_an_older_hub_is_found_by_its_names() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        there = client.hub(**SOON)
+        there = Hub(client, **SOON)
         stream = await there.stream("s")
         await stream.push(b"x")
         assert await there.set_index("c", "s", 1) == 1
-        assert await refusal(client.hub(services="stream", **ONCE).stream("s")) == "hub.timeout"
-        named = client.hub(services="stream_service")
+        assert await refusal(Hub(client, services="stream", **ONCE).stream("s")) == "hub.timeout"
+        named = Hub(client, services="stream_service")
         assert await named.get_index("c", "s") == 1
 
     with_hub(talk, FakeHub(("stream_service", "stream_index_service")))
@@ -292,7 +293,7 @@ def test_an_older_hub_is_found_by_its_names() -> None:
 
 def test_a_hub_that_does_not_answer_is_given_up() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        there = client.hub(**ONCE)
+        there = Hub(client, **ONCE)
         assert await refusal(there.stream("s")) == "hub.timeout"
         assert await refusal(there.get_index("c", "s")) == "hub.timeout"
         assert await refusal(there.set_index("c", "s", 1)) == "hub.timeout"
@@ -303,7 +304,7 @@ def test_a_hub_that_does_not_answer_is_given_up() -> None:
 def test_a_save_that_does_not_arrive_is_told() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
         hub.answers = lambda request: [] if isinstance(request, SaveIndexRequest) else None
-        there = client.hub(patience_seconds=0.0)
+        there = Hub(client, patience_seconds=0.0)
         assert await refusal(there.set_index("c", "s", 1)) == "hub.not_saved"
 
     with_hub(talk)
@@ -311,7 +312,7 @@ def test_a_save_that_does_not_arrive_is_told() -> None:
 
 def test_a_lost_link_costs_nothing() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub().stream("s")
+        stream = await Hub(client).stream("s")
         for number in range(5):
             hub.links[-1].close("lost")
             assert await stream.push(b"%d" % number) == number
@@ -321,7 +322,7 @@ def test_a_lost_link_costs_nothing() -> None:
         for index in (6, 7):
             hub.links[-1].close("lost")
             await asyncio.sleep(0.01 * (index % 2))  # it is known by now, or it is not
-            assert await client.hub().set_index("c", "s", index) == index
+            assert await Hub(client).set_index("c", "s", index) == index
 
     with_hub(talk)
 
@@ -330,9 +331,9 @@ def test_a_closed_client_ends_what_waits() -> None:
     async def run() -> None:
         hub = FakeHub()
         client = await hub.client()
-        stream = await client.hub().stream("s")
+        stream = await Hub(client).stream("s")
         await client.close()
-        hub_again = client.hub()
+        hub_again = Hub(client)
         for asked in (stream.push(b"x"), hub_again.stream("s"), hub_again.set_index("c", "s", 1)):
             assert await refusal(asked) == "client.closed"
 

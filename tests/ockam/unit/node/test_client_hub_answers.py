@@ -20,18 +20,19 @@ from rillnode.codecs.routing.stream import (
     Status,
 )
 from rillnode.node.client import Client
+from rillnode.node.ockam.client.hub import Hub
 from rillnode.node.ockam.client.hub_stream import HubEntry
 
 
 @pytest.mark.parametrize("payload", [b"", b"\x05hello", bytes(100), b"\xff" * 2_000])
 def test_an_answer_that_is_no_message_is_told(payload: bytes) -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub().stream("s")
+        stream = await Hub(client).stream("s")
         hub.answers = lambda request: [(b"s", payload)]
-        assert await refusal(client.hub().stream("s")) == "hub.answer"
+        assert await refusal(Hub(client).stream("s")) == "hub.answer"
         assert await refusal(stream.push(b"x")) == "hub.answer"
         assert await refusal(stream.pull()) == "hub.answer"
-        assert await refusal(client.hub().get_index("c", "s")) == "hub.answer"
+        assert await refusal(Hub(client).get_index("c", "s")) == "hub.answer"
         hub.answers = lambda request: None
         assert await stream.push(b"x") == 0  # the link and the stream are as they were
 
@@ -40,9 +41,9 @@ def test_an_answer_that_is_no_message_is_told(payload: bytes) -> None:
 
 def test_a_refusal_is_told_and_not_asked_again() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub().stream("s")
+        stream = await Hub(client).stream("s")
         hub.answers = lambda request: [(b"stream", ErrorResponse("Invalid request\x1b[2J" * 999))]
-        for asked in (client.hub().stream(""), stream.push(b"x"), stream.pull()):
+        for asked in (Hub(client).stream(""), stream.push(b"x"), stream.pull()):
             with pytest.raises(RillnodeError) as caught:
                 await asked
             assert caught.value.code == "hub.refused"
@@ -59,7 +60,7 @@ def test_a_refusal_is_told_and_not_asked_again() -> None:
 )
 def test_entries_that_were_not_asked_for_are_refused(messages: list[tuple[int, bytes]]) -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub().stream("s")
+        stream = await Hub(client).stream("s")
 
         def answer(request: Request) -> Answers:
             assert isinstance(request, PullRequest)
@@ -73,7 +74,7 @@ def test_entries_that_were_not_asked_for_are_refused(messages: list[tuple[int, b
 
 def test_answers_to_other_questions_are_passed_over() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
-        stream = await client.hub().stream("s")
+        stream = await Hub(client).stream("s")
 
         def answer(request: Request) -> Answers | None:
             match request:
@@ -101,11 +102,11 @@ def test_answers_to_other_questions_are_passed_over() -> None:
         hub.answers = answer
         assert await stream.push(b"x") == 7
         assert await stream.pull() == [HubEntry(0, 0, b"!")]
-        assert await client.hub().get_index("c", "s") == 3
-        assert (await client.hub().stream("s")).name == "s"
-        assert (await client.hub().stream("s", partitions=2)).partitions == 2
+        assert await Hub(client).get_index("c", "s") == 3
+        assert (await Hub(client).stream("s")).name == "s"
+        assert (await Hub(client).stream("s", partitions=2)).partitions == 2
         hub.answers = lambda request: from_(PushConfirm(0, Status.OK, 0))
-        other = client.hub(**ONCE)
+        other = Hub(client, **ONCE)
         for asked in (
             other.stream("s"),
             other.stream("s", partitions=1),

@@ -663,7 +663,7 @@ class Tunnel:
             core.router.register(address, listener)
 
     async def open(self) -> SecureChannel:
-        return await self.client.secure_channel("SC_listener", timeout_seconds=1.0)
+        return await SecureChannel.open(self.client, "SC_listener", timeout_seconds=1.0)
 
     async def echo(self, channel: SecureChannel, payload: bytes) -> Any:
         return await outcome(channel.ask("echo", payload, timeout_seconds=1.0))
