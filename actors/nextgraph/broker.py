@@ -10,11 +10,11 @@ from rillnode.actors.nextgraph.context import BrokerContext, Table
 from rillnode.actors.nextgraph.desk import ADDRESS, DeskActor
 from rillnode.actors.nextgraph.followers import Appended
 from rillnode.actors.nextgraph.inbox import InboxActor, Readers
+from rillnode.actors.nextgraph.names import topic_of
 from rillnode.actors.nextgraph.outer import OuterActor
 from rillnode.actors.nextgraph.overlay import OverlayActor
 from rillnode.actors.nextgraph.publication import Publish
 from rillnode.actors.nextgraph.reader import Plan
-from rillnode.actors.nextgraph.records import topic_of
 from rillnode.actors.nextgraph.repairs import RepairsActor
 from rillnode.actors.nextgraph.session import Asked
 from rillnode.actors.nextgraph.topic import TopicActor

@@ -30,7 +30,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from rillnode.actors.core.streams.rules import RESERVED_PREFIX
+from rillnode.actors.nextgraph.names import PREFIX
 from rillnode.codecs.nextgraph.admin import (
     AdminCode,
     InvitationCode,
@@ -40,16 +40,6 @@ from rillnode.codecs.nextgraph.admin import (
 )
 from rillnode.codecs.nextgraph.blocks import BLOCK, Block
 from rillnode.codecs.nextgraph.types import KEY_BYTES, OuterOverlay, OverlayId
-
-PREFIX: Final = RESERVED_PREFIX
-"""Of every name here, and of the streams that topics are kept in."""
-
-_ID_DIGITS: Final = 64
-
-_OF_OVERLAY: Final = frozenset(
-    ("overlay", "pin", "published", "block", "parent", "object", "bytes", "held")
-)
-"""Families of records whose names go on with an inner overlay's id."""
 
 Side = Literal["inner", "outer"]
 
@@ -159,31 +149,6 @@ def name_of(family: str, *parts: bytes | str) -> str:
     """A record's name; or what a list's names begin with, where the last part is empty."""
     texts: Iterable[Any] = (part.hex() if isinstance(part, bytes) else part for part in parts)
     return "/".join((f"{PREFIX}{family}", *texts))
-
-
-def place_of(name: str) -> str | None:
-    """By what a stream or a record is placed in a shared store: an overlay's id; None: nothing."""
-    family, _, rest = name.removeprefix(PREFIX).partition("/")
-    if not name.startswith(PREFIX):
-        return None
-    if family in _OF_OVERLAY:
-        return rest[:_ID_DIGITS]
-    return None if topic_of(name) is None else family
-
-
-def topic_of(stream: str) -> tuple[bytes, bytes] | None:
-    """The overlay and topic that a stream is of; None: it is no topic's."""
-    overlay, _, topic = stream.removeprefix(PREFIX).partition("/")
-    try:
-        key = bytes.fromhex(overlay), bytes.fromhex(topic)
-    except ValueError:
-        return None
-    return key if stream == topic_stream(*key) else None
-
-
-def topic_stream(overlay: bytes, topic: bytes) -> str:
-    """The stream that a topic's events are kept in, one entry each."""
-    return f"{PREFIX}{overlay.hex()}/{topic.hex()}"
 
 
 def pack_block(key: bytes, block: Block) -> bytes:

@@ -36,9 +36,9 @@ from rillnode.actors.nextgraph.actor import FENCED, FENCED_MAX, LodgerActor, Unu
 from rillnode.actors.nextgraph.context import BrokerContext, TopicKey
 from rillnode.actors.nextgraph.followers import Appended, Feed
 from rillnode.actors.nextgraph.history import History, commit_key, parse_commit_key
+from rillnode.actors.nextgraph.names import topic_stream
 from rillnode.actors.nextgraph.publication import Publish, stored_event
 from rillnode.actors.nextgraph.reader import OneBlock, OneEvent, Plan, spawn_reader
-from rillnode.actors.nextgraph.records import topic_stream
 from rillnode.actors.nextgraph.repairs import Repaired
 from rillnode.actors.nextgraph.session import Gone, Refusal, Session
 from rillnode.actors.nextgraph.topic_requests import (

@@ -13,7 +13,7 @@ from contract_load import MANY, NODE, Round, broker_url
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, commit, identity
 from rillnode import nextgraph
 from rillnode.actors.nextgraph.actor import UNUSED_SECONDS
-from rillnode.actors.nextgraph.records import topic_stream
+from rillnode.actors.nextgraph.names import topic_stream
 from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.nextgraph.admin import (

@@ -16,7 +16,7 @@ from rillnode.actors.log import (
     log_id,
 )
 from rillnode.actors.nextgraph.history import commit_key
-from rillnode.actors.nextgraph.records import topic_stream
+from rillnode.actors.nextgraph.names import topic_stream
 from rillnode.codecs.entries import EntryKind, pack_body
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.nextgraph.commits import commit_header

@@ -14,11 +14,11 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Callable, Sequence
+from hashlib import file_digest
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from blake3 import blake3
 
 from rillnode.actors.log.shared.port import Blobs
 from rillnode.codecs.errors import StoreError
@@ -32,11 +32,10 @@ _SUFFIX: Final = ".snapshot"
 _MAKING: Final = ".making"
 _NAME_FILE: Final = "view-name"
 _NAME_BYTES: Final = 8
-_READ_BYTES: Final = 1_048_576
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file of a snapshot: its name in the view, its blob, its size and BLAKE3 hash."""
+    """A file of a snapshot: its name in the view, its blob, its size and SHA-256."""
 
     name: str
     blob: str
@@ -232,11 +231,8 @@ def _is_file_name(name: str) -> bool:
 
 
 def _hash(path: Path) -> bytes:
-    hasher = blake3()
     with path.open("rb") as file:
-        while part := file.read(_READ_BYTES):
-            hasher.update(part)
-    return hasher.digest()
+        return file_digest(file, "sha256").digest()
 
 
 def _is_hex(text: str) -> bool:

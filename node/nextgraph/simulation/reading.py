@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
-from rillnode.actors.nextgraph.records import topic_stream
+from rillnode.actors.nextgraph.names import topic_stream
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.nextgraph.events import EVENT, Event

@@ -18,7 +18,8 @@ from rillnode.actors.log import PutRecord, PutRecords, WriteOperation
 from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.actors.nextgraph import publication
 from rillnode.actors.nextgraph import topic as topic_module
-from rillnode.actors.nextgraph.records import name_of, topic_stream
+from rillnode.actors.nextgraph.names import topic_stream
+from rillnode.actors.nextgraph.records import name_of
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
 from rillnode.codecs.nextgraph.events import Event

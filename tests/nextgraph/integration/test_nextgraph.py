@@ -20,7 +20,7 @@ from nextgraph_broker import INNER, TOPIC_A, identity, pin
 from nextgraph_support import BROKER as PEER_KEY
 from nextgraph_support import CONVERGENCE_KEY, INFO, make_commit
 from rillnode.actors.nextgraph.context import Registration as RegistrationMode
-from rillnode.actors.nextgraph.records import PREFIX, topic_stream
+from rillnode.actors.nextgraph.names import PREFIX, topic_stream
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.bootstrap import parse_invitation

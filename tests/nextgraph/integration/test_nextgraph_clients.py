@@ -27,7 +27,7 @@ from nextgraph_devices import (
 from nodes import node_config
 from npm_support import npm_packages
 from pypi_support import pypi_python
-from rillnode.actors.nextgraph.records import PREFIX
+from rillnode.actors.nextgraph.names import PREFIX
 from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.runtime import Node
 

@@ -11,7 +11,7 @@ from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit
 from nodes import node_config, store_with
 from rillnode import nextgraph
 from rillnode.actors.log.memory import Faults
-from rillnode.actors.nextgraph.records import topic_stream
+from rillnode.actors.nextgraph.names import topic_stream
 from rillnode.codecs.errors import RequestError
 from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.runtime import Node

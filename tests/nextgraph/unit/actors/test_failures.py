@@ -38,10 +38,11 @@ from rillnode.actors.nextgraph.context import Table
 from rillnode.actors.nextgraph.desk import DeskActor
 from rillnode.actors.nextgraph.followers import Appended
 from rillnode.actors.nextgraph.inbox import InboxActor
+from rillnode.actors.nextgraph.names import topic_stream
 from rillnode.actors.nextgraph.outer import OuterActor
 from rillnode.actors.nextgraph.overlay import OverlayActor
 from rillnode.actors.nextgraph.reader import ReaderActor
-from rillnode.actors.nextgraph.records import Letters, Wallet, name_of, pack, topic_stream
+from rillnode.actors.nextgraph.records import Letters, Wallet, name_of, pack
 from rillnode.actors.nextgraph.repairs import Repaired, RepairsActor
 from rillnode.actors.nextgraph.session import Asked, Gone
 from rillnode.actors.nextgraph.topic import TopicActor

@@ -3,7 +3,8 @@
 import pytest
 
 from rillnode.actors.log.shared.placement import CATALOGUE, Placement
-from rillnode.actors.nextgraph.records import name_of, place_of, topic_stream
+from rillnode.actors.nextgraph.names import place_of, topic_stream
+from rillnode.actors.nextgraph.records import name_of
 
 OVERLAY, ONE, OTHER = b"\x11" * 32, b"\x22" * 32, b"\x33" * 32
 

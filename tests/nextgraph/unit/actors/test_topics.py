@@ -22,7 +22,7 @@ from nextgraph_broker import (
 )
 from rillnode.actors.core.quotas import Quota
 from rillnode.actors.core.streams.context import stream_address
-from rillnode.actors.nextgraph.records import topic_stream
+from rillnode.actors.nextgraph.names import topic_stream
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, entries_of
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES, NEXTGRAPH_BLOCKS_MAX
