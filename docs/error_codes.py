@@ -60,6 +60,7 @@ _MEANINGS: Final = {
     "channel.other_connection": "a channel's message came over another connection, and was dropped",
     "channel.too_large": "a message does not fit the link when it is sealed, and was dropped",
     "plugin.broken": "a plug-in cannot be imported; the text says which and why",
+    "plugin.extra": "what a plug-in needs is not installed; the text says which extra has it",
     "plugin.missing": "no installed package has the plug-in that a table asks for",
     "plugin.taken": "two installed packages have a plug-in or a table of one name",
     "codec.cbor": "CBOR with an item of another kind, or of no definite length",

@@ -63,7 +63,8 @@ def load(group: str, name: str, table: str = "") -> Any:
         table: the table of the configuration that asks for it.
 
     Raises:
-        ConfigError: `plugin.missing`, nothing is named so; `plugin.broken`, it cannot be imported.
+        ConfigError: `plugin.missing`, nothing is named so; `plugin.extra`, what it needs is not
+            installed; `plugin.broken`, it cannot be imported.
     """
     asked = f"[{table}]: " if table else ""
     point = installed(group).get(name)
@@ -76,8 +77,23 @@ def load(group: str, name: str, table: str = "") -> Any:
     try:
         return point.load()
     except (ImportError, AttributeError) as error:
-        text = f"{asked}the plug-in {name!r} ({point.value}) cannot be imported: {error}"
+        lacking = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+        own = point.module.partition(".")[0]
+        if lacking.partition(".")[0] not in ("", own) and (extra := _extra(point)):
+            text = f"{asked}the plug-in {name!r} needs {lacking}: `pip install '{extra}'`"
+            raise ConfigError("plugin.extra", text, key=table) from error
+        text = (
+            f"{asked}the plug-in {name!r} ({point.value}) cannot be imported: {error}; in a clone "
+            "of rillnode run `make setup`"
+        )
         raise ConfigError("plugin.broken", text, key=table) from error
+
+
+def _extra(point: EntryPoint) -> str:
+    """The extra of a plug-in's name, `package[name]`; empty where its package has none."""
+    dist = point.dist
+    there = [] if dist is None else dist.metadata.get_all("Provides-Extra") or []
+    return f"{dist.name}[{point.name}]" if dist is not None and point.name in there else ""
 
 
 def _package(point: EntryPoint) -> str:

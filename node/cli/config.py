@@ -53,8 +53,13 @@ def add_config_options(parser: Parser) -> None:
 
 
 def check(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Check a configuration."""
-    load(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    """Check a configuration, and that the plug-ins that it asks for can be had."""
+    # Here, because other verbs do without what plug-ins stand on.
+    from rillnode.node.plugins import asked_plug_ins, plug_in_of
+
+    loaded = load(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    for name, table in asked_plug_ins(loaded.config).items():
+        plug_in_of(name, table)
     terminal.message(f"{args.config or CONFIG_FILE}: valid")
     return Exit.OK
 

@@ -5,16 +5,21 @@ from typing import Final
 
 from rillnode.codecs.errors import ConfigError
 
-_PACKAGES: Final = ("pyspark", "pyarrow", "deltalake")
+_ARROW: Final = ("pyarrow",)
+_PACKAGES: Final = ("pyspark", *_ARROW, "deltalake")
 
 
-def require_spark() -> None:
+def require_spark(*, jobs: bool = True) -> None:
     """Refuse to go on without Spark, before a job ends for want of it again and again.
 
+    Args:
+        jobs: whether Spark jobs are run here; what only prepares them for elsewhere, or writes
+            files, does with Arrow.
+
     Raises:
-        ConfigError: it is not installed.
+        ConfigError: something is not installed.
     """
-    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    missing = [name for name in (_PACKAGES if jobs else _ARROW) if find_spec(name) is None]
     if missing:
-        text = f"[[sink.spark]] needs {', '.join(missing)}: pip install 'rillnode[spark]'"
+        text = f"[sink] needs {', '.join(missing)}: pip install 'rillnode[spark]'"
         raise ConfigError("sink.install", text)

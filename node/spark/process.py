@@ -24,7 +24,6 @@ from rillnode.node.config import Config
 from rillnode.node.spark.config import FilesSink, SparkSink, sinks_of
 from rillnode.node.spark.export import ExportConfig
 from rillnode.node.spark.files import absolute
-from rillnode.node.spark.installed import require_spark
 from rillnode.node.spark.job_config import DerivedConfig, JobConfig, save_job_config
 from rillnode.node.spark.job_log import FAILURE_PREFIX
 
@@ -58,12 +57,7 @@ def launcher(
         address: `host:port` of its Noise listener.
         sinks: where the key file of each sink's job is known.
         threads: make the one that waits for a job's end.
-
-    Raises:
-        ConfigError: there are Spark sinks, and no Spark.
     """
-    if any(not table.external for table in sinks_of(config).spark):
-        require_spark()
     tables = {table.name: table for table in sinks_of(config).all}
     directory = config.data_dir / "sinks"
 

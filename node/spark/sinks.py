@@ -14,17 +14,24 @@ from rillnode.codecs.keys import Identity
 from rillnode.node.keys.files import read_key
 from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Sample
 from rillnode.node.spark.config import FilesSink, SparkSink, sinks_of
+from rillnode.node.spark.installed import require_spark
 from rillnode.node.spark.metrics import METRICS, samples
 
 
 class Sinks(PlugIn):
-    """The sinks of one node."""
+    """The sinks of one node.
+
+    Raises:
+        ConfigError: what their jobs need is not installed.
+    """
 
     metrics = METRICS
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._tables = {table.name: table for table in sinks_of(host.config).all}
+        sinks = sinks_of(host.config)
+        require_spark(jobs=not all(table.external for table in sinks.spark))
+        self._tables = {table.name: table for table in sinks.all}
         self._dir = host.config.data_dir / "sinks"
         self._entropy = host.entropy
         self._cells: dict[str, Cell] = {}
@@ -35,11 +42,7 @@ class Sinks(PlugIn):
         self._core = core
 
     async def serve(self, bound: MutableMapping[str, Listening]) -> None:
-        """Spawn an actor for each sink; it starts its job.
-
-        Raises:
-            ConfigError: there are Spark sinks, and no Spark.
-        """
+        """Spawn an actor for each sink; it starts its job."""
         # Here, because it needs what the extra installs, and sinks are described without it.
         from rillnode.node.spark.process import launcher
 

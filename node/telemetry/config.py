@@ -16,7 +16,7 @@ CollectorUrl = Annotated[
 
 
 class TelemetryTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """OpenTelemetry spans of what the node does, batch by batch. Needs the extra `otel`.
+    """OpenTelemetry spans of what the node does, batch by batch. Needs the extra `telemetry`.
 
     Attributes:
         enabled: Whether spans are made.

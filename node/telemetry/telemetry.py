@@ -112,7 +112,8 @@ class Telemetry(PlugIn):
         if not all(map(_installed, _MODULES)):
             raise ConfigError(
                 "config.extra",
-                'telemetry.enabled: spans need the extra "otel": pip install "rillnode[otel]"',
+                'telemetry.enabled: spans need the extra "telemetry": '
+                'pip install "rillnode[telemetry]"',
                 key="telemetry.enabled",
             )
         # Here, because a node with a tracer of its own does without the extra.

@@ -45,7 +45,7 @@ NOT_RUN: Final[dict[Name, str]] = {
         "docs/how-to/container.md",
         "podman build --format docker -f configs/Containerfile -t rillnode .",
     ): "it needs podman and a registry; test_service_files.py reads the container file",
-    ("docs/how-to/monitoring.md", 'pip install "rillnode[otel]"'): _INSTALLS,
+    ("docs/how-to/monitoring.md", 'pip install "rillnode[telemetry]"'): _INSTALLS,
     ("docs/how-to/notebook.md", "pip install 'rillnode[spark,spark-jre,plots]' jupyterlab"): (
         _INSTALLS
     ),
@@ -80,7 +80,7 @@ NOT_RUN: Final[dict[Name, str]] = {
     ("docs/how-to/spark.md", "spark-submit --master spark://cluster:7077 \\"): _CLUSTER,
     (
         "docs/how-to/systemd.md",
-        "python3 -m venv /opt/rillnode && /opt/rillnode/bin/pip install .",
+        "python3 -m venv /opt/rillnode && /opt/rillnode/bin/pip install '.[streamr,nextgraph]'",
     ): "it changes the machine as root; test_service_files.py has systemd read the unit",
 }
 

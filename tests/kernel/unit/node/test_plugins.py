@@ -34,6 +34,7 @@ from rillnode.node.telemetry.config import TelemetryTable
 TABLES = "rillnode.tables"
 PLUG_INS = "rillnode.plugins"
 VERBS = "rillnode.verbs"
+WAYS = "rillnode.ways"
 
 
 def forget() -> None:
@@ -260,7 +261,7 @@ class TestTablesOfPlugIns:
 def test_a_broken_verb_stops_no_other(
     points: list[EntryPoint], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    points.append(EntryPoint("storm", "nowhere:add", VERBS))
+    points += [EntryPoint("storm", f"nowhere:{group}", group) for group in (VERBS, WAYS)]
     assert main(["storm"]) == 2
     assert "plugin.broken" in capsys.readouterr().err
     assert main(["key", "--help"]) == 0

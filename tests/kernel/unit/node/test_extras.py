@@ -1,0 +1,125 @@
+"""The core runs without the libraries of plug-ins; a plug-in without its own names its extra."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from rillnode.node.installed import ENGINES, PLUG_INS, installed
+
+ROOT: Final = Path(__file__).parents[4]
+PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: Final[dict[str, list[str]]] = PROJECT["optional-dependencies"]
+
+HIDING: Final = """
+import sys
+from importlib.machinery import PathFinder
+
+hidden = set(sys.argv.pop(1).split(","))
+
+class Hiding(PathFinder):
+    '''Finds what is installed, but for some packages.'''
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in hidden else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Hiding
+"""
+
+CORE: Final = """
+import asyncio
+from pathlib import Path
+import rillnode
+from rillnode.node.cli import main
+from rillnode.node.config import Config, HttpListener, NoiseListener
+
+for name in rillnode.__all__:
+    getattr(rillnode, name)
+
+async def use():
+    config = Config(
+        name="a", data_dir=Path(sys.argv[1]), noise=NoiseListener(listen="127.0.0.1:0"),
+        http=HttpListener(listen="127.0.0.1:0"),
+    )
+    async with rillnode.Node(config) as node:
+        assert set(node.addresses()) == {"noise", "http"}
+        stream = await node.stream("s")
+        await stream.push(b"x")
+        assert [entry.data for entry in await stream.pull()] == [b"x"]
+
+asyncio.run(use())
+assert main(["--help"]) == main(["run", "--help"]) == main(["route", "ask", "--help"]) == 0
+assert main(["init", sys.argv[1] + "/new"]) == main(["config", "schema"]) == 0
+print(sorted(hidden & set(sys.modules)))
+"""
+
+
+def package(requirement: str) -> str:
+    return re.split(r"[\[<>=,~! ]", requirement)[0].lower()
+
+
+def modules_of_extras() -> set[str]:
+    """The modules of the packages that only extras install; most are called as their package."""
+    packages = {package(one) for group in EXTRAS.values() for one in group} - {"rillnode"}
+    return packages | {
+        module
+        for module, owners in packages_distributions().items()
+        if packages & {owner.lower() for owner in owners}
+    }
+
+
+def without(hidden: set[str], program: str, *argv: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", HIDING + program, ",".join(sorted(hidden)), *map(str, argv)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_a_node_and_its_commands_need_nothing_of_a_plug_in_s(tmp_path: Path) -> None:
+    done = without(modules_of_extras(), CORE, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("table", "extra"),
+    [
+        ("[streamr]", "streamr"),
+        ("[nextgraph]", "nextgraph"),
+        ("[overlay]", "overlay"),
+        ("[telemetry]\nenabled = true", "telemetry"),
+        ('[[sink.spark]]\nname = "b"\nstreams = ["*"]\ntable_dir = "t"', "spark"),
+    ],
+)
+def test_a_table_whose_plug_in_lacks_something_names_the_extra(
+    tmp_path: Path, table: str, extra: str
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(
+        'name = "a"\n[noise]\nlisten = "127.0.0.1:0"\n[http]\nenabled = false\n' + table
+    )
+    program = "from rillnode.node.cli import main\nsys.exit(main(sys.argv[1:]))"
+    done = without(modules_of_extras(), program, "run", "-c", file)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert f"rillnode[{extra}]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_each_plug_in_has_an_extra_of_its_name_and_all_has_all() -> None:
+    named = {*installed(PLUG_INS), *installed(ENGINES), "postgres", "simulation"}
+    assert named <= EXTRAS.keys()
+    text = json.dumps(EXTRAS["all"])
+    of_all = {one for group in re.findall(r"\[([\w,-]+)\]", text) for one in group.split(",")}
+    assert of_all == EXTRAS.keys() - {"all"}
