@@ -56,7 +56,7 @@ class Peers:
         self._context = context
         self._access = context.access
         self._clock = clock
-        actor = context.peer_actor or PeerActor
+        actor = context.actor(PeerActor)
         self._directory = PeerDirectory(context, ADDRESS_PREFIX, self._admits, actor)
         for table in self._config.peers:
             self._add_configured(table)

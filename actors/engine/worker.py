@@ -1,6 +1,6 @@
 """The base class of rillnode's actors: Thespian's Actor with typed shortcuts and life hooks."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from thespian.actors import Actor, ActorAddress
@@ -47,6 +47,8 @@ class Worker(Actor, Policy):
             whoever waits for that work is told. `stop`: the actor exits.
         restarts_max: restarts within `restart_window_seconds` after which a failure ends it.
         stands_for: the class that it is counted as; None: itself.
+        batches: methods each call of which does something for one batch, and what a tracer calls
+            what is read there; see `batch_of`.
         idle_seconds: how long without a message before the instance is given up, while its
             address stays; None for never. It goes after one to two such periods.
         stops_when_idle: whether `stopped` is called then, too.
@@ -57,6 +59,7 @@ class Worker(Actor, Policy):
     is_worker: ClassVar[bool] = True
     attempts: ClassVar[int] = 1
     on_failure: ClassVar[OnFailure] = "restart"
+    batches: ClassVar[Mapping[str, str]] = {}
 
     operations_due: int = 0
     _myRef: Cell
@@ -95,6 +98,14 @@ class Worker(Actor, Policy):
 
         Work that it begins is cancelled at once, and may tidy up then as other work may.
         """
+
+    def batch_of(self) -> tuple[str, int | None] | None:
+        """For what the next batch is, as a tracer is told: a stream and partition, or an address.
+
+        None: nothing is told. Asked only on a node with a tracer, before each call of a method of
+        `batches`; one that returns a number has sent so many bytes of one message, or nothing.
+        """
+        return None
 
     def may_passivate(self) -> bool:
         """Whether the instance may go now that it is idle and has no timer pending."""
@@ -183,3 +194,12 @@ class Worker(Actor, Policy):
     def receiveMessage(self, msg: Any, sender: Any) -> Coroutine[Any, Any, None] | None:
         """Thespian's entry to `handle`."""
         return self.handle(msg, sender)
+
+
+Variant = Callable[[type[Worker]], Callable[..., Worker]]
+"""Which actors to make for a class: from the same arguments, ones that do what its own do."""
+
+
+def plain(actor: type[Worker]) -> Callable[..., Worker]:
+    """The actors of the class itself."""
+    return actor

@@ -108,6 +108,7 @@ class TopicActor(LodgerActor[TopicKey]):
         StreamRemoved: STREAM_CHANGES_MAX,
         Removed: 1,
     }
+    batches: ClassVar = {"_forward": "deliver"}
 
     def __init__(self, context: BrokerContext, key: TopicKey) -> None:
         super().__init__(context, context.topics, key)
@@ -322,6 +323,10 @@ class TopicActor(LodgerActor[TopicKey]):
             if one is not None and one.commit == commit:
                 own = own or one
         self._forward(event, None if own is None else own.asked.session)
+
+    def batch_of(self) -> tuple[str, int]:
+        """The topic's stream."""
+        return self._name, 0
 
     def _forward(self, event: Event, publisher: Session | None) -> int:
         return self._feed.followers.forward(event, publisher)

@@ -138,6 +138,7 @@ class SparkSinkActor(Worker):
     mailbox_messages_max = 4_096
     spare: ClassVar = {StopSink: 1, _Exited: 1}
     on_failure = "restart"
+    batches: ClassVar = {"_requests": "range"}
 
     def __init__(
         self,
@@ -221,6 +222,10 @@ class SparkSinkActor(Worker):
                 assert_never(message)
 
     # Requests --------------------------------------------------------------------------------
+
+    def batch_of(self) -> tuple[str, None]:
+        """The sink."""
+        return f"spark_sink/{self._settings.name}", None
 
     def _requests(self, delivery: Delivery) -> None:
         origin = delivery.origin

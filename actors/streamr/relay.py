@@ -97,6 +97,7 @@ class RelayActor(Worker):
     mailbox_messages_max = 4_096
     spare: ClassVar = {StreamRemoved: STREAM_CHANGES_MAX, Removed: 1}
     idle_seconds = 600.0
+    batches: ClassVar = {"_read_on": "deliver"}
 
     def __init__(
         self, context: StreamrContext, stream_id: str, partition: int, clients: Audience
@@ -348,6 +349,10 @@ class RelayActor(Worker):
         if clients.is_behind or self._entries or clients.ready or self._next < self._grown_to:
             self._busy = True
             self.send(self.address, _GoOn())
+
+    def batch_of(self) -> tuple[str, int] | None:
+        """The partition, unless it is only looked whether there is more."""
+        return None if self._next >= self._grown_to else (self._stream_id, self._partition)
 
     def _read_on(self) -> None:
         if self._record is None or self._busy or self._entries:

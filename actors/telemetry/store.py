@@ -101,11 +101,11 @@ class TracedStore:
     @contextmanager
     def turn(
         self, destination: str, partition: int | None, *, reads: str, parents: Sequence[str] = ()
-    ) -> Generator[None]:
+    ) -> Generator[Turn]:
         """What is asked for meanwhile belongs to one batch."""
         turn = self._turn = Turn(self.tracer, destination, partition, reads=reads, parents=parents)
         try:
-            yield
+            yield turn
         finally:
             self._turn = None
             turn.end()

@@ -8,30 +8,23 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
-from rillnode.actors.core.links.connection import PeerContext
+from rillnode.actors.core.links.connection import ConnectionActor, PeerContext
+from rillnode.actors.core.links.dialling import PeerActor
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import Complete, Operation
 from rillnode.actors.ports import Tracer
+from rillnode.actors.telemetry.batches import traced
 from rillnode.actors.telemetry.links import Forwarding, TracedConnection, TracedPeer
 from rillnode.actors.telemetry.messages import TracedRouter
 from rillnode.actors.telemetry.store import traced_store
-from rillnode.actors.telemetry.streams import TracedStreamActor
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.plugin import PlugIn, Variants
-
-_TRACED: Final = {
-    "rillnode.actors.spark.spark_sink.SparkSinkActor": "spark.TracedSink",
-    "rillnode.actors.streamr.relay.RelayActor": "streamr.TracedRelay",
-    "rillnode.actors.nextgraph.topic.TopicActor": "nextgraph.TracedTopic",
-}
-"""Actors of other plug-ins, and what stands for them in `rillnode.actors.telemetry`."""
 
 _MODULES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
@@ -66,29 +59,20 @@ class Tracing(Variants):
     def streams(self, context: StreamContext) -> StreamContext:
         """What the actors of streams work with; before any of them asks the store for something."""
         self._store = traced_store(context.store, self._tracer)
-        actor = partial(TracedStreamActor, self._store)
-        return replace(context, store=self._store, stream_actor=actor)
+        return replace(context, store=self._store, actor=self.actor)
 
     def peers(self, context: PeerContext) -> PeerContext:
         """What the actors of links and peers work with."""
         forwarding = Forwarding(self._tracer)
-        return replace(
-            context,
-            connection_actor=partial(TracedConnection, forwarding),
-            peer_actor=partial(TracedPeer, forwarding),
-        )
+        made: dict[type[Worker], Callable[..., Worker]] = {
+            ConnectionActor: partial(TracedConnection, forwarding),
+            PeerActor: partial(TracedPeer, forwarding),
+        }
+        return replace(context, actor=lambda plain: made.get(plain, plain))
 
     def actor(self, plain: type[Worker]) -> Callable[..., Worker]:
-        """Makes actors that tell of what they do, where there are such of that class."""
-        variant = _TRACED.get(f"{plain.__module__}.{plain.__qualname__}")
-        if variant is None:
-            return plain
-        # Here, because each stands on a plug-in that most nodes do without.
-        module, _, name = variant.partition(".")
-        made: Callable[..., Worker] = getattr(
-            import_module(f"rillnode.actors.telemetry.{module}"), name
-        )
-        return partial(made, self._store)
+        """Makes actors that tell of their batches, if those of that class have any."""
+        return traced(self._store, plain)
 
     async def close(self) -> None:
         """Hand over what was not handed over yet."""

@@ -6,7 +6,6 @@ reads only as fast as the workers, the store and the peer itself take what comes
 
 import logging
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Final, assert_never
@@ -18,7 +17,7 @@ from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.router import Router
 from rillnode.actors.engine.cell import Cells
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
-from rillnode.actors.engine.worker import Worker
+from rillnode.actors.engine.worker import Variant, Worker, plain
 from rillnode.actors.log import LogStore
 from rillnode.actors.ports import Entropy, Link, TimerHandle
 from rillnode.codecs.errors import CodecError, RequestError
@@ -70,10 +69,7 @@ class PeerContext:
     Attributes:
         open: the connections that there are.
         malformed: messages that could not be decoded, by transport and error code.
-        connection_actor: makes the actor of a link out of this, the link, what its address begins
-            with, and whether it is strict; None: ConnectionActor.
-        peer_actor: makes the actor of a configured peer out of this, its settings and status;
-            None: PeerActor.
+        actor: which actors to make for a class of them.
     """
 
     system: AsyncioSystemBase
@@ -83,8 +79,7 @@ class PeerContext:
     entropy: Entropy
     open: Cells = field(default_factory=Cells)
     malformed: Counter[tuple[str, str]] = field(default_factory=Counter)
-    connection_actor: "Callable[[PeerContext, Link, bytes, bool], Worker] | None" = None
-    peer_actor: Callable[..., Worker] | None = None
+    actor: Variant = plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +115,7 @@ class ConnectionEvents(LinkActorEvents[Link]):
     __slots__ = ()
 
     def __init__(self, context: PeerContext, *, prefix: bytes, strict: bool = False) -> None:
-        actor = context.connection_actor or ConnectionActor
+        actor = context.actor(ConnectionActor)
         super().__init__(context.system, lambda link: partial(actor, context, link, prefix, strict))
 
     def link_drained(self) -> None:

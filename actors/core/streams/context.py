@@ -15,7 +15,7 @@ from rillnode.actors.core.streams.index import KnownPositions
 from rillnode.actors.core.streams.inside import AppendEntries
 from rillnode.actors.core.streams.subscribers import Subscribers
 from rillnode.actors.engine.system import AsyncioSystemBase
-from rillnode.actors.engine.worker import Worker
+from rillnode.actors.engine.worker import Variant, plain
 from rillnode.actors.log import LogStore, StreamRecord, logs_of
 from rillnode.actors.ports import Clock, Entropy
 from rillnode.codecs.errors import RillnodeError
@@ -80,8 +80,7 @@ class StreamContext:
         followers: who is told when a log has grown.
         positions: what is known of saved positions.
         subscribers: how many follow each log.
-        stream_actor: makes the actor of a partition out of this, its address, name and number;
-            None: StreamActor.
+        actor: which actors to make for a class of them.
     """
 
     system: AsyncioSystemBase
@@ -97,7 +96,7 @@ class StreamContext:
     followers: Followers = field(default_factory=Followers)
     positions: KnownPositions = field(default_factory=KnownPositions)
     subscribers: Subscribers = field(default_factory=Subscribers)
-    stream_actor: "Callable[[StreamContext, bytes, str, int], Worker] | None" = None
+    actor: Variant = plain
 
     def __post_init__(self) -> None:
         """Have appends that their stream fails at answered."""

@@ -40,8 +40,7 @@ def _resolve(context: StreamContext, address: bytes, _: Origin) -> Cell | None:
     parsed = parse_stream_address(address)
     if parsed is None:
         return None
-    actor = context.stream_actor or StreamActor
-    return context.system.spawn(partial(actor, context, address, *parsed))
+    return context.system.spawn(partial(context.actor(StreamActor), context, address, *parsed))
 
 
 def stream_guard(access: Access) -> Admits:

@@ -9,7 +9,7 @@ durable. Entries are never deduplicated by request id: a publisher that sends tw
 """
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
 from operator import length_hint
@@ -80,8 +80,7 @@ class StreamActor(Worker):
     spare: ClassVar = {StreamRemoved: STREAM_CHANGES_MAX, _Leave: 1}
     on_failure = "restart"
     idle_seconds = 60.0
-
-    subscription_actor: Callable[..., SubscriptionActor] = SubscriptionActor
+    batches: ClassVar = {"_take": "pull"}
 
     def __init__(
         self, context: StreamContext, own_address: bytes, name: str, partition: int
@@ -199,6 +198,10 @@ class StreamActor(Worker):
 
     # Requests --------------------------------------------------------------------------------
 
+    def batch_of(self) -> tuple[str, int]:
+        """The partition."""
+        return self._name, self._partition
+
     def _take(self, message: Request) -> None:
         match message:
             case Delivery():
@@ -310,7 +313,7 @@ class StreamActor(Worker):
             self._context.router.reply(origin, self._own_address, [answer])
             return
         actor = partial(
-            self.subscription_actor,
+            self._context.actor(SubscriptionActor),
             self._context,
             self._name,
             self._log,

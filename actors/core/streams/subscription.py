@@ -46,6 +46,7 @@ class SubscriptionActor(Worker):
     mailbox_messages_max = 1_024
     spare: ClassVar = {Removed: 1}
     on_failure = "stop"
+    batches: ClassVar = {"_advance": "deliver"}
 
     def __init__(
         self,
@@ -158,6 +159,10 @@ class SubscriptionActor(Worker):
 
     def _grant(self, credit: int) -> None:
         self._credit = min(self._credit + credit, SUBSCRIPTION_CREDIT_BYTES_MAX)
+
+    def batch_of(self) -> tuple[str, int]:
+        """The partition that is read."""
+        return self._name, self._log & 0xFFFF_FFFF
 
     def _advance(self) -> None:
         """Read and send as long as there are entries, and credit."""

@@ -35,7 +35,6 @@ PLUG_IN_KNOWS: Final[dict[str, set[str]]] = {
     "simulation": {"nextgraph", "ockam", "overlay", "streamr"},
     "spark": {"nextgraph", "streamr"},
     "streamr": {"simulation"},
-    "telemetry": {"nextgraph", "spark", "streamr"},
 }
 """Plug-ins that import another still."""
 

@@ -338,7 +338,7 @@ def test_a_link_whose_actor_cannot_be_made_is_closed_with_what_it_brings() -> No
             raise PlantedFailure
 
         made = house.context
-        house.context = replace(made, connection_actor=cannot)
+        house.context = replace(made, actor=lambda _: cannot)
         client, session = await house.client()
         asked = asyncio.ensure_future(client.ask(ECHO, b"x"))
         await house.until(lambda: not session.connected)
@@ -356,7 +356,7 @@ def test_a_link_that_has_no_room_for_answers_is_closed_and_all_is_asked_again() 
     async def test(system: AsyncioSystemBase, clock: ManualClock) -> None:
         house = House(system, clock)
         made = house.context
-        house.context = replace(made, connection_actor=Small)
+        house.context = replace(made, actor=lambda _: Small)
         client, session = await house.client()
         house.context = made
         (cell,) = house.connections
