@@ -136,7 +136,8 @@ class Trim(Operation):
         retention: drop what is over these limits.
         now_ms: time against which `retention.seconds` is measured.
         hold: keep everything from this index on (a sink has not committed it).
-        at_hand: do nothing where the store does not have the log at hand; see ListStreams.
+        at_hand: do nothing where the store does not have the log at hand; see ListStreams. Such a
+            trim is a sweep's: appends that are submitted after it may be applied before it.
         extent: result: what is left; of a log that is not at hand, nothing.
         trimmed: result: number of entries dropped.
     """

@@ -459,11 +459,13 @@ class SharedLogStore:
             except StoreError as error:
                 self.refused((operation,), error)
                 return
-            if isinstance(operation, Trim) and operation.at_hand and not self._is_ready(number):
+            is_sweep = isinstance(operation, Trim) and operation.at_hand
+            if is_sweep and not self._is_ready(number):
                 self._done((operation,))
                 return
             shard = self._shard(number)
-            if isinstance(operation, Trim) and not operation.before and shard.is_idle:
+            # A sweep looks before it writes; any other trim keeps its place among the appends.
+            if is_sweep and not operation.before and shard.is_idle:
                 self._begin(self._ending(operation, self._trim(operation, shard)))
             else:
                 shard.submit(operation)
@@ -497,7 +499,7 @@ class SharedLogStore:
         look = Read(log=operation.log, index=0, entries_max=1, bytes_max=1)
         used = shard.last_used
         await self._ask(shard.number, look)
-        if operation.at_hand and shard.is_idle:
+        if shard.is_idle:
             shard.last_used = used  # a view is not in use because somebody looks after it
         if _may_cut(operation, look):
             shard.submit(operation)
