@@ -95,8 +95,8 @@ class Append(Operation):
     Errors: `stream.removed` (the log's stream was removed), `store.fenced` (see `seen`).
 
     Attributes:
-        received_at: in milliseconds since 1970; result: where others append, too, no less than that
-            of the entry before, as clocks differ.
+        received_at: in milliseconds since 1970; result: no less than that of the entry before, as
+            clocks differ, and are set back.
         keys: secondary keys, written in the same batch: each leads to an entry of the body, whose
             offset in it stands beside it. A key does not begin with a zero byte, and several
             entries may have the same. The store does not know what keys mean.

@@ -44,7 +44,7 @@ Token = Pushes | NativeAppend | Inserted
 class Appends:
     """The appends of one partition of one stream."""
 
-    __slots__ = ("_context", "_log", "_own_address", "_owner", "_received_at", "_signed_only")
+    __slots__ = ("_context", "_log", "_own_address", "_owner", "_signed_only")
 
     def __init__(self, context: StreamContext, own_address: bytes, log: int, owner: str) -> None:
         self._context = context
@@ -52,7 +52,6 @@ class Appends:
         self._log = log
         self._owner = owner
         self._signed_only = False
-        self._received_at = 0
 
     def update(self, record: StreamRecord) -> None:
         """Take over what the stream's record says now."""
@@ -115,8 +114,7 @@ class Appends:
         if refusal is not None:
             self._answer(token, -1, refusal)
             return None
-        # A clock that was set back must not make an order that the indexes do not have.
-        self._received_at = max(self._received_at, self._context.clock.now_ms())
+        received_at = self._context.clock.now_ms()
         if isinstance(token, Inserted):
             kind, keys = token.request.kind, token.request.keys
             records, seen = token.request.records, token.request.seen
@@ -124,14 +122,14 @@ class Appends:
             kind, keys, records, seen = EntryKind.BYTES, (), (), None
         timed = 0
         if kind is EntryKind.BYTES:
-            pushed = self._context.pushed_keys(self._received_at, count)
+            pushed = self._context.pushed_keys(received_at, count)
             keys, timed = (*keys, *pushed), len(pushed)
         return Append(
             token=token,
             log=self._log,
             kind=kind,
             flags=_flags(token),
-            received_at=self._received_at,
+            received_at=received_at,
             count=count,
             body=body,
             keys=keys,
