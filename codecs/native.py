@@ -13,6 +13,7 @@ to these addresses:
 | protocol | to | answer |
 |---|---|---|
 | rillnode_append | a stream | Position of the first entry, once durable |
+| rillnode_append_many | `appender` | Positions of the first entries, once all are durable |
 | rillnode_read | a stream | Blocks |
 | rillnode_subscribe | a stream | Blocks, again and again, from the subscription's own address |
 | rillnode_credit, rillnode_unsubscribe | a subscription | none |
@@ -41,6 +42,12 @@ from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.native_messages import (
     AnswerRequest as AnswerRequest,
+)
+from rillnode.codecs.native_messages import (
+    AppendItem as AppendItem,
+)
+from rillnode.codecs.native_messages import (
+    AppendManyRequest as AppendManyRequest,
 )
 from rillnode.codecs.native_messages import (
     AppendRequest as AppendRequest,
@@ -101,6 +108,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     PositionResponse as PositionResponse,
+)
+from rillnode.codecs.native_messages import (
+    PositionsResponse as PositionsResponse,
 )
 from rillnode.codecs.native_messages import (
     ReadRequest as ReadRequest,
@@ -184,6 +194,7 @@ _BLOCKS_OVERHEAD_BYTES: Final = 1_024
 
 _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_append": AppendRequest,
+    "rillnode_append_many": AppendManyRequest,
     "rillnode_read": ReadRequest,
     "rillnode_subscribe": SubscribeRequest,
     "rillnode_credit": CreditRequest,
@@ -212,6 +223,7 @@ _RESPONSES: Final[dict[str, type[Response]]] = {
     "rillnode_stream": StreamResponse,
     "rillnode_streams": ListResponse,
     "rillnode_position": PositionResponse,
+    "rillnode_positions": PositionsResponse,
     "rillnode_blocks": BlocksResponse,
     "rillnode_saved_index": SavedIndexResponse,
     "rillnode_saved_indexes": ListIndexesResponse,

@@ -18,6 +18,23 @@ class AppendRequest:
 
 
 @dataclass(slots=True)
+class AppendItem:
+    """What is added to one partition, by its address, as an AppendRequest says."""
+
+    address: bytes
+    count: UInt
+    body: bytes
+
+
+@dataclass(slots=True)
+class AppendManyRequest:
+    """Add a block to each of at most `APPENDS_MAX` partitions, in order, each by itself."""
+
+    request_id: UInt
+    items: list[AppendItem]
+
+
+@dataclass(slots=True)
 class ReadRequest:
     """Read whole blocks from `index` on."""
 
@@ -435,8 +452,23 @@ class Failure:
         return cls(request_id, error.code, error.text, error.retryable, wait)
 
 
+@dataclass(slots=True)
+class PositionsResponse:
+    """Answers AppendManyRequest.
+
+    Attributes:
+        indexes: of each item's first entry, in their order; 0 where it failed.
+        failures: why; `request_id` is the item's number, from 0.
+    """
+
+    request_id: UInt
+    indexes: list[UInt]
+    failures: list[Failure]
+
+
 Request = (
     AppendRequest
+    | AppendManyRequest
     | ReadRequest
     | SubscribeRequest
     | CreditRequest
@@ -465,6 +497,7 @@ Response = (
     StreamResponse
     | ListResponse
     | PositionResponse
+    | PositionsResponse
     | BlocksResponse
     | SavedIndexResponse
     | ListIndexesResponse

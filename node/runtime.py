@@ -26,6 +26,8 @@ from rillnode.actors.core.status import ADDRESS as STATUS_ADDRESS
 from rillnode.actors.core.status import StatusActor
 from rillnode.actors.core.streams import index_service, service
 from rillnode.actors.core.streams.answers import not_done
+from rillnode.actors.core.streams.appender import ADDRESS as APPENDER_ADDRESS
+from rillnode.actors.core.streams.appender import AppenderService, Partitions
 from rillnode.actors.core.streams.context import (
     ADDRESS_PREFIX,
     PushedKeys,
@@ -40,7 +42,7 @@ from rillnode.actors.core.streams.retention import RetentionActor
 from rillnode.actors.core.streams.rules import StreamRules
 from rillnode.actors.core.threads import SystemThreads
 from rillnode.actors.engine.system import SETTLE_SECONDS, AsyncioSystemBase, Cell
-from rillnode.actors.engine.waiting import LINGER_SECONDS
+from rillnode.actors.engine.waiting import LINGER_SECONDS, last_of
 from rillnode.actors.log import (
     Operation,
     StoreHealth,
@@ -416,7 +418,10 @@ class Node:
         holds = Holds()
         retention = system.spawn(partial(RetentionActor, context, holds))
 
+        partitions = Partitions(context)
+
         def on_stream(change: StreamRecord | StreamRemoved) -> None:
+            partitions.changed(change)
             system.post(retention, change)
             for plug_in in self._plug_ins:
                 guarded(plug_in.changed, change)
@@ -428,6 +433,8 @@ class Node:
         system.spawn(partial(StoreFollower, context, on_stream))
         self._hosting = Hosting(system, router, self._access, self._entropy, self._threads, self)
         self._indexes = system.spawn(partial(index_service.IndexService, context))
+        appender = system.spawn(partial(AppenderService, context, partitions))
+        router.register(APPENDER_ADDRESS, appender)
         status = system.spawn(
             partial(StatusActor, router, self._access, self._observed.status_document)
         )
@@ -522,7 +529,9 @@ class Node:
         remove_abandoned_copies(self.config.checkpoints_dir)
 
     def _complete(self, operations: Sequence[Operation]) -> None:
-        self._system.post_threadsafe([(done.reply_to, done, done.then) for done in operations])
+        self._system.post_threadsafe(
+            [(done.reply_to, done, done.then) for done in operations if last_of(done)]
+        )
 
     def _on_health(self, health: StoreHealth) -> None:
         self._observed.health = health

@@ -459,14 +459,14 @@ class SharedLogStore:
             except StoreError as error:
                 self.refused((operation,), error)
                 return
-            is_sweep = isinstance(operation, Trim) and operation.at_hand
-            if is_sweep and not self._is_ready(number):
+            sweep = operation if isinstance(operation, Trim) and operation.at_hand else None
+            if sweep is not None and not self._is_ready(number):
                 self._done((operation,))
                 return
             shard = self._shard(number)
             # A sweep looks before it writes; any other trim keeps its place among the appends.
-            if is_sweep and not operation.before and shard.is_idle:
-                self._begin(self._ending(operation, self._trim(operation, shard)))
+            if sweep is not None and not sweep.before and shard.is_idle:
+                self._begin(self._ending(sweep, self._trim(sweep, shard)))
             else:
                 shard.submit(operation)
 

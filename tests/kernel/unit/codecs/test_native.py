@@ -11,6 +11,7 @@ from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.stream import PushRequest, encode_request
 
 REQUESTS: list[native.Request] = [
+    native.AppendManyRequest(18, [native.AppendItem(b"ST_S_0_s", 1, b"\1\0\0\0x")]),
     native.AppendRequest(1, 2, b"body"),
     native.ReadRequest(2, 5, 10, 1_000),
     native.SubscribeRequest(3, 0, 65_536),
@@ -46,6 +47,7 @@ RESPONSES: list[native.Response] = [
     ),
     native.ListResponse(1, [], ""),
     native.PositionResponse(2, 9),
+    native.PositionsResponse(18, [4, 0], [native.Failure(1, "quota.bytes", "too much", False)]),
     native.BlocksResponse(3, 0, 9, [native.BlockItem(4, b"block")]),
     native.SavedIndexResponse(4, None),
     native.SavedIndexResponse(4, 0),
