@@ -18,6 +18,7 @@ to these addresses:
 | rillnode_subscribe | a stream | Blocks, again and again, from the subscription's own address |
 | rillnode_credit, rillnode_unsubscribe | a subscription | none |
 | rillnode_open, rillnode_describe | `stream` | StreamInfo |
+| rillnode_open_many | `stream` | StreamInfo of each, or why not |
 | rillnode_list | `stream` | StreamList |
 | rillnode_trim | `stream` | Position of the first entry kept |
 | rillnode_remove | `stream` | Done |
@@ -99,6 +100,12 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     LoadIndexRequest as LoadIndexRequest,
+)
+from rillnode.codecs.native_messages import (
+    OpenManyRequest as OpenManyRequest,
+)
+from rillnode.codecs.native_messages import (
+    OpenManyResponse as OpenManyResponse,
 )
 from rillnode.codecs.native_messages import (
     OpenRequest as OpenRequest,
@@ -200,6 +207,7 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_credit": CreditRequest,
     "rillnode_unsubscribe": UnsubscribeRequest,
     "rillnode_open": OpenRequest,
+    "rillnode_open_many": OpenManyRequest,
     "rillnode_describe": DescribeRequest,
     "rillnode_list": ListRequest,
     "rillnode_trim": TrimRequest,
@@ -222,6 +230,7 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
 _RESPONSES: Final[dict[str, type[Response]]] = {
     "rillnode_stream": StreamResponse,
     "rillnode_streams": ListResponse,
+    "rillnode_opened": OpenManyResponse,
     "rillnode_position": PositionResponse,
     "rillnode_positions": PositionsResponse,
     "rillnode_blocks": BlocksResponse,

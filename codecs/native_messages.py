@@ -78,6 +78,15 @@ class OpenRequest:
 
 
 @dataclass(slots=True)
+class OpenManyRequest:
+    """Create streams, or open those that exist: at most `OPENS_MAX`, each by itself."""
+
+    request_id: UInt
+    names: list[str]
+    partitions: UInt
+
+
+@dataclass(slots=True)
 class DescribeRequest:
     """Tell about one stream."""
 
@@ -453,6 +462,20 @@ class Failure:
 
 
 @dataclass(slots=True)
+class OpenManyResponse:
+    """Answers OpenManyRequest; what is in neither list did not fit, and is to be asked for again.
+
+    Attributes:
+        streams: those that are open, in the order of their names in the request.
+        failures: why others are not; `request_id` is the place of the name, from 0.
+    """
+
+    request_id: UInt
+    streams: list[StreamInfo]
+    failures: list[Failure]
+
+
+@dataclass(slots=True)
 class PositionsResponse:
     """Answers AppendManyRequest.
 
@@ -474,6 +497,7 @@ Request = (
     | CreditRequest
     | UnsubscribeRequest
     | OpenRequest
+    | OpenManyRequest
     | DescribeRequest
     | ListRequest
     | TrimRequest
@@ -498,6 +522,7 @@ Response = (
     | ListResponse
     | PositionResponse
     | PositionsResponse
+    | OpenManyResponse
     | BlocksResponse
     | SavedIndexResponse
     | ListIndexesResponse

@@ -91,7 +91,7 @@ def test_what_is_not_there_and_what_is_not_ones_own_look_the_same() -> None:
             answered: bool = read(operation)
             return answered
 
-        core.store.read = passing  # type: ignore[method-assign, assignment]
+        core.store.read = passing  # type: ignore[method-assign]
         guest = core.peer("guest")
         names = ("mine", "others", "none", "hidden")
         (answer,) = await guest.ask(ADDRESS, many(*((name, [b"x"]) for name in names)))
@@ -188,7 +188,7 @@ def test_a_stream_removed_while_it_is_looked_for_gets_nothing(again: bool) -> No
             answered: bool = read(operation)
             return answered
 
-        core.store.read = holding  # type: ignore[method-assign, assignment]
+        core.store.read = holding  # type: ignore[method-assign]
         assert await peer.ask(ADDRESS, many(("a", [b"1"]))) == []
         assert held
         other = core.peer()
