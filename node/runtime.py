@@ -102,6 +102,9 @@ class Node:
         identity: another identity than the one in the key file, which is not looked for then.
         channel_key: likewise the key of secure channels.
         tracer: takes the spans of what the node does; default: what `[telemetry]` says.
+        commit_on_loop: write small groups to a quick disk on the loop's thread, and not on the
+            store's: one after the other takes less time so, and the loop stands still meanwhile,
+            for 2 ms at most but for one in ten seconds. `rillnode run` does.
 
     Attributes:
         client: a client in this process, without a socket, that may do everything.
@@ -119,6 +122,7 @@ class Node:
         identity: Identity | None = None,
         channel_key: ChannelKey | None = None,
         tracer: Tracer | None = None,
+        commit_on_loop: bool = False,
     ) -> None:
         check_config(config)
         self.config = config
@@ -127,7 +131,9 @@ class Node:
         self._access = Access(table.grant() for table in config.grants)
         self._identity = identity or _identity_of(config, entropy)
         self._threads = SystemThreads(self._on_thread_end)
-        self._make_store = make_store or store_maker(config, entropy, self._threads)
+        self._make_store = make_store or store_maker(
+            config, entropy, self._threads, self._at_turns_end if commit_on_loop else None
+        )
         self._links: dict[str, Listening] = {}
         self._http: WebServer | None = None
         self._dialled = Peers(config, self._identity)
@@ -527,6 +533,9 @@ class Node:
     def _open_store(self) -> None:
         self._store.open()
         remove_abandoned_copies(self.config.checkpoints_dir)
+
+    def _at_turns_end(self, work: Callable[[], None]) -> bool:
+        return self._system.at_turns_end(work)
 
     def _complete(self, operations: Sequence[Operation]) -> None:
         self._system.post_threadsafe(
