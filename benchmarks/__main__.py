@@ -43,6 +43,7 @@ _APART: Final = {
 _PARTS: Final = {
     "actors": "the actor system alone",
     "against": "this checkout and another by turns: has anything become slower?",
+    "check": "is anything slower than the stored baseline? (make bench-check)",
     "floods": "latency of good clients while a listener is flooded with useless connections",
     "links": "sealing, encrypted echo, idle links",
     "nextgraph": "events, syncs and blocks through the NextGraph broker",

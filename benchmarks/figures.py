@@ -14,13 +14,13 @@ from rich.table import Table
 from benchmarks.jobs import Result
 from benchmarks.servers import RILLNODE
 
-_LOAD: Final = "client_cpu_us"
+LOAD: Final = "client_cpu_us"
 """What the load generator itself takes: no merit of a server."""
 
 _FAILURES: Final = (OSError, RuntimeError, EOFError, subprocess.SubprocessError)
 """What becomes of a peer that cannot start, or of its load."""
 
-_LESS_IS_BETTER: Final = ("_ms", "_us", "_bytes", "lost", "wrong", "holes")
+LESS_IS_BETTER: Final = ("_ms", "_us", "_bytes", "lost", "wrong", "holes")
 
 
 class Sink(Protocol):
@@ -120,7 +120,7 @@ class Figures:
         """One document for each row of rillnode's, against the best peer's."""
         best: dict[tuple[str, str, str], dict[str, Any]] = {}
         for document in self.documents():
-            if document["rillnode_is_better_by"] is not None and document["metric"] != _LOAD:
+            if document["rillnode_is_better_by"] is not None and document["metric"] != LOAD:
                 row = (document["case"], document["workload"], document["metric"])
                 if (
                     row not in best
@@ -170,7 +170,7 @@ class Figures:
         if series is own or own is None or metric not in own.rounds:
             return None
         mine, theirs = own.median(metric), series.median(metric)
-        if metric.endswith(_LESS_IS_BETTER):
+        if metric.endswith(LESS_IS_BETTER):
             mine, theirs = theirs, mine
         return mine / theirs if theirs > 0 else None
 
