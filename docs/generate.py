@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import sys
 import textwrap
 from collections.abc import Iterator
 from importlib import import_module
@@ -17,6 +18,10 @@ from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.config.describe import Key, tables, toml_value
 from rillnode.node.http.listener import PATHS
 from rillnode.node.metrics import every_metric
+
+# The mistakes lie with the tests.
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
+every_planted_bug = import_module("every_planted_bug")
 
 REFERENCE: Final = Path(__file__).parent / "reference"
 _MADE: Final = "<!-- Made by docs/generate.py; change the code, not this page. -->\n"
@@ -285,12 +290,33 @@ def _error_row(one: ErrorCode, family: str) -> str:
     return f"| `{one.code}` | {classes} | {meaning}{own} |\n"
 
 
+_PLANTED_INTRO: Final = """# Planted mistakes
+
+An appendix to [simulation](../explanation/simulation.md#planted-mistakes): the mistakes that tests
+plant in the right code, and the rules of which each must be found to break one.
+
+| mistake | rules |
+|---|---|
+"""
+
+
+def planted_page() -> str:
+    """The list of the mistakes that simulations must find."""
+    rows = [
+        f"| {str(one.patch.__doc__).rstrip('.')} | "
+        f"{', '.join(f'`{rule}`' for rule in one.rules)} |\n"
+        for one in every_planted_bug.ALL
+    ]
+    return "".join((_MADE, _PLANTED_INTRO, *rows))
+
+
 PAGES: Final = {
     "config.md": config_page,
     "cli.md": cli_page,
     "errors.md": errors_page,
     "http.md": http_page,
     "metrics.md": metrics_page,
+    "planted-mistakes.md": planted_page,
     "python.md": python_page,
 }
 
