@@ -15,11 +15,13 @@ from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.node.cli import build_parser
 from rillnode.node.cli.failures import NEXT_STEPS, Exit, step_of
 from rillnode.node.client.correspondent import Correspondent
-from rillnode.node.config.describe import Key, tables, toml_value
+from rillnode.node.config.describe import Key, Table, tables, toml_value
 from rillnode.node.http.listener import PATHS
 from rillnode.node.metrics import every_metric
+from rillnode.node.simulation.invariants import RULES
+from rillnode.node.simulation.scenario import Scenario
 
-# The mistakes lie with the tests.
+# The planted mistakes lie with the tests.
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 every_planted_bug = import_module("every_planted_bug")
 
@@ -69,13 +71,15 @@ _SHARED: Final = (Correspondent,)
 
 def config_page() -> str:
     """The reference of the configuration."""
-    parts = [_MADE, _CONFIG_INTRO]
-    for table in tables():
-        title = f"`{table.header}`" if table.header else "Above all tables"
-        parts.append(f"\n## {title}\n\n{table.summary}\n")
-        parts.append("\n| key | value | default | |\n|---|---|---|---|\n")
-        parts += [_config_row(key) for key in table.keys]
-    return "".join(parts)
+    return "".join((_MADE, _CONFIG_INTRO, *_described_tables(tables())))
+
+
+def _described_tables(found: list[Table]) -> Iterator[str]:
+    for table in found:
+        title = f"`{table.header}`" if table.header else "Top-level keys"
+        yield f"\n## {title}\n\n{table.summary}\n"
+        yield "\n| key | value | default | |\n|---|---|---|---|\n"
+        yield from map(_config_row, table.keys)
 
 
 def cli_page() -> str:
@@ -290,24 +294,24 @@ def _error_row(one: ErrorCode, family: str) -> str:
     return f"| `{one.code}` | {classes} | {meaning}{own} |\n"
 
 
-_PLANTED_INTRO: Final = """# Planted mistakes
+_SIMULATION_INTRO: Final = """# Scenarios, rules and planted mistakes
 
-An appendix to [simulation](../explanation/simulation.md#planted-mistakes): the mistakes that tests
-plant in the right code, and the rules of which each must be found to break one.
-
-| mistake | rules |
-|---|---|
+The keys of a scenario of `rillnode sim run` ([how to](../how-to/simulate.md)), the rules that runs
+are checked against, and the mistakes that tests plant to see that they are
+([simulation](../explanation/simulation.md)).
 """
 
 
-def planted_page() -> str:
-    """The list of the mistakes that simulations must find."""
-    rows = [
-        f"| {str(one.patch.__doc__).rstrip('.')} | "
-        f"{', '.join(f'`{rule}`' for rule in one.rules)} |\n"
-        for one in every_planted_bug.ALL
-    ]
-    return "".join((_MADE, _PLANTED_INTRO, *rows))
+def simulation_page() -> str:
+    """The reference of scenarios, of the rules, and of the mistakes that must break them."""
+    parts = [_MADE, _SIMULATION_INTRO, *_described_tables(tables(Scenario))]
+    parts.append("\n## Rules\n\n| rule | demands |\n|---|---|\n")
+    parts += [f"| `{rule}` | {text} |\n" for rule, text in RULES.items()]
+    parts.append("\n## Planted mistakes\n\n| mistake | breaks one of |\n|---|---|\n")
+    for one in every_planted_bug.ALL:
+        rules = ", ".join(f"`{rule}`" for rule in one.rules)
+        parts.append(f"| {str(one.patch.__doc__).rstrip('.')} | {rules} |\n")
+    return "".join(parts)
 
 
 PAGES: Final = {
@@ -316,8 +320,8 @@ PAGES: Final = {
     "errors.md": errors_page,
     "http.md": http_page,
     "metrics.md": metrics_page,
-    "planted-mistakes.md": planted_page,
     "python.md": python_page,
+    "simulation.md": simulation_page,
 }
 
 if __name__ == "__main__":
