@@ -46,7 +46,7 @@ def add_connection_options(parser: Parser) -> None:
     group.add_argument(
         "--node-identity",
         metavar="HEX",
-        help="public key of the node, as its banner shows it; several have commas between",
+        help="node's public key (see its banner); separate several with commas",
     )
 
 
