@@ -130,9 +130,9 @@ def _joined(sections: Iterable[str]) -> str:
 _METRICS_INTRO: Final = """# Metrics
 
 `/metrics` of the `http` listener, in Prometheus' text format. Counters begin at 0 when the node
-starts. `actor` is a class; `transport` and `protocol` are names of listeners. Streams, and consumers'
-saved positions, have series of their own up to `[metrics] streams_max`, the first by name. The usual
-`process_*` metrics are there too.
+starts. `actor` is a class; `transport` and `protocol` are names of listeners. Streams, and
+consumers' saved positions, have series of their own up to `[metrics] streams_max`, the first by
+name. The usual `process_*` metrics are there too.
 
 How to collect them: [monitoring](../how-to/monitoring.md).
 
