@@ -1,4 +1,4 @@
-"""How a verb finds its node: `-c node.toml`, or `--node`, `--key` and `--node-identity`."""
+"""Finds a verb's node: `-c node.toml`, or `--node`, `--key` and `--node-identity`."""
 
 import argparse
 from collections.abc import AsyncGenerator

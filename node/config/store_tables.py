@@ -31,7 +31,7 @@ CONFIRMS: Final = {
 
 
 class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where streams are kept, and what a confirm means.
+    """The store of streams, and what a confirm means.
 
     With `rocksdb` everything is in `data_dir`, and every confirm is synced to its disk. With
     `jetstream` it is in a NATS JetStream cluster that several nodes share, and a confirm means that

@@ -197,7 +197,7 @@ class IdentityTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class LogTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the node writes to standard error.
+    """The log on standard error.
 
     Attributes:
         level: Least severe level written.
@@ -214,7 +214,7 @@ class LogTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What `/metrics` of the `http` listener tells.
+    """The series at `/metrics` of the `http` listener.
 
     Attributes:
         streams_max: Streams, and consumers' saved positions, that have time series of their own;

@@ -74,7 +74,7 @@ class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class LatencyTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How long a message is on its way, one way.
+    """The delay of a message, one way.
 
     Attributes:
         model: `cities` places nodes in real cities, `lognormal` draws each pair's delay, `csv`
@@ -92,7 +92,7 @@ class LatencyTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class NetworkTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the network does all the time; it carries TCP, so that each shows as delay.
+    """The network's constant faults; it carries TCP, so each shows as delay.
 
     Attributes:
         jitter_ms: Mean of an exponential addition to each segment's delay.
@@ -110,7 +110,7 @@ class NetworkTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class DiskTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a node's disk does all the time.
+    """The constant behaviour of nodes' disks.
 
     Attributes:
         store: `rocks`: the real store with its threads, on a RocksDB in memory, with small limits
@@ -126,7 +126,7 @@ class DiskTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class StoreTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What nodes keep their streams in.
+    """The store that nodes keep their streams in.
 
     Attributes:
         engine: `own`: a store for each node; `shared`: one log for all, with views in memory.
@@ -149,7 +149,7 @@ class StoreTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who uses the nodes. Clients are spread over nodes and partitions in turn.
+    """The clients of the nodes, spread over nodes and partitions in turn.
 
     Attributes:
         producers: Clients that push.
@@ -244,7 +244,7 @@ class RandomFaults(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is simulated.
+    """A scenario: nodes, clients, and what goes wrong.
 
     Attributes:
         name: For people.
