@@ -28,7 +28,7 @@ _KIB: Final = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How much to run.
+    """The settings of a run.
 
     Attributes:
         directory: where servers keep their data; removed after each.

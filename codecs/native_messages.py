@@ -256,7 +256,7 @@ class StopServingRequest:
 
 @dataclass(slots=True)
 class AnswerRequest:
-    """What comes of a call; it has no answer itself, and no need of an id.
+    """The outcome of a call; it has no answer itself, and needs no id.
 
     Attributes:
         payload: the answer; None: there is none.

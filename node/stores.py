@@ -1,4 +1,4 @@
-"""Which store a node has: what `[store]` says."""
+"""Chooses a node's store by `[store]`."""
 
 import asyncio
 from collections.abc import Callable

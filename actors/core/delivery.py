@@ -1,4 +1,4 @@
-"""What routed messages travel in: where they came from, and the batch for one worker."""
+"""Wraps routed messages: their origin, and the batch for one worker."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Origin:
-    """Where messages came from: one connection, shared by all that it sends.
+    """The origin of messages: one connection, shared by all that it sends.
 
     Attributes:
         principal: who the peer has proved to be.
@@ -140,7 +140,7 @@ class LinkLost:
 
 
 class Slice:
-    """What a connection hands on together; it waits until workers have handled that.
+    """A batch that a connection hands on; it waits until workers have handled it.
 
     Attributes:
         unhandled: batches of it that workers have not handled yet.

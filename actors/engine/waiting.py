@@ -72,7 +72,7 @@ class Then(Struct, Continuation, eq=False):
 
 
 class Due(Then, eq=False):
-    """What `Worker.then` goes on with."""
+    """A continuation of `Worker.then`."""
 
     counts: ClassVar[bool] = True
 
@@ -132,7 +132,7 @@ class Signal(Struct, eq=False):
 
 
 class Role(NamedTuple):
-    """What work of one kind is for in one system.
+    """The role of one kind of work in one system.
 
     Attributes:
         loop: what it waits on.

@@ -1,4 +1,4 @@
-"""What a MemoryLogStore has made durable: applied and read in memory."""
+"""Applies and reads a MemoryLogStore's durable state in memory."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What NextGraph's clients are sent, on a node with a tracer."""
+"""Traces what NextGraph's clients are sent."""
 
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.session import Session

@@ -1,4 +1,4 @@
-"""What Streamr's clients are sent, on a node with a tracer."""
+"""Traces what Streamr's clients are sent."""
 
 from rillnode.actors.streamr.context import StreamrContext
 from rillnode.actors.streamr.fanout import Audience

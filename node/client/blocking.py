@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 
 class BlockingIteration(Generic[Item]):
-    """What a client reads, item by item: an iterator and a context manager.
+    """An iteration over what a client reads: an iterator and a context manager.
 
     Ctrl-C while it waits leaves it as it is: the next `next` goes on, and no item is lost or comes
     twice. It ends with `close`, with the end of its `with`, or when nothing refers to it any more.
@@ -85,7 +85,7 @@ class BlockingIteration(Generic[Item]):
 
 
 class BlockingMailbox(BlockingIteration[Answer]):
-    """What comes unasked to an address of the client; see `Mailbox`.
+    """An address of the client for unasked messages; see `Mailbox`.
 
     Attributes:
         address: for `send(..., return_address=box.address)`.

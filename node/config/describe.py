@@ -51,9 +51,9 @@ class Table:
     keys: list[Key]
 
 
-def tables() -> list[Table]:
-    """Every table of a configuration, in the order of the file."""
-    return list(_tables(Config, "", False))
+def tables(root: type[msgspec.Struct] = Config) -> list[Table]:
+    """Every table of a configuration, or of another file, in the order of the file."""
+    return list(_tables(root, "", False))
 
 
 def schema() -> dict[str, Any]:

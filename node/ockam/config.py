@@ -10,7 +10,7 @@ from rillnode.actors.ockam.names import SERVICE_NAMES, ServiceName
 class ServicesTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The services of an Ockam hub beside its streams, for every peer that may connect.
 
-    None of them gives access to streams: whoever asks needs a grant as ever.
+    None of them gives access to streams.
 
     Attributes:
         enabled: Which of them the node has; an empty list turns all off.

@@ -1,4 +1,4 @@
-"""What Ockam adds to a node beyond its streams: hub services, and secure channels."""
+"""Adds to a node what only other people's Ockam needs: hub services, secure channels."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from rillnode.node.plugin import Core, Host, PlugIn
 
 
 class Ockam(PlugIn):
-    """What `[services]` and `[ockam.channel]` ask for.
+    """The plug-in of `[services]` and `[ockam.channel]`.
 
     Raises:
         ConfigError: the file of the channels' key cannot be used.

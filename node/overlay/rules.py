@@ -1,4 +1,4 @@
-"""What the types of `[overlay]` and `[streamr_network]` cannot say."""
+"""Checks what the types of `[overlay]` and `[streamr_network]` cannot."""
 
 from collections.abc import Iterator
 from typing import Final

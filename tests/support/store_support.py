@@ -1,4 +1,4 @@
-"""What tests of stores share: a store driven step by step, whichever it is."""
+"""Helps tests of stores: a store driven step by step, whichever it is."""
 
 import asyncio
 import queue

@@ -115,7 +115,7 @@ ConnectionMessage = (
 
 
 class ConnectionEvents(LinkActorEvents[Link]):
-    """What a transport tells of one link that carries Ockam wire messages."""
+    """The events of one link that carries Ockam wire messages."""
 
     __slots__ = ()
 

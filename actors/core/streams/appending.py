@@ -1,4 +1,4 @@
-"""What is appended to a stream's log: checked, charged, and answered when it is durable.
+"""Appends to a stream's log: checks, charges, and answers when it is durable.
 
 It makes operations and settles them when complete; the stream's actor gives them to the store. To
 settle one needs no instance of that actor: who has asked is told the truth when it is gone, too.

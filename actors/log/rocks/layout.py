@@ -61,7 +61,7 @@ _keys_decoder = msgspec.msgpack.Decoder(list[bytes])
 
 @dataclass(slots=True, eq=False)
 class LogState:
-    """Where a log begins and ends, in entries and in data bytes since its creation.
+    """The bounds of a log, in entries and in data bytes since its creation.
 
     Attributes:
         received_at: when the last entry came; of a log without entries it says nothing.

@@ -1,4 +1,4 @@
-"""How a frame is carried out on a view of its shard; the same at every node, or views differ.
+"""Applies a frame to a view of its shard; the same at every node, or views differ.
 
 What is decided here follows from the frame and from the shard's frames before it alone: whether it
 counts, whether what it builds on still holds, and what its operations do. Beside the tables of a
@@ -102,7 +102,7 @@ class ApplyFrame(Operation):
 
 
 class Progress(NamedTuple):
-    """How far a view is.
+    """The progress of a view.
 
     Attributes:
         sequence: of the last frame.

@@ -1,4 +1,4 @@
-"""What every store promises: the tests of this folder run on each of them."""
+"""Runs the tests of this folder, the contract of stores, on each store."""
 
 import os
 from collections.abc import Iterator

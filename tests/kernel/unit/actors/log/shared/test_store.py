@@ -276,7 +276,7 @@ def test_a_snapshot_that_is_damaged_is_not_needed_where_the_log_has_all(tmp_path
 
 
 class WrongOnce(dict[int, int]):
-    """What a view has noted of itself, once as if it had decided otherwise."""
+    """A view that notes once another decision than it made."""
 
     is_wrong = True
 
