@@ -1,4 +1,4 @@
-"""What actors need from outside, as typing Protocols.
+"""Declares what actors need from outside, as typing Protocols.
 
 Transports satisfy them by shape and `node/` injects them; an actor imports neither.
 """
@@ -97,7 +97,7 @@ class FramedLink(Link, Protocol):
 
 
 class LinkEvents(Protocol):
-    """What a transport tells of one link, on the loop's thread, in this order."""
+    """The events of one link, on the loop's thread, in this order."""
 
     def link_opened(self, link: Link) -> None:
         """The link is authenticated and ready."""

@@ -1,4 +1,4 @@
-"""What a load generator is asked to do: one job per process, given as JSON on its command line."""
+"""Defines the jobs of load generators: one per process, as JSON on its command line."""
 
 import msgspec
 

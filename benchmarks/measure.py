@@ -1,4 +1,4 @@
-"""What load generators measure with."""
+"""Measures latencies and rates for load generators."""
 
 import os
 import time

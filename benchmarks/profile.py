@@ -1,4 +1,4 @@
-"""Where a node's processor time goes while it confirms: by layer, by function, per message."""
+"""Shows where a node's processor time goes: by layer, by function, per message."""
 
 import json
 import signal

@@ -69,7 +69,7 @@ _OWN_GRANTS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large the node is."""
+    """The size of the node."""
 
     streams: int
     links: int

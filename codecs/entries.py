@@ -33,7 +33,7 @@ FLAG_META = 1
 
 
 class EntryKind(IntEnum):
-    """What an entry's bytes are."""
+    """The protocol that an entry's bytes belong to."""
 
     BYTES = 0
     STREAMR = 1

@@ -1,4 +1,4 @@
-"""What a transport knows of a link: shared by those that make links and those that use them."""
+"""Describes links: the facts shared by those that make links and those that use them."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -8,7 +8,7 @@ WireFormat = Literal["bare", "cbor"]
 
 
 class Claim(Protocol):
-    """Who a peer says that it is, where its protocol proves nothing."""
+    """A peer's claim of who it is, where its protocol proves nothing."""
 
     @property
     def principal(self) -> str:
@@ -18,7 +18,7 @@ class Claim(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkInfo:
-    """What is known of a link when it opens.
+    """The facts known of a link when it opens.
 
     Attributes:
         principal: who the peer has proved to be (`noise:<hex>`), or `anonymous`.

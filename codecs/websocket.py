@@ -1,4 +1,4 @@
-"""How far a WebSocket's peer is inside a message: its frames (RFC 6455) are followed, not kept.
+"""Follows the frames of a WebSocket (RFC 6455), to tell where inside a message its peer is.
 
 Who reads them is an HTTP library, which says nothing of a message before it is whole.
 """

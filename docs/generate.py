@@ -2,8 +2,10 @@
 
 import ast
 import inspect
+import sys
 import textwrap
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -14,26 +16,32 @@ from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.node.cli import build_parser
 from rillnode.node.cli.failures import NEXT_STEPS, Exit, step_of
 from rillnode.node.client.correspondent import Correspondent
-from rillnode.node.config.describe import Key, tables, toml_value
+from rillnode.node.config.describe import Key, Table, tables, toml_value
 from rillnode.node.http.listener import PATHS
 from rillnode.node.metrics import every_metric
+from rillnode.node.simulation.invariants import RULES
+from rillnode.node.simulation.scenario import Scenario
+
+# The planted mistakes lie with the tests.
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
+every_planted_bug = import_module("every_planted_bug")
 
 REFERENCE: Final = Path(__file__).parent / "reference"
 _MADE: Final = "<!-- Made by docs/generate.py; change the code, not this page. -->\n"
 
 _CONFIG_INTRO: Final = """# Configuration: `node.toml`
 
-A node reads one TOML file. A key that nothing knows is an error; every error names file, line and
-key. What is set in several places is taken from the first of:
+A node reads one TOML file. Unknown keys are errors, and every error names file, line and key. A
+value that is set in several places is taken from the first of:
 
 1. `--set key=value` on the command line, such as `--set noise.listen=127.0.0.1:0`;
 2. the environment: `RILLNODE__NOISE__LISTEN`, two underscores between the parts of a key;
 3. the file;
 4. the default.
 
-Items of a list of tables have a number, from 0: `sink.spark[0].trigger_seconds` or
+Items of a list of tables are numbered from 0: `sink.spark[0].trigger_seconds` or
 `RILLNODE__SINK__SPARK__0__TRIGGER_SECONDS`. Relative paths are relative to the file's directory.
-Keys are secrets and stand in files of their own, with mode 0600.
+Secret keys are in files of their own, with mode 0600.
 
 `rillnode config check` checks a file, `rillnode config show` shows what is in effect and where it
 comes from, `rillnode config schema` prints a JSON schema for editors.
@@ -58,36 +66,73 @@ _EXITS: Final = {
     Exit.INTERRUPTED: "interrupted by the user",
 }
 
+_SHARED_BY: Final = 5
+"""Commands that must have a section of the help in common for it to be said once."""
+_GROUPS: Final = {"output", "configuration", "node"}
+_HELP: Final = "options: -h, --help show this help message and exit"
+
+_CLI_SHARED: Final = """
+## Options of many commands
+
+`-h`, `--help` of every command shows its help. The last line of a command below names the groups
+of options that it has beside its own.
+"""
+
 _SHARED: Final = (Correspondent,)
 """Bases that are not public themselves, and whose members are shown with each class of theirs."""
 
 
 def config_page() -> str:
     """The reference of the configuration."""
-    parts = [_MADE, _CONFIG_INTRO]
-    for table in tables():
-        title = f"`{table.header}`" if table.header else "Above all tables"
-        parts.append(f"\n## {title}\n\n{table.summary}\n")
-        parts.append("\n| key | value | default | |\n|---|---|---|---|\n")
-        parts += [_config_row(key) for key in table.keys]
-    return "".join(parts)
+    return "".join((_MADE, _CONFIG_INTRO, *_described_tables(tables())))
+
+
+def _described_tables(found: list[Table]) -> Iterator[str]:
+    for table in found:
+        title = f"`{table.header}`" if table.header else "Top-level keys"
+        yield f"\n## {title}\n\n{table.summary}\n"
+        yield "\n| key | value | default | |\n|---|---|---|---|\n"
+        yield from map(_config_row, table.keys)
 
 
 def cli_page() -> str:
-    """The reference of the command line."""
+    """The reference of the command line; options that many commands have are said once."""
     parts = [_MADE, _CLI_INTRO]
     parts += [f"| {code.value} | {text} |\n" for code, text in _EXITS.items()]
-    for command in build_parser().walk():
-        parts.append(f"\n## {command.prog}\n\n```text\n{command.format_help()}```\n")
-    return "".join(parts)
+    helps = {one.prog: one.format_help().strip().split("\n\n") for one in build_parser().walk()}
+    counts = Counter(" ".join(section.split()) for found in helps.values() for section in found)
+    shared: dict[str, str] = {}
+    commands: list[str] = []
+    for prog, found in helps.items():
+        own: list[str] = []
+        others: list[str] = []
+        for section in found:
+            key = " ".join(section.split())
+            title = section.partition(":\n")[0]
+            if title in _GROUPS and counts[key] >= _SHARED_BY:
+                shared.setdefault(key, section)
+                others.append(title)
+            elif key != _HELP:
+                own.append(section)
+        if others:
+            own.append(f"and options: {', '.join(others)}")
+        commands.append(f"\n## {prog}\n\n```text\n{_joined(own)}\n```\n")
+    parts.append(f"{_CLI_SHARED}\n```text\n{_joined(shared.values())}\n```\n")
+    return "".join((*parts, *commands))
+
+
+def _joined(sections: Iterable[str]) -> str:
+    """Sections of a help text, without the option for help."""
+    lines = "\n\n".join(sections).splitlines()
+    return "\n".join(line for line in lines if not line.startswith("  -h, --help"))
 
 
 _METRICS_INTRO: Final = """# Metrics
 
 `/metrics` of the `http` listener, in Prometheus' text format. Counters begin at 0 when the node
-starts. `actor` is a class, never an address; `transport` and `protocol` are the names of listeners.
-Streams, and consumers' saved positions, have series of their own as far as `[metrics] streams_max`
-goes, the first by name. Beside these there are the usual `process_*` metrics.
+starts. `actor` is a class; `transport` and `protocol` are names of listeners. Streams, and
+consumers' saved positions, have series of their own up to `[metrics] streams_max`, the first by
+name. The usual `process_*` metrics are there too.
 
 How to collect them: [monitoring](../how-to/monitoring.md).
 
@@ -97,14 +142,12 @@ How to collect them: [monitoring](../how-to/monitoring.md).
 
 _HTTP_INTRO: Final = """# HTTP
 
-What the `http` listener serves. All of it is for reading, and no answer is to be cached. Documents
-are JSON objects; later versions may add keys. Names of streams in paths are percent-encoded, their
-slashes included.
+What the `http` listener serves. All endpoints are read-only and uncached. Documents are JSON
+objects; later versions may add keys. Names of streams in paths are percent-encoded, slashes
+included. Errors are JSON objects with `error` (a [code](errors.md)) and `text`.
 
-Data, as opposed to figures, is shown to programs of the same machine, or to who has the token of
-`[http] token_file`; see
-[security](../explanation/security.md#the-http-listener). An error is a JSON object with `error`
-(a [code](errors.md)) and `text`.
+Data, as opposed to figures, is for programs of the same machine, or for clients that send the token
+of `[http] token_file` ([security](../explanation/security.md#the-http-listener)).
 
 | path | tells | data |
 |---|---|---|
@@ -156,14 +199,19 @@ _PUBLIC: Final = ("rillnode", "rillnode.testing", "rillnode.streamr", "rillnode.
 def python_page() -> str:
     """The reference of the Python interface, made of `__all__` and docstrings."""
     parts = [_MADE, _PYTHON_INTRO]
+    told: dict[str, str] = {}
     for name in _PUBLIC:
         module = import_module(name)
         parts.append(f"\n## {name}\n\n```text\n{_doc(module)}\n```\n")
-        parts += [part for one in sorted(module.__all__) for part in _described(module, one)]
+        parts += [part for one in sorted(module.__all__) for part in _described(module, one, told)]
     return "".join(parts)
 
 
-def _described(module: ModuleType, name: str) -> Iterator[str]:
+def _described(module: ModuleType, name: str, told: dict[str, str]) -> Iterator[str]:
+    """What a name is; members that were told of another class are only named.
+
+    `told` has the texts of members so far, each with its class.
+    """
     found: Any = getattr(module, name)
     title = f"\n### {module.__name__}.{name}\n"
     if isinstance(found, FunctionType):
@@ -175,9 +223,18 @@ def _described(module: ModuleType, name: str) -> Iterator[str]:
     shown: type[Any] = found
     owners: list[type[Any]] = [*(one for one in _SHARED if issubclass(shown, one)), shown]
     keys = dict.fromkeys(key for owner in owners for key in vars(owner) if key[0] != "_")
-    members = [part for key in keys if (part := _member(shown, key))]
+    members: list[str] = []
+    repeated: dict[str, list[str]] = {}
+    for key in keys:
+        part = _member(shown, key)
+        if part and told.setdefault(part, name) == name:
+            members.append(part)
+        elif part:
+            repeated.setdefault(told[part], []).append(f"`{key}`")
     if members:
         yield "\n```text\n" + "\n\n".join(members) + "\n```\n"
+    for other, names in repeated.items():
+        yield f"\nAs of `{other}`: {', '.join(names)}.\n"
 
 
 def _member(owner: type, name: str) -> str:
@@ -266,8 +323,15 @@ def errors_page() -> str:
         parts.append(f"\n## {family}\n")
         if family in NEXT_STEPS:
             parts.append(f"\nWhat to do: {NEXT_STEPS[family]}.\n")
-        parts.append("\n| code | class | what it says |\n|---|---|---|\n")
-        parts += [_error_row(one, family) for one in codes]
+        classes = {_classes(one) for one in codes}
+        if len(classes) == 1:
+            parts.append(f"\nClass: {classes.pop()}\n\n| code | what it says |\n|---|---|\n")
+            parts += [f"| `{one.code}` | {_said(one, family)} |\n" for one in codes]
+        else:
+            parts.append("\n| code | class | what it says |\n|---|---|---|\n")
+            parts += [
+                f"| `{one.code}` | {_classes(one)} | {_said(one, family)} |\n" for one in codes
+            ]
         if family == "nextgraph":
             names = {code.name.lower() for kind in (ResultCode, ProtocolCode) for code in kind}
             results = ", ".join(f"`nextgraph.{name}`" for name in sorted(names))
@@ -277,12 +341,36 @@ def errors_page() -> str:
     return "".join(parts)
 
 
-def _error_row(one: ErrorCode, family: str) -> str:
+def _classes(one: ErrorCode) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(one.classes)) or "-"
+
+
+def _said(one: ErrorCode, family: str) -> str:
+    """What an error says, and what to do where that is not what its whole family says."""
     step = step_of(one.code)
     own = f". **Do:** {step}" if step and step != NEXT_STEPS.get(family) else ""
-    classes = ", ".join(f"`{name}`" for name in sorted(one.classes)) or "-"
     meaning = one.meaning.translate({ord("<"): "&lt;", ord("|"): "&#124;", ord("*"): "&#42;"})
-    return f"| `{one.code}` | {classes} | {meaning}{own} |\n"
+    return f"{meaning}{own}"
+
+
+_SIMULATION_INTRO: Final = """# Scenarios, rules and planted mistakes
+
+The keys of a scenario of `rillnode sim run` ([how to](../how-to/simulate.md)), the rules that runs
+are checked against, and the mistakes that tests plant to see that they are
+([simulation](../explanation/simulation.md)).
+"""
+
+
+def simulation_page() -> str:
+    """The reference of scenarios, of the rules, and of the mistakes that must break them."""
+    parts = [_MADE, _SIMULATION_INTRO, *_described_tables(tables(Scenario))]
+    parts.append("\n## Rules\n\n| rule | demands |\n|---|---|\n")
+    parts += [f"| `{rule}` | {text} |\n" for rule, text in RULES.items()]
+    parts.append("\n## Planted mistakes\n\n| mistake | breaks one of |\n|---|---|\n")
+    for one in every_planted_bug.ALL:
+        rules = ", ".join(f"`{rule}`" for rule in one.rules)
+        parts.append(f"| {str(one.patch.__doc__).rstrip('.')} | {rules} |\n")
+    return "".join(parts)
 
 
 PAGES: Final = {
@@ -292,6 +380,7 @@ PAGES: Final = {
     "http.md": http_page,
     "metrics.md": metrics_page,
     "python.md": python_page,
+    "simulation.md": simulation_page,
 }
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class StoredFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What `backup.json` says.
+    """The content of `backup.json`.
 
     Attributes:
         made_at: seconds since 1970.
@@ -76,7 +76,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup is made of: files by their path in it."""
+    """The files of a backup, by their path in it."""
 
     store: Path
     keys: tuple[Path, ...]

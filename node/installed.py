@@ -1,4 +1,4 @@
-"""What installed packages say of themselves as entry points: read without importing them."""
+"""Reads the entry points of installed packages without importing them."""
 
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points

@@ -17,7 +17,7 @@ Item_co = TypeVar("Item_co", covariant=True)
 
 
 class Source(Protocol[Item_co]):
-    """Where an iteration's items come from."""
+    """A source of an iteration's items."""
 
     async def fetch(self) -> Sequence[Item_co]:
         """Wait for the next items; cancelled and called again, it loses none.
@@ -33,7 +33,7 @@ class Source(Protocol[Item_co]):
 
 
 class Iteration(Generic[Item]):
-    """What a client reads, item by item: an async iterator and an async context manager.
+    """An iteration over what a client reads: an async iterator and context manager.
 
     `anext` may be cancelled at any time, by `asyncio.wait_for` as well: the next one goes on where
     it waited, and no item is lost or comes twice. An error is raised again by each further `anext`.

@@ -1,4 +1,4 @@
-"""What there is to see of a node: whether it is ready, and how its parts are."""
+"""Defines readiness checks and the status document."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,7 +72,7 @@ class Lost:
 
 
 class Observation:
-    """How one node is; all calls but `lose` on the loop's thread.
+    """A node's state, for people and machines; all calls but `lose` on the loop's thread.
 
     Attributes:
         state: where the node is in its life; the node sets it.

@@ -70,7 +70,7 @@ class Check:
 
 
 class Variants:
-    """Which router, store and actors a node is made of: here the plain ones."""
+    """The router, store and actors that a node is made of: here the plain ones."""
 
     def router(self, system: AsyncioSystemBase) -> Router:
         """The node's router."""
@@ -148,7 +148,7 @@ class Core:
 
 
 class PlugIn:
-    """What one plug-in adds to one node; what it leaves out adds nothing.
+    """A plug-in of one node; every method is optional.
 
     Args:
         host: the node.

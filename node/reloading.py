@@ -1,4 +1,4 @@
-"""What of a running node's configuration can be changed.
+"""Reloads what can change of a running node's configuration.
 
 Grants, quotas, streams, log levels, and what plug-ins can take over of their own tables.
 """

@@ -1,4 +1,4 @@
-"""How property tests look for examples, and how a run that is ended ends what it has started.
+"""Sets how property tests look for examples, and ends what a run has started.
 
 A run tests the same examples each time, so that what fails has to do with what was changed, and
 not with chance; and an example may take its time, for machines are busy. To look for new ones:

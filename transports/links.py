@@ -1,4 +1,4 @@
-"""What every transport promises of a link, tells its user, and bounds.
+"""Defines what every transport promises of a link, tells its user, and bounds.
 
 `Link` and `LinkEvents` have the shape of the ports that actors declare, which are not imported.
 """
@@ -62,7 +62,7 @@ class Link(Protocol):
 
 
 class LinkEvents(Protocol):
-    """What a transport tells of one link, on the loop's thread, never from inside `send`."""
+    """The events of one link, told on the loop's thread, never from inside `send`."""
 
     def link_opened(self, link: Link) -> None:
         """The link is authenticated and ready; the first event."""

@@ -1,4 +1,4 @@
-"""What links did, as plain numbers: added to on the way, read by whoever watches."""
+"""Counts what links did in plain numbers, which whoever watches reads."""
 
 import asyncio
 import socket
@@ -16,7 +16,7 @@ HANDSHAKE_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 
 
 class Meter:
-    """What one link, or all of a group together, took and gave.
+    """The bytes and messages that a link, or a group of links, took and gave.
 
     Attributes:
         messages_in: whole messages received.
@@ -40,7 +40,7 @@ class Meter:
 
 
 class Histogram:
-    """How many values fell below each bound.
+    """A count of values below each bound.
 
     Attributes:
         bounds: ascending upper bounds; a value is at most its bound.
@@ -97,7 +97,7 @@ class LinkView:
 
 
 class LinkMeter(Meter):
-    """What is seen of one link.
+    """The figures of one link.
 
     Args:
         protocol: the name of the listener or dialler, such as `noise`.

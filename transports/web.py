@@ -54,7 +54,7 @@ def close_reason(text: str) -> bytes:
 
 
 class WebSocketEvents(Protocol):
-    """What is told of a WebSocket link; see `LinkEvents`. Messages are those of its frames."""
+    """The events of a WebSocket link; see `LinkEvents`. Messages are those of its frames."""
 
     def link_opened(self, link: "WebSocketLink") -> None:
         """The link is open; the first event."""

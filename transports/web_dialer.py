@@ -29,7 +29,7 @@ _FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
 
 class DialledEvents(Protocol):
-    """What is told of a dialled WebSocket; see `WebSocketEvents`."""
+    """The events of a dialled WebSocket; see `WebSocketEvents`."""
 
     def link_opened(self, link: "DialledWebSocket") -> None:
         """The link is open; the first event."""

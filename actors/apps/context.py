@@ -26,7 +26,7 @@ _logger = logging.getLogger("rillnode.app")
 
 
 class Context:
-    """What an actor may do; each message has its own, and so have `started` and `stopped`.
+    """The powers of an actor; each message has its own, and so have `started` and `stopped`.
 
     Its methods may be called on the threads of `blocking` actors, too; what is to be awaited there
     is given to `wait`.

@@ -68,7 +68,7 @@ class Ended:
 
 
 class Houses(Protocol):
-    """What an endpoint asks of those who keep all of them; see `Hosting`."""
+    """The keeper of all endpoints, as one of them sees it; see `Hosting`."""
 
     async def ask(
         self,

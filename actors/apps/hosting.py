@@ -60,7 +60,7 @@ WORK_OFF_SECONDS: Final = 0.002
 
 
 class Gate(Worker):
-    """What all addresses of an application lead to; one per node."""
+    """The actor that all addresses of an application lead to; one per node."""
 
     on_failure = "resume"
 

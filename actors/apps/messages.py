@@ -1,4 +1,4 @@
-"""What an application's actors are given, and what they are told and answered."""
+"""Defines the messages, answers and notices of an application's actors."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +33,7 @@ class Message(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back; `return_route` leads to who sent it, as a route for who has asked.
+    """An answer; `return_route` leads to its sender, as a route for whoever asked.
 
     Attributes:
         value: the object that an actor of this node has answered with.

@@ -61,7 +61,7 @@ def stock_class(actor: type[StockActor], settings: dict[str, Any]) -> type[Stock
 
 
 class Wire:
-    """How the messages of one endpoint's actor are read and written."""
+    """A codec of the messages of one endpoint's actor."""
 
     def __init__(self, hosting: "Hosting", decode: Decode, encode: Encode) -> None:
         self.hosting = hosting

@@ -1,4 +1,4 @@
-"""Who may do what with which streams, and with which actors of applications.
+"""Decides who may do what with streams, and with actors of applications.
 
 A principal is a text such as `noise:<hex>`, `ockam:<hex>`, `eth:0x...`, `apikey:<name>` or
 `anonymous`. Nothing is allowed that no grant names.

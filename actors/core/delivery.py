@@ -1,4 +1,4 @@
-"""What routed messages travel in: where they came from, and the batch for one worker."""
+"""Wraps routed messages: their origin, and the batch for one worker."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Origin:
-    """Where messages came from: one connection, shared by all that it sends.
+    """The origin of messages: one connection, shared by all that it sends.
 
     Attributes:
         principal: who the peer has proved to be.
@@ -33,6 +33,7 @@ class Origin:
         link: its link, for who sends to the peer unasked and must not send more than it takes.
         own_room: where what is for the peer is read; made by `room` for the first who reads.
         wire_format: how answers are written to it.
+        appender: the actor that appends to many partitions for it, once it has asked for that.
     """
 
     principal: str
@@ -43,6 +44,7 @@ class Origin:
     carrier: "Origin | None" = None
     link: "Link | None" = None
     wire_format: WireFormat = "bare"
+    appender: "Cell | None" = None
     own_room: Room | None = None
     # Most connections have nothing attached, and many nobody who watches: empty sets for each would
     # take more than all the rest. A link that is in many overlays has a watcher for each of them.
@@ -138,7 +140,7 @@ class LinkLost:
 
 
 class Slice:
-    """What a connection hands on together; it waits until workers have handled that.
+    """A batch that a connection hands on; it waits until workers have handled it.
 
     Attributes:
         unhandled: batches of it that workers have not handled yet.

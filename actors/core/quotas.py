@@ -1,4 +1,4 @@
-"""What a principal may take of a node: streams, bytes kept in them, bytes pushed in a second.
+"""Limits what a principal takes of a node: streams, bytes kept, bytes pushed in a second.
 
 A quota is asked once per batch of pushed entries and never makes anybody wait: what is over it is
 refused. Streams and bytes are charged to who created the stream, whoever pushes; the rate is
@@ -43,7 +43,7 @@ class Quota:
 
 @dataclass(slots=True, eq=False)
 class Usage:
-    """What one principal has taken.
+    """The streams and bytes that one principal has taken.
 
     Attributes:
         streams: names of the streams that it created, or is about to.

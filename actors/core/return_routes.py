@@ -1,4 +1,4 @@
-"""Which return routes a worker may keep, to send to them later and not only as an answer."""
+"""Checks which return routes a worker may keep for later messages."""
 
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.router import Router

@@ -34,7 +34,7 @@ class RightsChanged(Struct, frozen=True):
 
 
 class Rights:
-    """Who watches what. All calls are for the loop's thread.
+    """A register of who watches which rights. All calls are for the loop's thread.
 
     Attributes:
         links: gives the actors of all open links, which live by a right that names no stream:

@@ -45,7 +45,7 @@ class Backlog(Protocol):
 
 
 class Room(Outside):
-    """What is under way to one link; all calls on the loop's thread.
+    """The bytes under way to one link; all calls on the loop's thread.
 
     It stands where the asker of a read would, so that what it has reserved is given back with the
     answer of the store, whatever has become of the asker.

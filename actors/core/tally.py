@@ -7,7 +7,7 @@ K = TypeVar("K")
 
 
 class Tally(Counter[K]):
-    """How many each key holds; a key that holds nothing takes no memory.
+    """A count for each key; a key that holds nothing takes no memory.
 
     Made as `Tally()`: what `Tally[K]()` makes remembers its K, which takes four times as much.
     """

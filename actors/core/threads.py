@@ -1,4 +1,4 @@
-"""What threads are made of: the operating system's, or a simulation's instead.
+"""Makes threads: the operating system's, or a simulation's.
 
 A thread that is asked to end returns. One that raises was not asked, whatever it raises: whoever
 starts threads says which one it was, so that none ends silently.
@@ -56,7 +56,7 @@ class Flag(Protocol):
 
 
 class Queue(Protocol[T]):
-    """What threads hand to each other, in order."""
+    """A queue between threads, in order."""
 
     def put(self, item: T) -> None:
         """Add an item."""

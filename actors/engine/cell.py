@@ -45,7 +45,7 @@ Tell = Callable[[Any, RillnodeError], None]
 
 
 class Owned(Protocol):
-    """What an instance has under way: a timer, work that waits, a question to be answered."""
+    """Something that an instance has under way: a timer, waiting work, a question."""
 
     def drop(self, error: ActorError, /) -> None:
         """The instance is given up: end, and tell whoever waits."""

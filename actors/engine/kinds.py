@@ -1,4 +1,4 @@
-"""What one actor system knows of an actor class: its policy, and what its actors did."""
+"""Keeps a system's knowledge of each actor class: its policy, and what its actors did."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorStats:
-    """What the actors of one class did, and what there is of them.
+    """The figures of one class of actors.
 
     Attributes:
         cells: actors that exist, instances or not.
@@ -90,7 +90,7 @@ _declared_by: Final[Callable[[Any], tuple[type, ...] | None]] = lru_cache(_CLASS
 
 
 class Policy:
-    """How actors of a class are treated that says nothing of it: as Thespian treats them.
+    """The treatment of classes that say nothing of it: Thespian's.
 
     Any class of actors may set each of these; `Worker` says what they mean.
     """

@@ -1,4 +1,4 @@
-"""How actors come and go: cells are made and end, instances come, are replaced and given up.
+"""Makes and ends cells, and starts, replaces and gives up instances.
 
 An instance goes in one of three ways: with its actor, or before another takes its place, and then
 all that it has under way is dropped first; or because nothing came for it for long (`Passivation`),

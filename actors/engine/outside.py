@@ -56,7 +56,7 @@ class Asker(Outside):
 
 
 class Reply(Asker):
-    """Where the answer to one awaited question goes: the first message settles the future.
+    """The receiver of one awaited answer: the first message settles the future.
 
     An actor that has been handed the question owns it until it is answered, or handed on: when its
     instance goes the asker is told.

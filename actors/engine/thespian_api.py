@@ -1,4 +1,4 @@
-"""What only Thespian's own API asks for: actors made by class and capabilities, status answers."""
+"""Serves what only Thespian's API asks for: actors by class and capabilities, status answers."""
 
 import importlib
 import inspect

@@ -1,4 +1,4 @@
-"""Whether the servers are such, and set up so, that an acknowledgement means what it says.
+"""Checks the NATS servers' version and durability settings.
 
 Replicas of one stream differ for good, after servers were killed or cut off, where nats-server is
 2.9.10; later ones, up to 2.10.22, have lost whole streams or acknowledged two messages at one
@@ -157,7 +157,7 @@ class _JetStream(msgspec.Struct):
 
 
 class Varz(msgspec.Struct):
-    """What a server's monitoring tells that matters here."""
+    """The part of a server's monitoring that matters here."""
 
     server_id: str = ""
     version: str = ""

@@ -46,7 +46,7 @@ class ExistsError(Exception):
 
 
 class MissingError(Exception):
-    """What was asked for is not there: a stream, or a message of it."""
+    """An error for a stream, or a message of it, that is not there."""
 
 
 class _Answer(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""How a node shows itself to NATS servers: a user's token and key, or a name and a password.
+"""Proves a node to NATS servers: by a user's token and key, or by name and password.
 
 Source: NATS documentation, "JWT Authentication"; the form of keys is that of nats-io/nkeys.
 """
@@ -24,7 +24,7 @@ _USER_PREFIX: Final = 20 << 3
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What is shown; nothing by default.
+    """The credentials that are shown; none by default.
 
     Attributes:
         token: a user's JSON web token, signed by an account.

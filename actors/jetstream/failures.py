@@ -1,4 +1,4 @@
-"""What JetStream answers when it does not do what was asked, and what that means for the store.
+"""Maps JetStream's errors to errors of the store.
 
 Codes of errors are those of nats-server (server/errors.json).
 """

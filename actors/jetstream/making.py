@@ -1,4 +1,4 @@
-"""What the streams of a shared log are, and how they are made by several nodes at once.
+"""Makes the streams of a shared log, also by several nodes at once.
 
 What the logs are stands in the metadata of their streams. That of shard 0 is made first, so of
 several who make the logs at once one decides; it is marked when the others are all there. From
@@ -45,7 +45,7 @@ class _State(msgspec.Struct):
 
 
 class StreamInfo(msgspec.Struct):
-    """What a stream's leader tells of it."""
+    """A stream as its leader describes it."""
 
     config: dict[str, Any]
     state: _State

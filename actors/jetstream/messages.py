@@ -1,4 +1,4 @@
-"""What NATS servers send, out of bytes as they come: no I/O here.
+"""Parses what NATS servers send, from bytes as they come: no I/O here.
 
 Whatever is no message of the protocol is refused, and nothing is kept beyond the limits below.
 
@@ -38,7 +38,7 @@ class WireError(Exception):
 
 
 class Message(NamedTuple):
-    """What came under a subject: raw headers with their first line, or none."""
+    """A message under a subject: raw headers with their first line, or none."""
 
     subject: bytes
     subscription: bytes
@@ -61,7 +61,7 @@ class Message(NamedTuple):
 
 
 class Info(msgspec.Struct, frozen=True):
-    """What a server tells of itself."""
+    """A server's description of itself."""
 
     server_name: str = ""
     version: str = ""

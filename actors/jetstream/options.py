@@ -1,4 +1,4 @@
-"""What the engine is told: where its servers are, and how long it waits for them."""
+"""Defines the engine's options: its servers, and how long it waits for them."""
 
 import ssl
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _PORT = 4222
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JetStreamOptions:
-    """Where the servers are, and how they are used.
+    """The servers, and how they are used.
 
     Attributes:
         servers: URLs, `nats://` or `tls://`, where need be with `user:password@` or `token@`.

@@ -1,4 +1,4 @@
-"""How every store tells of what is done and how it is, and what it answers while it is not open."""
+"""Reports completions and health for every store, and answers while one is not open."""
 
 import logging
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a LogStore says of itself: whether it takes writes."""
+"""Describes whether a LogStore takes writes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StoreHealth:
-    """Whether the store takes writes, and if not, why and what to do."""
+    """A store's health: whether it takes writes, and if not, why and what to do."""
 
     writable: bool
     reason: str = ""

@@ -33,7 +33,7 @@ TAIL_BLOCKS: Final = 64
 
 @dataclass(slots=True, kw_only=True)
 class Faults:
-    """How the disk behaves; may be changed at any time.
+    """The behaviour of the disk; may be changed at any time.
 
     Attributes:
         sync_seconds: what a sync takes; needs a clock.

@@ -1,4 +1,4 @@
-"""What a LogStore keeps beside entries, and how logs and secondary keys are named."""
+"""Defines the records of a LogStore, and the names of logs and secondary keys."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ def key_after(key: bytes, index: int) -> bytes:
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a stream keeps its entries; None means for ever. The tightest limit wins."""
+    """A stream's limits; None means no limit. The tightest one wins."""
 
     seconds: float | None = None
     entries_max: int | None = None
@@ -45,7 +45,7 @@ FOR_EVER = Retention()
 
 
 class StreamRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is stored of a stream.
+    """The stored record of a stream.
 
     Attributes:
         id: 0 until the store has given one; never used again after a removal.
@@ -75,7 +75,7 @@ class StreamRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class SavedIndexKey(msgspec.Struct, frozen=True, order=True):
-    """Whose position it is, and where; the stream need not exist."""
+    """The owner and place of a position; the stream need not exist."""
 
     stream: str
     partition: int

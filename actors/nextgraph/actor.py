@@ -1,4 +1,4 @@
-"""What the broker's actors have in common: whatever comes of what they are asked, they tell.
+"""Answers every question to the broker's actors, whatever comes of it.
 
 Work that cannot be carried out raises a Refusal, which names what the client is told; an error of
 the store, or of another actor, says that too (`result_of`). Anything else is a bug: the actor has
@@ -56,7 +56,7 @@ def logged(error: RillnodeError) -> ResultCode:
 
 
 class Question(Generic[Reply]):
-    """What actors of the broker ask of each other: the reply, or a Refusal, is sent back."""
+    """A question between actors of the broker: the reply, or a Refusal, is sent back."""
 
 
 class BrokerActor(Worker):

@@ -1,4 +1,4 @@
-"""What is checked of a request before any actor sees it: signatures, adverts, who publishes.
+"""Checks requests before any actor sees them: signatures, adverts, who publishes.
 
 What is wrong with these ends the connection, as clients expect; what is only too large, or what an
 access forbids, is refused.

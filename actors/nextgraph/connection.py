@@ -103,7 +103,7 @@ Message = Received | Closed | Answer | Forwarded | CatchUp | Expelled | Drain | 
 
 
 class BrokerEvents(LinkActorEvents[ClosingLink]):
-    """What a transport tells of one WebSocket."""
+    """The events of one WebSocket."""
 
     __slots__ = ()
 

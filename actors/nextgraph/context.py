@@ -1,4 +1,4 @@
-"""What the broker's actors share, and the tables of those that are made when first needed."""
+"""Shares parts among the broker's actors, and keeps tables of those made on demand."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable

@@ -1,4 +1,4 @@
-"""What anyone may ask without being registered: wallets on their way, objects that are exposed."""
+"""Serves unregistered clients: wallets on their way, objects that are exposed."""
 
 from dataclasses import replace
 from typing import Final

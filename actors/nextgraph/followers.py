@@ -1,4 +1,4 @@
-"""Who follows a topic, how its events get to them, and who waits until one is stored."""
+"""Feeds events to a topic's followers, and tells waiters that one is stored."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -66,7 +66,7 @@ class Followers:
 
 @dataclass(slots=True, eq=False)
 class Feed:
-    """What a topic owes to others, whichever instance its actor has.
+    """A topic's debts to others, whichever instance its actor has.
 
     Attributes:
         followers: who is to have its events.

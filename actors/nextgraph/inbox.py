@@ -48,7 +48,7 @@ class Pop(Question[None]):
 
 @dataclass(slots=True, eq=False)
 class Readers:
-    """Who reads which inbox here: their clients do not say it again, whatever fails here.
+    """The readers of inboxes; clients register once, whatever fails here.
 
     Attributes:
         sessions: of each inbox, who has registered it last.

@@ -1,4 +1,4 @@
-"""What an event is to a topic: its commit, what this comes after, and the blocks to store."""
+"""Describes an event to a topic: its commit, what this comes after, the blocks to store."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -57,7 +57,7 @@ Item = OneEvent | OneBlock
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be sent.
+    """The list of what is to be sent.
 
     Attributes:
         overlay: id of the inner overlay that the blocks are of.

@@ -1,4 +1,4 @@
-"""What the broker keeps beside the topics' logs: named values of the store, and their names.
+"""Defines the named values that the broker keeps beside the topics' logs.
 
     nextgraph/user/USER                        -> User
     nextgraph/invitation/CODE                  -> InvitationRecord
@@ -91,7 +91,7 @@ class Overlay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user keeps of a repo.
+    """A user's pin of a repo.
 
     Attributes:
         expose_outer: the user asked that the outer overlay may be read.

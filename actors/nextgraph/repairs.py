@@ -1,4 +1,4 @@
-"""What the broker's actors do when the store was repaired: they read again what they know of it.
+"""Reloads cached state after a store repair.
 
 Of writes that failed before, some may be there after all. Who was told that one failed has looked
 at once, perhaps, and then has seen nothing of it.
@@ -14,7 +14,7 @@ from rillnode.actors.nextgraph.context import BrokerContext
 
 
 class Repaired:
-    """What is known of the store may be out of date."""
+    """A notice that cached state may be out of date."""
 
     def merged(self, later: "Repaired") -> "Repaired":
         """One is enough."""

@@ -1,4 +1,4 @@
-"""What users keep of repos: the rules of pinning, opening and subscribing, without any actor."""
+"""Applies the rules of pinning, opening and subscribing to repos, without any actor."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NoReturn

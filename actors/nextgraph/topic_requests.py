@@ -1,4 +1,4 @@
-"""What overlays and connections ask of a topic, beside publishing, and it of itself."""
+"""Defines the requests to a topic, beside publishing, from overlays, connections and itself."""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field

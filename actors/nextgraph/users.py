@@ -59,7 +59,7 @@ class Admission(Question[ProtocolCode]):
 
 @dataclass(frozen=True, slots=True)
 class Administration(Question[AdminResponse]):
-    """What an administrator asks, its signature checked."""
+    """An administrator's request, its signature checked."""
 
     request: AdminRequest
 

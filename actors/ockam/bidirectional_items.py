@@ -42,7 +42,7 @@ ITEM_HELD_SECONDS_MAX: Final = 3_600.0
 
 @dataclass(slots=True, kw_only=True)
 class Subscription:
-    """What a consumer is for; it outlives the consumer's instances.
+    """A consumer's subscription; it outlives the consumer's instances.
 
     Attributes:
         principal: with whose rights the stream is read and publishers push.

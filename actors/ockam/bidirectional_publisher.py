@@ -55,7 +55,7 @@ LOOK_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherSettings:
-    """What a publisher is made for.
+    """The settings that a publisher is made with.
 
     Attributes:
         principal: whose rights it pushes with.

@@ -1,4 +1,4 @@
-"""What the services of a hub share: the node's parts, refusals, and limits on what they keep."""
+"""Shares the node's parts, refusals and limits among the services of a hub."""
 
 import logging
 from collections.abc import Callable

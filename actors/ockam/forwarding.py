@@ -25,7 +25,7 @@ from rillnode.codecs.routing.routes import Route, WireMessage
 
 @dataclass(frozen=True, slots=True)
 class AliasKind:
-    """What an alias is.
+    """A kind of alias.
 
     Attributes:
         service: the service that makes it, for the log.

@@ -1,4 +1,4 @@
-"""What is new in the local log, for the neighbours: read from where the last announcement ended.
+"""Announces new entries of the local log to the neighbours, from where it last ended.
 
 It follows the commit, and waits in the log while there is no neighbour. How far it has come is
 kept beside the log, so that after a restart nothing is left out; what is announced again then is

@@ -1,4 +1,4 @@
-"""Where resends go: to a neighbour as broadcasts, or to whoever has asked as an answer."""
+"""Sends resends: to a neighbour as broadcasts, or to whoever asked as an answer."""
 
 from collections.abc import Callable, Sequence
 

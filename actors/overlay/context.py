@@ -1,4 +1,4 @@
-"""What the overlay's actors of one node share."""
+"""Shares parts among the overlay's actors of one node."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class NodeLinks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OverlaySettings:
-    """What is fixed of a node's part.
+    """The fixed settings of a node's part.
 
     Attributes:
         identity: the node's, hexadecimal.

@@ -41,7 +41,7 @@ _WRAPPER: Final = f'["{EXTENDED_VERSION}",4,"'.encode()
 
 
 class Dialect(NamedTuple):
-    """How one peer is written to.
+    """A way to write to one peer.
 
     Attributes:
         source: how this node names itself to it.

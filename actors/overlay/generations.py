@@ -18,7 +18,7 @@ from rillnode.codecs.streamr.network import Form, Frame
 
 
 class Generation(NamedTuple):
-    """How nodes of one generation write.
+    """The frames of one generation of nodes.
 
     Attributes:
         name: the newest release of it that was tried.

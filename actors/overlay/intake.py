@@ -1,4 +1,4 @@
-"""What comes to one stream partition: each message once, and each chain in its order.
+"""Takes in one stream partition's messages: each once, and each chain in its order.
 
 Pure: time is an argument. What was taken is remembered by each chain's last number, which whoever
 uses this keeps beside the log and gives back at the next start.

@@ -1,4 +1,4 @@
-"""What a neighbours actor must know before it begins: what was taken, what was announced."""
+"""Loads what a neighbours actor must know first: what was taken, what was announced."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -104,7 +104,7 @@ class _Share:
 
 @dataclass(slots=True)
 class Shares:
-    """What a node shares: an instance of its member that fails leaves it to the next.
+    """A node's shares, which outlive a failing instance of its member.
 
     Attributes:
         of: by stream and partition.

@@ -1,4 +1,4 @@
-"""What the member of a node and its neighbours actors tell each other."""
+"""Defines the messages between a node's member and its neighbours actors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class StorageFound:
 
 @dataclass(frozen=True, slots=True)
 class TrackerHeard:
-    """Whether the tracker of this stream partition is in reach."""
+    """News whether the tracker of this stream partition is in reach."""
 
     heard: bool
 

@@ -1,4 +1,4 @@
-"""What was missed: asked of neighbours and storage nodes, and given to those that ask.
+"""Fetches missed messages from neighbours and storage nodes, and gives them to those that ask.
 
 A gap in a chain is asked of one node after the other, first neighbours, then storage nodes. What
 was missed while a link was gone is told in both directions as soon as there is one again.

@@ -39,7 +39,7 @@ class FrameLink(Link, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a released peer's link is for.
+    """The purpose of a released peer's link.
 
     Attributes:
         peer: who the peer says that it is.

@@ -1,4 +1,4 @@
-"""What the entries of a log are to other nodes, and what other nodes' messages become in it.
+"""Renders a log's entries for other nodes, and other nodes' messages as entries.
 
 Messages of Streamr's clients travel as they are. What clients of other protocols have pushed
 travels in a message of the node that has taken it, on a chain of its own: numbered by the

@@ -1,4 +1,4 @@
-"""Since when a node may have missed something: what it must hear again from a new link on.
+"""Tracks the time window that a node must fetch again after a link loss.
 
 Pure: times are arguments. Trouble is a lost link, to a neighbour or to the tracker; it is over a
 while after everything is quiet, as only then nobody is brought up to date by links any more.

@@ -1,4 +1,4 @@
-"""How messages go through a node: from a neighbour or the local log, to neighbours and the log."""
+"""Shares messages: from a neighbour or the local log, to neighbours and the log."""
 
 import logging
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""How a stream partition is named to trackers, and at which address its neighbours actor is."""
+"""Names stream partitions to trackers, and addresses their neighbours actors."""
 
 from typing import Final
 from urllib.parse import quote, unquote

@@ -55,7 +55,7 @@ from rillnode.codecs.streamr.stream_message import Layout
 
 
 class Role(Enum):
-    """What a released peer is to this node; the messages that come from it follow from that."""
+    """A released peer's role; what its messages mean follows from it."""
 
     NODE = "node"
     TRACKED = "tracked"
@@ -70,7 +70,7 @@ _EXPECTED: Final[dict[Role, tuple[type[Message], ...]]] = {
 
 
 class Translator:
-    """What one released peer says and hears.
+    """A translator of what one released peer says and hears.
 
     Args:
         role: what it is to this node.

@@ -1,4 +1,4 @@
-"""What the engine on PostgreSQL is told: where its servers are, and its sizes."""
+"""Defines the options of the engine on PostgreSQL: its servers and sizes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresOptions:
-    """Where the servers are, and the sizes of the log.
+    """The servers, and the sizes of the log.
 
     Attributes:
         urls: `postgresql://user@host/database?sslmode=verify-full`, one for each server of a

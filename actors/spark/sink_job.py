@@ -57,7 +57,7 @@ DERIVED_TABLES: Final = (
 
 
 class TableStatus(NamedTuple):
-    """How one table of a sink is kept.
+    """The state of one table of a sink.
 
     Attributes:
         state: "running"; "waiting" or "failed" where its query has ended and is tried again, the
@@ -72,7 +72,7 @@ class TableStatus(NamedTuple):
 
 @dataclass(slots=True)
 class SinkStatus:
-    """What is known of a sink; read by the node's status.
+    """The state of a sink, read by the node's status.
 
     Attributes:
         tables: the tables that it is known to have, bronze first; its job may report more.

@@ -52,7 +52,7 @@ REPORTS_BYTES_MAX: Final = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """What a sink takes, and how much the node keeps for it.
+    """A sink's streams, and how much the node keeps for it.
 
     Attributes:
         streams: patterns of stream names.
@@ -69,7 +69,7 @@ class SinkSettings:
 
 @dataclass(frozen=True, slots=True)
 class SinkPorts:
-    """What the node gives a sink.
+    """The ports that the node gives a sink.
 
     Attributes:
         launch: starts the job's process.

@@ -1,4 +1,4 @@
-"""Whether a message may be published, and what a client may do with a stream.
+"""Decides whether a message may be published, and what a client may do with a stream.
 
 What is granted to `anonymous` is granted to everybody here, as Streamr's public permissions are.
 """

@@ -1,4 +1,4 @@
-"""What a node knows of all streams without asking its store: who may do what, what they are called.
+"""Keeps what a node knows of all streams without its store: names and permissions.
 
 Kept for streams that have grants or a name of their own; 100,000 of them take about 60 MB.
 """

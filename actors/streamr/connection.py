@@ -97,7 +97,7 @@ class _GoOn:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a client has said when it connected.
+    """A client's terms from its connection request.
 
     Attributes:
         control_version: of what it is sent.
@@ -113,7 +113,7 @@ class Terms:
 
 
 class StreamrEvents(LinkActorEvents[FramedLink]):
-    """What the transport tells of one WebSocket."""
+    """The events of one WebSocket."""
 
     __slots__ = ()
 

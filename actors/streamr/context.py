@@ -1,4 +1,4 @@
-"""What the actors that serve Streamr's clients share, and the table of their relays."""
+"""Shares parts among the actors for Streamr's clients, and the table of their relays."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How often one remote address may log in."""
+"""Limits the logins of one remote address."""
 
 from collections import OrderedDict
 from ipaddress import IPv6Address, ip_address

@@ -1,4 +1,4 @@
-"""What Streamr's clients say of a stream, and what of it stands where in the stream's record.
+"""Translates Streamr's stream metadata to and from the stream's record.
 
 | in REST | in StreamRecord |
 |---|---|

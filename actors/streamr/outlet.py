@@ -25,7 +25,7 @@ EITHER_LAYOUT: Final = (Layout.RELEASED, Layout.SPECIFICATION)
 
 
 class Dialect(NamedTuple):
-    """What a connection's client reads: its versions, and the layouts, the preferred first."""
+    """A client's dialect: its versions, and the layouts, the preferred first."""
 
     control_version: int
     message_version: int

@@ -1,4 +1,4 @@
-"""What clients publish to one partition: checked, appended, and answered when it is durable."""
+"""Publishes clients' messages to one partition: checks, appends, and answers when durable."""
 
 import logging
 from collections.abc import Callable, Sequence

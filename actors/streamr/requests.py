@@ -1,4 +1,4 @@
-"""What is asked of a stream partition's relay and of a resend, and what they answer.
+"""Defines the requests to relays and resends, and their answers.
 
 A connection asks for its client, the REST interface for its own. What is asked of a relay knows who
 is to be answered and whether that was done: it has one answer, whoever gives it, the relay or who
@@ -133,7 +133,7 @@ LAST: Final = MessageRef(STREAMR_INTEGER_MAX, None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResendQuery:
-    """Which messages of a partition: ascending by (timestamp, sequence), or by index.
+    """A query for messages of a partition: ascending by (timestamp, sequence), or by index.
 
     Attributes:
         principal: who asks.

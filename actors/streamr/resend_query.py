@@ -1,4 +1,4 @@
-"""What a client's request to resend asks for."""
+"""Reads clients' requests to resend."""
 
 from rillnode.actors.streamr.requests import ResendQuery
 from rillnode.actors.streamr.resend_answer import AnyResendRequest

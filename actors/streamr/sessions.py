@@ -42,7 +42,7 @@ _KEY_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What is configured.
+    """The configured settings of sessions.
 
     Attributes:
         token_key: 32 bytes that sign tokens; the same after a restart.
@@ -58,7 +58,7 @@ class SessionSettings:
 
 
 class OpenChallenge(NamedTuple):
-    """What a client is given to sign; `expires_at` in milliseconds since 1970."""
+    """A challenge for a client to sign; `expires_at` in milliseconds since 1970."""
 
     id: str
     text: str
@@ -66,7 +66,7 @@ class OpenChallenge(NamedTuple):
 
 
 class Token(NamedTuple):
-    """What a client gets for its login; `expires_at` in milliseconds since 1970."""
+    """A token for a login; `expires_at` in milliseconds since 1970."""
 
     text: str
     expires_at: int

@@ -1,4 +1,4 @@
-"""What the entries of a log are to Streamr's clients, whoever has put them there.
+"""Renders a log's entries, whoever put them there, for Streamr's clients.
 
 What was published is there as its own text. What clients of other protocols have pushed becomes
 a message of the node: signed by its Ethereum key, numbered by the time of its arrival and its

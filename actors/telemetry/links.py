@@ -22,7 +22,7 @@ from rillnode.codecs.routing.wire import WireCodec
 
 
 class Forwarding:
-    """What the connections and peers of one node share, to tell of what goes on to other nodes.
+    """The parts that connections and peers of one node share to trace forwarding.
 
     Attributes:
         peers: names of the configured peers that links have been opened to, by their connections.

@@ -11,7 +11,7 @@ from rillnode.actors.ports import Span, Tracer
 
 
 class Turn:
-    """What one turn of an actor does for one batch.
+    """The work of one actor's turn for one batch.
 
     Args:
         tracer: what its spans are told to.

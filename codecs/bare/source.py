@@ -1,4 +1,4 @@
-"""What encoders' and decoders' source is written with: lines, blocks, names.
+"""Writes the source of encoders and decoders: lines, blocks, names.
 
 A codec's source is straight-line Python with every type inlined: half the time of calling a
 function per type. `codecs/bare/encoder.py` and `codecs/bare/decoder.py` write it.

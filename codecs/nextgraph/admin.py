@@ -101,7 +101,7 @@ AdminContent = (
 
 @dataclass(slots=True)
 class AdminRequest:
-    """What an administrator asks, signed."""
+    """A signed request of an administrator."""
 
     id: I64
     content: AdminContent

@@ -30,7 +30,7 @@ class PublisherAdvert:
 
 
 class Transport(IntEnum):
-    """How a peer is reached."""
+    """A kind of transport that reaches a peer."""
 
     WS = 0
     QUIC = 1
@@ -48,7 +48,7 @@ class IPTransport:
 
 @dataclass(slots=True)
 class PeerAdvertContent:
-    """What a peer says about itself."""
+    """A peer's statement about itself."""
 
     peer: PeerId
     forwarded_by: PublicKey | None
@@ -59,7 +59,7 @@ class PeerAdvertContent:
 
 @dataclass(slots=True)
 class PeerAdvert:
-    """Where a peer is, signed by it. Brokers of today read past it."""
+    """A peer's signed advert of its place. Brokers of today read past it."""
 
     content: PeerAdvertContent
     sig: Signature

@@ -45,7 +45,7 @@ CommitHeaderObject = Annotated[HeaderId | bytes | RandomAccess | None, Tags(0, 1
 
 @dataclass(slots=True)
 class BlockContent:
-    """What a block's id covers."""
+    """The part of a block that its id covers."""
 
     commit_header: CommitHeaderObject
     children: list[BlockId]

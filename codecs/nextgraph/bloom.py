@@ -44,7 +44,7 @@ class BloomFilter:
 
 
 class KnownDigests:
-    """What a filter's maker has: false is certain, and true hardly ever wrong.
+    """The digests in a filter: false is certain, and true hardly ever wrong.
 
     Raises:
         CodecError: `bloom.size`, the filter has no whole buckets.

@@ -1,4 +1,4 @@
-"""How a client finds a broker: the document at `/.ng_bootstrap`, and invitation links.
+"""Lets clients find a broker: the document at `/.ng_bootstrap`, and invitation links.
 
     Invitation = V0 { bootstrap: { servers: list<BrokerServer> }, code: optional<SymKey>,
                       name: optional<str>, url: optional<str> }

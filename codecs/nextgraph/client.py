@@ -32,7 +32,7 @@ class InboxReceive:
 
 
 class ClientEvent(IntEnum):
-    """What a client says without expecting a response."""
+    """A client's message that expects no response."""
 
     INBOX_POP_REQUEST = 0
 

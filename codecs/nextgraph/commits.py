@@ -38,7 +38,7 @@ def _ids() -> list[bytes]:
 
 @dataclass(slots=True)
 class CommitHeader:
-    """Where a commit stands; `compact` says that what it depends on may be dropped."""
+    """A commit's place in the history; `compact` says that what it depends on may be dropped."""
 
     deps: list[ObjectId] = field(default_factory=_ids)
     ndeps: list[ObjectId] = field(default_factory=_ids)
@@ -60,7 +60,7 @@ class CommitHeaderKeys:
 
 
 class Quorum(IntEnum):
-    """How many must sign for the commit to count."""
+    """The number of signatures that a commit needs to count."""
 
     NO_SIGNING = 0
     PARTIAL_ORDER = 1
@@ -71,7 +71,7 @@ class Quorum(IntEnum):
 
 @dataclass(slots=True)
 class CommitContent:
-    """What a commit's author signs."""
+    """The part of a commit that its author signs."""
 
     author: Digest
     branch: PublicKey

@@ -1,4 +1,4 @@
-"""What both sides of a connection have in common: frames in, messages out, one error ends it.
+"""Turns frames into messages for both sides of a connection; one error ends it.
 
 A frame is one binary WebSocket message. A side is a state machine without I/O: `receive` takes the
 peer's next frame and returns the message that its owner must act on, or None while the opening

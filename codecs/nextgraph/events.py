@@ -34,7 +34,7 @@ BLOCKS_MIN: Final = 2
 
 @dataclass(slots=True)
 class EventContent:
-    """What both signatures of an event cover."""
+    """The part of an event that both signatures cover."""
 
     topic: PublicKey
     publisher: PeerId

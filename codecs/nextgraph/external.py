@@ -33,7 +33,7 @@ class ExtObjectGet:
 
 @dataclass(slots=True)
 class ExtRequest:
-    """What is asked."""
+    """A question of a client that need not be registered."""
 
     id: I64
     content: WalletGetExport | ExtObjectGet | Annotated[TopicSyncReq, V0]

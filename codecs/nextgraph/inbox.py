@@ -17,7 +17,7 @@ from rillnode.codecs.nextgraph.types import V0, OverlayId, PublicKey, Signature
 
 @dataclass(slots=True)
 class InboxBody:
-    """What the sender may sign; `msg` is a sealed box to the inbox's key in X25519 form."""
+    """The part that a sender may sign; `msg` is a sealed box to the inbox's key in X25519 form."""
 
     to_overlay: OverlayId
     to_inbox: PublicKey
@@ -37,7 +37,7 @@ class InboxMessage:
 
 @dataclass(slots=True)
 class LocatedServers:
-    """Where a broker is."""
+    """The servers of a broker."""
 
     servers: list[BrokerServerType]
     version: U32

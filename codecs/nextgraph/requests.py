@@ -1,4 +1,4 @@
-"""What a client asks its broker.
+"""Defines the requests of clients to their broker.
 
 The first 16 are of every client; `InboxRegister` and `InboxPost` of the development version of
 2026-04, not of the clients published by then. All have a version byte but these two and `Event`,

@@ -1,4 +1,4 @@
-"""What a broker answers its clients.
+"""Defines a broker's responses to its clients.
 
 `result` says what an answer is worth (`results.ResultCode`). A stream is any number of answers with
 PARTIAL_CONTENT, at least one, and an EmptyResponse with END_OF_STREAM; without anything to send it
@@ -47,7 +47,7 @@ class TopicSyncRes:
 
 @dataclass(slots=True)
 class BlocksFound:
-    """Which blocks the broker has, and which not."""
+    """The blocks that the broker has, and those that it has not."""
 
     found: list[BlockId]
     missing: list[BlockId]

@@ -1,4 +1,4 @@
-"""What answers and closes say: three sets of numbers, and the error that ends a connection.
+"""Numbers the results of answers and closes, and defines the error that ends a connection.
 
 Clients turn these numbers back into errors and die of one that they do not know, so nothing else
 is ever sent.
@@ -142,7 +142,7 @@ def closing_code(close_code: int) -> ProtocolCode | NetCode | None:
 
 
 class NextGraphError(CodecError):
-    """What a peer did that ends its connection.
+    """A peer's mistake that ends its connection.
 
     Attributes:
         closing: its `close_code` and `reason` are what to close with.

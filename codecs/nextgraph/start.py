@@ -1,4 +1,4 @@
-"""What is said before a connection belongs to one of the protocols: probes, greetings, proofs.
+"""Defines the messages that open a connection: probes, greetings, proofs.
 
 Source: nextgraph-rs 9ea23f60, engine/net/src/types.rs; every message but those for relays and core
 brokers was seen from real clients.
@@ -43,7 +43,7 @@ class Relay:
 
 @dataclass(slots=True)
 class RelayResponse:
-    """Whether a peer is relayed."""
+    """The answer to a request to be relayed."""
 
     magic: bytes
     result: U16
@@ -59,7 +59,7 @@ class Tunnel:
 
 @dataclass(slots=True)
 class TunnelResponse:
-    """Whether a broker takes a relayed peer."""
+    """A broker's answer about a relayed peer."""
 
     magic: bytes
     result: U16
@@ -88,7 +88,7 @@ class CoreHello:
 
 
 class ClientType(IntEnum):
-    """What kind of program a client is."""
+    """The kind of program that a client is."""
 
     WEB = 0
     NATIVE_IOS = 1
@@ -109,7 +109,7 @@ class ClientType(IntEnum):
 
 @dataclass(slots=True)
 class ClientInfo:
-    """What a client says about itself; `details` is JSON, the timestamps are of commits' kind."""
+    """A client's statement about itself; `details` is JSON, the timestamps are of commits' kind."""
 
     client_type: ClientType
     details: str
@@ -129,7 +129,7 @@ class AppHello:
 
 @dataclass(slots=True)
 class AppResponse:
-    """Whether an app is admitted; `result` is a `results.ProtocolCode`."""
+    """The admission of an app; `result` is a `results.ProtocolCode`."""
 
     result: U16
 
@@ -164,7 +164,7 @@ class Registration:
 
 @dataclass(slots=True)
 class ClientAuthContent:
-    """What a client proves.
+    """The part of a client's proof that it signs.
 
     Attributes:
         user: who it speaks for.
@@ -192,7 +192,7 @@ class ClientAuth:
 
 @dataclass(slots=True)
 class AuthResult:
-    """Whether a client is admitted; `result` is a `results.ProtocolCode`."""
+    """The admission of a client; `result` is a `results.ProtocolCode`."""
 
     result: U16
     metadata: bytes = b""

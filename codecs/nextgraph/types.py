@@ -144,7 +144,7 @@ IP = IPv4 | IPv6
 
 @dataclass(frozen=True, slots=True)
 class BindAddress:
-    """Where a server listens."""
+    """The address that a server listens on."""
 
     port: U16
     ip: IP

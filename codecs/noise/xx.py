@@ -51,7 +51,7 @@ _ROLES: Final = {True: b"rillnode link 1 initiator\0", False: b"rillnode link 1 
 
 
 class Session(NamedTuple):
-    """What remains of a handshake."""
+    """The outcome of a handshake: keys and identities."""
 
     sealer: CipherState
     opener: CipherState

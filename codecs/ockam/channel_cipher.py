@@ -34,7 +34,7 @@ _AESGCM_NONCE: Final = Struct(">4xQ")
 
 
 class Level(Enum):
-    """How a channel's messages are carried; the value is the name that users give."""
+    """A way to carry a channel's messages; the value is the name that users give."""
 
     ELIXIR_2021 = "elixir-2021"
     RUST_2021 = "rust-2021"

@@ -18,7 +18,7 @@ TEXT: Final[Codec[str]] = Codec(str)
 
 
 class TopicName(NamedTuple):
-    """Who subscribes to what."""
+    """A subscriber's name and its topic."""
 
     subscriber: str
     topic: str

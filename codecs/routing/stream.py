@@ -42,7 +42,7 @@ Tag = Annotated[str, LOCAL]
 
 
 class Status(IntEnum):
-    """Whether a pushed entry is durable."""
+    """The outcome of a push: durable or not."""
 
     OK = 0
     ERROR = 1
@@ -170,7 +170,7 @@ class CreatePartitionedResponse:
 
 @dataclass(slots=True)
 class PushConfirm:
-    """What became of a push; the index counts only with `Status.OK`."""
+    """The answer to a push; the index counts only with `Status.OK`."""
 
     request_id: BigUInt
     status: Status

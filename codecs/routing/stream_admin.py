@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Limits:
-    """How long entries are kept, how many and how many bytes of each partition; None: for ever."""
+    """A stream's limits of age, and of entries and bytes of each partition; None: no limit."""
 
     milliseconds: UInt | None = None
     entries_max: UInt | None = None
@@ -120,7 +120,7 @@ class Description:
 
 @dataclass(slots=True)
 class AdminResponse:
-    """What became of a command."""
+    """The outcome of a command."""
 
     request_id: BigUInt
     status: Status

@@ -20,7 +20,7 @@ _HOP_BYTES: Final = 13
 
 
 class WireCodec(Protocol):
-    """What a connection does with messages; see `routing` and `cbor_message` for what is raised."""
+    """A connection's codec of messages; `routing` and `cbor_message` say what is raised."""
 
     def decode(self, frames: Iterable[bytes], /) -> Iterator[WireMessage]:
         """Frames to messages; those before a malformed frame come first."""

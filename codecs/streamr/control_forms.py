@@ -145,7 +145,7 @@ _KINDS: Final[dict[tuple[int, Layout], dict[str, Any]]] = {
 
 
 class Form(NamedTuple):
-    """How one type is written in one version and layout; `reader` reads the whole array."""
+    """The form of one type in one version and layout; `reader` reads the whole array."""
 
     message_class: type[ControlMessage]
     layout: Layout

@@ -118,7 +118,7 @@ def decrypt_with_new_key(text: str, key: GroupKey) -> tuple[bytes, bytes]:
 
 
 class Decrypted(NamedTuple):
-    """What an encrypted message says.
+    """The content of an encrypted message.
 
     Attributes:
         content: the JSON text.

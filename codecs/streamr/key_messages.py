@@ -1,4 +1,4 @@
-"""What both ends of a key exchange share: its events, its key store, and signed key messages."""
+"""Shares events, key store and signed messages between both ends of a key exchange."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterator

@@ -59,7 +59,7 @@ Nodes = Annotated[tuple[str, ...], Meta(max_length=STREAMR_NODES_MAX)]
 
 
 class Form(Enum):
-    """How a frame is written."""
+    """A way to write a frame."""
 
     OBJECT = "object"
     ARRAY = "array"
@@ -80,7 +80,7 @@ class StreamStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 class Location(Struct, frozen=True, kw_only=True):
-    """Where a node says that it is."""
+    """A node's own statement of its location."""
 
     latitude: float | int | None = None
     longitude: float | int | None = None
@@ -307,7 +307,7 @@ def _values(message: Message, fields: dict[type[Message], tuple[str, ...]]) -> l
 
 
 class PeerType(StrEnum):
-    """What a peer says that it is."""
+    """A peer's own statement of its type."""
 
     TRACKER = "tracker"
     NODE = "node"

@@ -107,7 +107,7 @@ def parse_url(text: str) -> str:
 
 
 class ReleasedPeer(NamedTuple):
-    """Who a released peer says that it is; nothing of it is proved.
+    """A released peer's claim of who it is; nothing of it is proved.
 
     Attributes:
         name: its id.

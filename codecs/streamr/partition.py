@@ -1,4 +1,4 @@
-"""Which partition a key belongs to, and which tracker a stream partition."""
+"""Maps keys to partitions, and stream partitions to trackers."""
 
 import hashlib
 import struct

@@ -31,7 +31,7 @@ _TO_STANDARD: Final = str.maketrans("-_", "+/")
 
 
 class Session(NamedTuple):
-    """What a token says."""
+    """The content of a token."""
 
     id: bytes
     issued_at: int
@@ -40,7 +40,7 @@ class Session(NamedTuple):
 
 
 class Challenge(NamedTuple):
-    """What the id of a challenge says."""
+    """The content of a challenge's id."""
 
     expires_at: int
     nonce: bytes

@@ -25,7 +25,7 @@ from rillnode.codecs.streamr.stream_message import SignatureType, StreamMessage
 
 
 class Verdict(Enum):
-    """What a message's signature is worth."""
+    """A verdict on a message's signature."""
 
     VALID = "valid"
     UNSIGNED = "unsigned"

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class MessageType(IntEnum):
-    """What a message is for. Two names of one number are told apart by the message's layout."""
+    """The purpose of a message. Two names of one number are told apart by the message's layout."""
 
     MESSAGE = 27
     GROUP_KEY_REQUEST = 28
@@ -19,13 +19,13 @@ class MessageType(IntEnum):
 
 
 class ContentType(IntEnum):
-    """What a message's content is, once it is decrypted."""
+    """The kind of a message's content, once it is decrypted."""
 
     JSON = 0
 
 
 class EncryptionType(IntEnum):
-    """How a message's content is encrypted; the last only in version 31."""
+    """The encryption of a message's content; the last only in version 31."""
 
     NONE = 0
     RSA = 1
@@ -34,7 +34,7 @@ class EncryptionType(IntEnum):
 
 
 class SignatureType(IntEnum):
-    """What a message's signature is made of."""
+    """The scheme of a message's signature."""
 
     NONE = 0
     ETH_LEGACY = 1
@@ -42,7 +42,7 @@ class SignatureType(IntEnum):
 
 
 class Layout(Enum):
-    """Where an array's elements come from: released software, or a specification's own text.
+    """The origin of an array's elements: released software, or a specification's own text.
 
     What the specifications of versions 1/30 and 2/32 describe was released in other forms; both
     are read, and who writes one of them is answered in it.

@@ -1,4 +1,4 @@
-"""How a verb finds its node: `-c node.toml`, or `--node`, `--key` and `--node-identity`."""
+"""Finds a verb's node: `-c node.toml`, or `--node`, `--key` and `--node-identity`."""
 
 import argparse
 from collections.abc import AsyncGenerator
@@ -46,7 +46,7 @@ def add_connection_options(parser: Parser) -> None:
     group.add_argument(
         "--node-identity",
         metavar="HEX",
-        help="public key of the node, as its banner shows it; several have commas between",
+        help="node's public key (see its banner); separate several with commas",
     )
 
 

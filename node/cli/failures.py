@@ -85,7 +85,7 @@ NEXT_STEPS: Final = {
     "resend": "ask for at least one message",
     "rest": "correct the request, or try again where the server is busy",
     "route": _ROUTE,
-    "scenario": "docs/how-to/simulate.md has every key of a scenario",
+    "scenario": "docs/reference/simulation.md has every key of a scenario",
     "scenario.file": "check the path; configs/ of a checkout has scenarios to begin with",
     "serve": "serve fewer addresses over one link, or with fewer open calls",
     "serve.revoked": _GRANT,

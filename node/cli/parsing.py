@@ -1,4 +1,4 @@
-"""How commands are declared: one look for every help text, usage errors as exceptions."""
+"""Declares commands: one look for every help text, usage errors as exceptions."""
 
 import argparse
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ class UsageError(Exception):
 
 
 class Commands(Protocol):
-    """Where a command is added."""
+    """A place where commands are added."""
 
     def add_parser(self, name: str, **options: Any) -> "Parser":
         """Add one command."""

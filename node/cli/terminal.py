@@ -1,4 +1,4 @@
-"""What a verb reads from and writes to: data on stdout, messages on stderr.
+"""Reads and writes for a verb: data on stdout, messages on stderr.
 
 Rows are tables on a terminal and JSON lines everywhere else. Texts from outside are made harmless
 before a terminal sees them.

@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 
 class BlockingIteration(Generic[Item]):
-    """What a client reads, item by item: an iterator and a context manager.
+    """An iteration over what a client reads: an iterator and a context manager.
 
     Ctrl-C while it waits leaves it as it is: the next `next` goes on, and no item is lost or comes
     twice. It ends with `close`, with the end of its `with`, or when nothing refers to it any more.
@@ -85,7 +85,7 @@ class BlockingIteration(Generic[Item]):
 
 
 class BlockingMailbox(BlockingIteration[Answer]):
-    """What comes unasked to an address of the client; see `Mailbox`.
+    """An address of the client for unasked messages; see `Mailbox`.
 
     Attributes:
         address: for `send(..., return_address=box.address)`.
@@ -201,6 +201,11 @@ class BlockingClient:
         """Open a stream, or create it."""
         stream = self._loop.run(self._client.stream(name, partitions=partitions))
         return BlockingStream(stream, self._loop)
+
+    def open_streams(self, names: Sequence[str], *, partitions: int = 1) -> list[BlockingStream]:
+        """Open many streams, or create them."""
+        streams = self._loop.run(self._client.open_streams(names, partitions=partitions))
+        return [BlockingStream(stream, self._loop) for stream in streams]
 
     def streams(self, prefix: str = "") -> list[StreamInfo]:
         """All streams that this client may use."""

@@ -1,4 +1,4 @@
-"""What a client and a secure channel do alike: exchange messages with any worker they lead to."""
+"""Exchanges messages with workers, for a client and for a secure channel alike."""
 
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox

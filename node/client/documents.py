@@ -1,4 +1,4 @@
-"""What administrators ask of a node and it answers with a JSON document."""
+"""Asks a node what it answers with a JSON document."""
 
 from typing import Any, TypeVar
 

@@ -21,7 +21,7 @@ largest messages."""
 
 
 class Mailbox(Iteration[Answer]):
-    """What comes to an address of a client, in the order of each sender; as `Client.mailbox` makes.
+    """An address of a client for unasked messages, in each sender's order; see `Client.mailbox`.
 
     Who is to send to it gets its address as a return route: `send(route, payload,
     return_address=box.address)`. The worker there may answer as often as it likes, and later.

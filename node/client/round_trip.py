@@ -1,4 +1,4 @@
-"""How long the nodes along a route take to answer."""
+"""Measures how long the nodes along a route take to answer."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -34,7 +34,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """What a node tells of a stream; `created_at` in milliseconds since 1970."""
+    """A node's description of a stream; `created_at` in milliseconds since 1970."""
 
     name: str
     partitions: list[PartitionInfo]

@@ -28,7 +28,7 @@ AGAIN_SECONDS: Final = 1.0
 
 
 class Follower:
-    """What several partitions of a stream bring, in the order of each partition.
+    """A reader of several partitions of a stream, in the order of each partition.
 
     Entries come once each, however often the link is lost. Where the stream was trimmed past the
     position, it goes on with the first entry kept, and counts what is missing in `skipped`.

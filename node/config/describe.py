@@ -52,9 +52,9 @@ class Table:
     keys: list[Key]
 
 
-def tables() -> list[Table]:
-    """Every table of a configuration, in the order of the file."""
-    return list(_tables(whole_type(), "", False))
+def tables(root: type[msgspec.Struct] | None = None) -> list[Table]:
+    """Every table of a configuration, or of another file, in the order of the file."""
+    return list(_tables(root or whole_type(), "", False))
 
 
 def schema() -> dict[str, Any]:

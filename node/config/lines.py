@@ -1,4 +1,4 @@
-"""Where each key of a TOML text stands, for error messages.
+"""Finds the line of each key of a TOML text, for error messages.
 
 The standard library's reader keeps no positions. This one finds the lines of table headers and of
 keys at the start of a line; a key inside an inline table has the line of that table. It reads

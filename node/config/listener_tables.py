@@ -1,4 +1,4 @@
-"""What the tables of listeners have in common."""
+"""Defines what the tables of listeners have in common."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from rillnode.node.config.kinds import Count, HostPort
 
 
 class Listener(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every listener has.
+    """A listener's table.
 
     Attributes:
         enabled: Whether the node listens.
@@ -33,7 +33,7 @@ class Listener(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class LinkListener(Listener, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every listener for links has.
+    """The table of a listener for links.
 
     Attributes:
         connections_max: Connections open at one time.
@@ -45,7 +45,7 @@ class LinkListener(Listener, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class WebListener(Listener, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every listener that speaks HTTP or WebSocket has.
+    """The table of a listener that speaks HTTP or WebSocket.
 
     Attributes:
         tls_cert: PEM file with the certificate chain; with `tls_key` it turns TLS on.

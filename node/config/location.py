@@ -1,4 +1,4 @@
-"""Where tables lie: a directory, or a URL of an object store."""
+"""Describes places of tables: a directory, or a URL of an object store."""
 
 from pathlib import Path
 from urllib.parse import urlsplit

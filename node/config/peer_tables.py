@@ -18,13 +18,12 @@ class PeerTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     Attributes:
         name: What this node calls it.
         noise: Address and port of its `noise` listener; a link to it is kept open.
-        identity: Its public Ed25519 key, with `noise`. While it changes its key: the old and the
-            new one, with a comma between.
+        identity: Its public Ed25519 key, with `noise`; during a rotation the old and the new one,
+            separated by a comma.
         ockam: Address and port of its Ockam TCP listener; dialled when there is something to send.
-        dialect: Ockam TCP as it speaks it: `u16` until 2024-05, `2024` since.
-        who: Principals that may send to it, as in a grant, beside those that have `admin`.
-            Default: everybody for `ockam`; nobody else for `noise`, which takes what comes over
-            the link as this node's own.
+        dialect: Its dialect of Ockam TCP: `u16` until 2024-05, `2024` since.
+        who: Principals that may send to it, as in a grant, beside admins. Default: everybody for
+            `ockam`; only admins for `noise`, which takes what comes as this node's own.
     """
 
     name: Annotated[Name, Meta(examples=["core"])]

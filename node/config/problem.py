@@ -1,4 +1,4 @@
-"""What is wrong with a value, in the words of the configuration."""
+"""Explains what is wrong with a value, in the words of the configuration."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _QUOTED = re.compile(r"`([^`]*)`")
 
 
 class Problem(NamedTuple):
-    """What is wrong with the value at a path."""
+    """A problem with the value at a path."""
 
     path: KeyPath
     code: str

@@ -1,4 +1,4 @@
-"""What the types of the tables cannot say: conflicts, principals, patterns, data in clear."""
+"""Checks what types of tables cannot: conflicts, principals, patterns, data in clear."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

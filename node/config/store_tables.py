@@ -31,35 +31,32 @@ CONFIRMS: Final = {
 
 
 class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where streams are kept, and what a confirm means.
+    """The store of streams, and what a confirm means.
 
-    With `rocksdb` everything lies in `data_dir`, and every confirm is synced to its disk. With
-    `jetstream` it lies in a NATS JetStream cluster, which several nodes share: a confirm means that
-    a majority of its servers has synced the entry; in `data_dir` lie keys, and views of what the
-    cluster has, which can be had again. All other settings of this table are for `jetstream`.
+    With `rocksdb` everything is in `data_dir`, and every confirm is synced to its disk. With
+    `jetstream` it is in a NATS JetStream cluster that several nodes share, and a confirm means that
+    a majority of its servers has synced the entry; `data_dir` has keys, and views that can be made
+    again. All other settings are for `jetstream`.
 
     Attributes:
         engine: The storage engine.
         servers: URLs of NATS servers; the first that answers is used, the others when it is lost.
-        prefix: What the names of all JetStream streams of this node begin with. Nodes that have
-            the same prefix have the same streams.
-        replicas: Servers that keep each log; it lives on while a majority of them does. It is
-            chosen when the logs are made: afterwards `nats stream edit` changes it.
-        shards: Logs that streams are spread over. It is chosen when the logs are made: afterwards
-            what is there counts.
+        prefix: Prefix of the names of all JetStream streams. Nodes with the same prefix have the
+            same streams.
+        replicas: Servers that keep each log; a majority of them must live. Chosen when the logs are
+            made: later `nats stream edit` changes it.
+        shards: Logs that streams are spread over. Chosen when the logs are made.
         credentials_file: The node's NATS credentials (`.creds`).
-        tls_ca: Certificates that the servers' are checked with, instead of the system's.
+        tls_ca: Certificates that the servers' are checked with, in place of the system's.
         tls_cert: Certificate that the node shows the servers.
         tls_key: Its key.
-        allow_plain: Whether a `nats://` server that is not on this machine may be talked to without
-            TLS.
+        allow_plain: Allow a `nats://` server that is not on this machine, without TLS.
         monitors: Monitoring addresses of all servers. The node asks there whether they sync every
             write (`sync_interval: always`).
-        sync: With `"always"` the node starts only if a majority of the servers is known by their
-            `monitors` to sync every write, and none says otherwise; servers that are not known must
-            be too few to confirm an entry alone (with 3 `replicas` one, with 5 two). With
-            `"interval"` it starts in any case: entries that were confirmed may be lost if all
-            servers lose power at once.
+        sync: With `"always"` the node starts only if most `monitors` confirm syncing every write,
+            and none denies it; of 3 servers one may be unknown, of 5 two with 5 `replicas`. With
+            `"interval"` it starts in any case: confirmed entries may be lost if all servers lose
+            power at once.
     """
 
     engine: Literal["rocksdb", "jetstream"] = "rocksdb"

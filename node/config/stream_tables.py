@@ -58,7 +58,7 @@ class StreamTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class QuotaTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How much of the node each principal may take; what is over it is refused.
+    """Limits of what each principal may take; the rest is refused.
 
     Of several tables the first that matches counts. All links without a proved identity are one
     principal, `anonymous`, and share its quota. The node and the application that embeds it have
@@ -68,8 +68,8 @@ class QuotaTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         who: A principal, as in a grant.
         streams_max: Streams that it may have created.
         bytes_max: Bytes of data kept in the streams that it created, whoever pushes to them.
-        push_bytes_per_second: Bytes of data that it may push. What a second allows may come at
-            once, and the last of it may be larger than what is left: it is waited for.
+        push_bytes_per_second: Bytes of data that it may push. A one-second burst is allowed; an
+            oversized last push delays the next.
     """
 
     who: Annotated[Name, Meta(examples=["anonymous"])]

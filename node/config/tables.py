@@ -65,12 +65,11 @@ class NoiseListener(LinkListener, frozen=True, forbid_unknown_fields=True, kw_on
 class HttpListener(WebListener, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Status page, its figures as JSON (`/v1`), health and metrics, for whoever reaches it.
 
-    What streams hold is shown on loopback addresses, and elsewhere to who has the token.
+    Stream contents are served on loopback, or to clients that send the token.
 
     Attributes:
-        token_file: File with the token that entries, their live tail, the configuration and the
-            route probe ask for; `rillnode key new` makes one. Without it they are for loopback
-            addresses only.
+        token_file: File with the token for entries, their live tail, the configuration and the
+            route probe; `rillnode key new` makes one. Without it they are shown on loopback only.
     """
 
     listen: HostPort = "127.0.0.1:8080"
@@ -91,14 +90,14 @@ class IdentityTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class LogTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the node writes to standard error.
+    """The log on standard error.
 
     Attributes:
         level: Least severe level written.
         format: `console` for people, `json` for one JSON object per line; `auto` is `console` on
             a terminal and `json` elsewhere.
         levels: Other levels for single layers, such as `{ transports = "debug" }`.
-        trace: Protocols of whose messages kind and size are written, each in a line of its own.
+        trace: Protocols of which each message's kind and size are written.
     """
 
     level: Level = "info"
@@ -108,10 +107,10 @@ class LogTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What `/metrics` of the `http` listener tells.
+    """The series at `/metrics` of the `http` listener.
 
     Attributes:
-        streams_max: Streams, and saved positions of consumers, that have time series of their own;
+        streams_max: Streams, and consumers' saved positions, that have time series of their own;
             the first by name.
     """
 
@@ -123,7 +122,7 @@ _VERBS_KEPT: Final = 256
 
 
 class GrantTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lets someone do something with streams, or with actors of an application.
+    """Lets a principal use streams, or addresses of an application.
 
     Nothing is allowed that no grant names.
 
@@ -133,10 +132,9 @@ class GrantTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             node, which proves nothing, or `anonymous`. `noise:*` stands for all of one kind, `*`
             for everybody.
         streams: A pattern of stream names: `*` stands for any characters, `?` for one.
-        addresses: A pattern of addresses, which actors of the application have, or clients serve.
-        may: What is allowed: with streams `create`, `push`, `pull` and `subscribe`, with addresses
-            `send` (messages to whoever is there) and `serve` (being there); `admin` includes all
-            others.
+        addresses: A pattern of addresses that actors of the application have, or clients serve.
+        may: What is allowed: `create`, `push`, `pull` and `subscribe` for streams, `send` and
+            `serve` for addresses; `admin` includes all others.
     """
 
     who: Annotated[Name, Meta(examples=["noise:" + "00" * 32])]
@@ -170,10 +168,9 @@ class KernelTables(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     Attributes:
         name: What people call the node; it appears in logs and on the status page.
         data_dir: Directory of everything that the node keeps.
-        on_fatal: What follows when an actor that all need has failed too often: `exit` ends
-            `rillnode run` with exit code 4, and `async with node` of a program with `NodeFailed`;
-            `stay` goes on without it, and is not ready. Default: `exit` for `rillnode run`, `stay`
-            for a node in a program.
+        on_fatal: What an essential actor's end leads to: `exit` ends `rillnode run` with exit code
+            4, and a program's `async with node` with `NodeFailed`; `stay` goes on without the
+            actor, and is not ready. Default: `exit` for `rillnode run`, `stay` in a program.
     """
 
     name: Annotated[Name, Meta(examples=["edge-1"])]

@@ -1,4 +1,4 @@
-"""What of a machine and a configuration a node would suffer from, and what to do about it."""
+"""Checks a machine and a configuration for what a node would suffer from."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

@@ -8,7 +8,7 @@ State = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at and how it is.
+    """A checked thing, how it is, and what to do.
 
     Attributes:
         state: `warn`: a node runs, worse than it could; `fail`: it does not, or is not safe.

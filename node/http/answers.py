@@ -1,4 +1,4 @@
-"""What all answers of the `http` listener have in common."""
+"""Makes the answers of the `http` listener alike."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final

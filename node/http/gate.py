@@ -1,4 +1,4 @@
-"""Who sees what streams hold: whoever is on this machine, or has the token.
+"""Guards stream contents: for programs of this machine, or clients with the token.
 
 Figures are shown to all who reach the listener. Entries, the configuration and the route probe are
 not: on a loopback address without a token they are for programs of this machine, and a page of

@@ -15,7 +15,7 @@ from rillnode.node.plugin import Check
 
 
 class Checked(Protocol):
-    """What health is asked of."""
+    """A source of health checks."""
 
     def checks(self) -> Sequence[Check]:
         """All checks, at any time between start and stop."""

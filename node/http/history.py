@@ -10,7 +10,7 @@ POINTS_MAX: Final = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What a node did since its start, and how many links it has now.
+    """A node's counts since its start, and its links now.
 
     Attributes:
         entries: entries that became durable.

@@ -1,4 +1,4 @@
-"""What requests tell of the proxies that they came through."""
+"""Reads from requests which proxies they came through."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -1,1 +1,1 @@
-"""What a node adds for a log on NATS JetStream."""
+"""Adds a log on NATS JetStream to a node."""

@@ -1,4 +1,4 @@
-"""Who may speak to the NextGraph listener at all: by address, `Host` and `Origin`.
+"""Decides who may speak to the NextGraph listener: by address, `Host` and `Origin`.
 
 A broker on loopback is for the programs and pages of its own machine. A page from elsewhere that
 runs in a browser there can reach loopback too, and is told by its origin, or, where its name was
@@ -21,7 +21,7 @@ _AUTHORITY: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^]\s/?#@:[\\]+)(?::[0-9]*)?",
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What a request tells of its sender.
+    """A request's sender, as far as the request tells.
 
     Attributes:
         remote: the address that it comes from.

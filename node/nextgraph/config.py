@@ -24,9 +24,9 @@ class NextgraphListener(
     Attributes:
         connections_max: WebSockets open at one time.
         connections_per_address_max: WebSockets open at one time from one remote address.
-        registration: Who may register: nobody, who holds an invitation, or everybody.
-        public_name: Name, and port unless it is 443, under which clients reach the node over TLS;
-            also where a proxy on this machine has the certificate and passes on to loopback.
+        registration: Who may register: nobody, holders of an invitation, or everybody.
+        public_name: Name, and port unless it is 443, under which clients reach the node over TLS,
+            also through a proxy on this machine.
         origins: Origins of web pages that may connect, beside those of the node's own name.
         discoverable: Tell the broker's id to clients that probe for brokers.
     """

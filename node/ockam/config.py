@@ -104,9 +104,8 @@ class OckamListener(
 class ServicesTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The services of an Ockam hub beside its streams, for every peer that may connect.
 
-    Off unless this table or `[ockam]` is present; a new `node.toml` has it.
-
-    None of them gives access to streams: whoever asks needs a grant as ever.
+    Off unless this table or `[ockam]` is present; a new `node.toml` has it. None of them gives
+    access to streams.
 
     Attributes:
         enabled: Which of them the node has; an empty list turns all off.

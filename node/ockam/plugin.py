@@ -1,4 +1,4 @@
-"""What Ockam adds to a node beyond its streams: a listener, hub services, and secure channels."""
+"""Adds what only other people's Ockam needs: a listener, hub services, secure channels."""
 
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ from rillnode.transports.tcp import TcpListener, listen
 
 
 class Ockam(PlugIn):
-    """What `[ockam]` and `[services]` ask for; either brings the services.
+    """The plug-in of `[ockam]` and `[services]`; either brings the services.
 
     Raises:
         ConfigError: the file of the channels' key cannot be used.

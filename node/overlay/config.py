@@ -23,7 +23,7 @@ from rillnode.node.config.tables import Config
 
 
 class TrackerTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The tracker: it tells nodes that share streams whom of each other to be linked to.
+    """The tracker, which assigns neighbours to nodes that share streams.
 
     Nodes are told of each other as far as grants let them push to a stream or subscribe to it.
 
@@ -46,8 +46,8 @@ class OverlayTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only
         streams: Patterns of the names of streams that are shared: `*` stands for any characters,
             `?` for one.
         trackers: Names of the peers that are trackers, in the same order at all nodes; empty: this
-            node itself, which is a tracker then, whatever `[tracker]` says.
-        storage: Keep every such stream for the others, whoever has made it.
+            node itself.
+        storage: Keep every such stream for the others, whoever made it.
         advertise: Address and port at which other nodes reach this one's `noise` listener.
             Default: those that it is bound to.
     """
@@ -95,8 +95,7 @@ class StreamrNetworkListener(
         connections_per_address_max: WebSockets open at one time from one remote address.
         advertise: URL at which others reach the listener. Default: that of the address that it is
             bound to.
-        trackers: URLs of released trackers, in the same order at all nodes. They tell this node
-            whom to share the streams of `[overlay]` with.
+        trackers: URLs of released trackers, in the same order at all nodes.
         release: Major version of streamr-network that those trackers and their nodes speak.
     """
 

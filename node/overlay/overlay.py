@@ -55,7 +55,7 @@ _SEED_BYTES: Final = 16
 
 
 class Overlay(PlugIn):
-    """What `[tracker]`, `[overlay]` and `[streamr_network]` ask for; without them, nothing."""
+    """The plug-in of `[tracker]`, `[overlay]` and `[streamr_network]`; idle without them."""
 
     _context: OverlayContext | None = None
     _tracker: Cell | None = None

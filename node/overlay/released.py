@@ -199,7 +199,7 @@ class _Attempt:
 
 
 class StreamrNetwork:
-    """What `[streamr_network]` asks for.
+    """The listener and trackers of `[streamr_network]`.
 
     Args:
         config: the node's.

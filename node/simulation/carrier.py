@@ -1,4 +1,4 @@
-"""What pipes carry, and what they ask of the network that they are part of."""
+"""Declares what pipes carry, and what they ask of their network."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Sign(Enum):
-    """What travels beside bytes."""
+    """A sign that travels beside bytes."""
 
     OPEN = "open"
     END = "end"

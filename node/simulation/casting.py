@@ -1,4 +1,4 @@
-"""Who takes part in a run beside the nodes: a program for each client of a scenario."""
+"""Makes a program for each client of a scenario."""
 
 from collections.abc import Callable, Sequence
 from itertools import count

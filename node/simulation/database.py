@@ -1,4 +1,4 @@
-"""What the store uses of RocksDB, in memory: with a disk that can lose what was not synced."""
+"""Stands in for RocksDB in memory, with a disk that can lose what was not synced."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -17,7 +17,7 @@ REFUSALS: Final = 3
 
 
 class Database:
-    """What stands on one disk, and what was written there and not synced yet.
+    """A database on one disk, and what was written there and not synced yet.
 
     Attributes:
         faults: how the disk behaves.

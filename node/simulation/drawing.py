@@ -1,4 +1,4 @@
-"""What plots are drawn with: sizes, colours, texts, axes and legends, as pieces of SVG."""
+"""Draws plots as pieces of SVG: sizes, colours, texts, axes and legends."""
 
 from collections.abc import Callable, Iterable, Sequence
 from html import escape

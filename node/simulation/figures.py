@@ -1,4 +1,4 @@
-"""What a run comes to in figures: the JSON document, and means over many runs."""
+"""Sums up runs: the JSON document, and means over many runs."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

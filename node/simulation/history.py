@@ -1,4 +1,4 @@
-"""What happened in a run: its events, their hash, and the rules that were broken.
+"""Records a run: its events, their hash, and the rules that were broken.
 
 The hash covers decoded events only (who did what when, and how large it was), never sealed bytes,
 and is the same in every run of a seed.

@@ -1,4 +1,4 @@
-"""What the interpreter does by itself, kept from depending on when it happens to do it."""
+"""Keeps the interpreter's own acts from changing a run."""
 
 import asyncio
 import gc

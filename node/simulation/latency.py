@@ -1,4 +1,4 @@
-"""How far simulated hosts are from each other: real cities, a distribution, or a given matrix."""
+"""Places simulated hosts: real cities, a distribution, or a given matrix."""
 
 import csv
 from collections.abc import Sequence

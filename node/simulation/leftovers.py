@@ -1,4 +1,4 @@
-"""What a node still has of clients that are gone: looked at when all have been for a while.
+"""Checks what a node still has of clients that are long gone.
 
 What is kept for nobody is memory that is lost at each connection, and what was counted for somebody
 and is not given back stops a link one day. No client sees either in a short run.

@@ -1,4 +1,4 @@
-"""What libraries take from the machine by themselves, time and chance, taken from the run instead.
+"""Gives libraries a run's time and chance in place of the machine's.
 
 Nodes and their native clients are given their clock and their entropy. An HTTP library asks the
 operating system: for the masks and keys of WebSockets, the dates of answers, the age of
@@ -45,7 +45,7 @@ Patch = tuple[object, str, Any]
 
 
 class Libraries:
-    """What the libraries of one world have instead of the machine's time and chance.
+    """The time and chance of one world, for its libraries.
 
     Args:
         seed: decides all chance.

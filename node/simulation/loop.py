@@ -36,7 +36,7 @@ class SimulationStuck(Exception):
 
 
 class Life(Enum):
-    """What the scheduler does with a process's callbacks: run, keep or drop them."""
+    """A process' life: its callbacks are run, kept or dropped."""
 
     RUNNING = "running"
     PAUSED = "paused"

@@ -47,7 +47,7 @@ STUDY_MESSAGES: Final = 10
 
 @dataclass(slots=True)
 class Propagation:
-    """What one seed gave.
+    """The outcome of one seed.
 
     Attributes:
         arrivals_ms: when a message reached each node but its source, all messages together.

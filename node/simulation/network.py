@@ -32,7 +32,7 @@ Watch = Callable[[Pipe, bytes], object]
 
 
 class Latency(Protocol):
-    """How far hosts are from each other."""
+    """The distances of hosts from each other."""
 
     def seconds(self, source: int, target: int, /) -> float:
         """The delay of a message, one way."""

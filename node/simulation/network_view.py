@@ -1,4 +1,4 @@
-"""What is shown of a simulated network: hosts, connections, and who cannot reach whom."""
+"""Shows a simulated network: hosts, connections, and who cannot reach whom."""
 
 from collections.abc import Mapping
 from typing import Any, Final

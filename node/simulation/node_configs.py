@@ -1,4 +1,4 @@
-"""How simulated nodes are configured."""
+"""Configures simulated nodes."""
 
 from collections.abc import Sequence
 from pathlib import Path

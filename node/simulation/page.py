@@ -1,4 +1,4 @@
-"""What all reports are made of: one HTML page that needs nothing else, its tables and sections."""
+"""Makes reports: one HTML page that needs nothing else, its tables and sections."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape

@@ -1,4 +1,4 @@
-"""What a system does for a connection whose socket is told to: it probes a peer that is silent.
+"""Sends the system's keep-alive probes to peers that are silent.
 
 Here it probes whether the peer is silent or not, as an answer says nothing to anybody.
 """

@@ -1,4 +1,4 @@
-"""What is sent through a peer that cannot be reached: who has sent it is told, and nothing is kept.
+"""Checks that messages through an unreachable peer fail, and leave nothing behind.
 
 Looked at while a node is away in quiet: with other troubles, what is not answered may be lost.
 """

@@ -1,4 +1,4 @@
-"""What actors remember of what is over: actors that have ended, and work that is done.
+"""Finds memories of what is over: actors that have ended, work that is done.
 
 What an actor keeps of another (whom to tell, what is counted for whom) it must let go of when that
 one ends, or memory is lost for good; and what it counts as under way must be nothing once all is

@@ -56,7 +56,7 @@ NOTICED_SECONDS: Final = 75.0
 
 @dataclass(slots=True)
 class Result:
-    """What one run was.
+    """The result of one run.
 
     Attributes:
         seed: of the run.

@@ -74,16 +74,15 @@ class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class LatencyTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How long a message is on its way, one way.
+    """The delay of a message, one way.
 
     Attributes:
         model: `cities` places nodes in real cities, `lognormal` draws each pair's delay, `csv`
             takes a matrix, `constant` gives every pair the same.
         mean_ms: Mean delay of a pair, for `lognormal` and `constant`.
         sigma: Spread of the logarithm, for `lognormal`.
-        file: For `csv`, the matrix: one row of milliseconds for each node; nodes past the last
-            row begin with the first again. For `cities`, columns city, latitude and longitude;
-            default: the list that comes with rillnode.
+        file: For `csv`, a matrix of milliseconds, one row for each node, used again for further
+            nodes. For `cities`, columns city, latitude and longitude, in place of rillnode's list.
     """
 
     model: Literal["cities", "lognormal", "csv", "constant"] = "cities"
@@ -93,14 +92,14 @@ class LatencyTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class NetworkTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the network does all the time; it carries TCP, so that each shows as delay.
+    """The network's constant faults; it carries TCP, so each shows as delay.
 
     Attributes:
-        jitter_ms: Mean of what is added to each segment's delay, exponentially distributed.
+        jitter_ms: Mean of an exponential addition to each segment's delay.
         loss: Part of the segments that are lost; each is sent again after a timeout.
         reorder: Part of the segments that others overtake, which wait for it.
         duplicate: Part of the segments that arrive twice; the second is thrown away.
-        bandwidth_mbit: What one host can send, in megabits per second; 0 means no limit.
+        bandwidth_mbit: Megabits a second that one host can send; 0: no limit.
     """
 
     jitter_ms: NotNegative = 0.0
@@ -111,12 +110,12 @@ class NetworkTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class DiskTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a node's disk does all the time.
+    """The constant behaviour of nodes' disks.
 
     Attributes:
-        store: `rocks`: the store that nodes have, with its threads, on a RocksDB in memory, and
-            with small limits that the seed draws; `memory`: that of tests, which takes less time.
-            Default: `rocks` where rules are checked at up to 64 nodes.
+        store: `rocks`: the real store with its threads, on a RocksDB in memory, with small limits
+            drawn by the seed; `memory`: the tests' faster one. Default: `rocks` where rules are
+            checked at up to 64 nodes.
         sync_ms: Median time of a sync; it varies by about a half.
         repair_seconds: Time until a store that failed has opened its disk again.
     """
@@ -127,18 +126,17 @@ class DiskTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class StoreTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What nodes keep their streams in.
+    """The store that nodes keep their streams in.
 
     Attributes:
-        engine: `own`: each in a store of its own; `shared`: all in one log, whose servers lose
-            nothing, and of which each node has views in memory. Clients of different nodes use the
-            same streams then, and programs that start again may do so at another node.
-        shards: Of the shared log.
-        frame_bytes: Of writes that make one frame of it.
-        snapshot_bytes: Of frames, after which a snapshot is made and the log behind it dropped.
-        late_frames: A view that lacks more takes a snapshot.
-        idle_seconds: A view that nobody has used for so long is closed.
-        patience_seconds: A write waits so long for the servers.
+        engine: `own`: a store for each node; `shared`: one log for all, with views in memory.
+            Clients of different nodes then use the same streams, and may restart at another node.
+        shards: Shards of the shared log.
+        frame_bytes: Bytes of writes that make one frame of it.
+        snapshot_bytes: Bytes of frames, after which a snapshot is made and the log trimmed.
+        late_frames: A view that lacks more frames takes a snapshot.
+        idle_seconds: A view that is not used for this long is closed.
+        patience_seconds: How long a write waits for the servers.
     """
 
     engine: Literal["own", "shared"] = "own"
@@ -151,7 +149,7 @@ class StoreTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who uses the nodes. Clients are spread over nodes and partitions in turn.
+    """The clients of the nodes, spread over nodes and partitions in turn.
 
     Attributes:
         producers: Clients that push.
@@ -165,17 +163,14 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
         callers: Clients that send messages along routes through several nodes, and use their
             services.
         ockam_users: Clients that push, pull and save indexes with Ockam's stream protocols.
-        examiners: Clients that try what they are not granted and to pass for others, and that
-            trim, remove, limit and follow streams of their own.
-        examined: Part of the seeds whose runs have these: they take a third of a small run's time.
-        ockam_tcp_users: Clients that do what `ockam_users` do over plain Ockam TCP, in either
-            dialect.
-        channel_users: Clients that do it through secure channels: every second one with its node,
-            the others with that node's peer.
-        nextgraph_users: Clients of the `nextgraph` listener, which write a document together: they
-            publish, follow, sync, pin and delete.
-        streamr_users: Clients of the `streamr` listener: they publish signed messages, follow,
-            have resent what is stored, and make streams of their own.
+        examiners: Clients that try what they are not granted, pass for others, and trim, remove,
+            limit and follow streams of their own.
+        examined: Share of the seeds that have these, as they take a third of a small run's time.
+        ockam_tcp_users: The same as `ockam_users`, over plain Ockam TCP, in either dialect.
+        channel_users: The same through secure channels, with the node or its peer.
+        nextgraph_users: Clients of the `nextgraph` listener that write one document for each node.
+        streamr_users: Clients of the `streamr` listener that publish signed messages, follow, ask
+            for resends and make streams.
     """
 
     producers: Whole = 2
@@ -201,17 +196,14 @@ class FaultTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     Attributes:
         kind: What goes wrong.
-        at_seconds: When it begins, within the scenario's `seconds`; default: the seed decides.
-        seconds: How long it lasts; default: the seed decides.
-        nodes: Names of the nodes it strikes, or whose clients it strikes: `n0`, `n1`, ...;
-            default: the seed decides.
+        at_seconds: When it begins, within the scenario's `seconds`; else drawn.
+        seconds: How long it lasts; else drawn.
+        nodes: Nodes it strikes, or whose clients: `n0`, `n1`, ...; else drawn.
         count: How many such faults.
-        actor: For `actor`, the class that fails: its name, or the end of its name with its module,
-            such as `streams.stream.StreamActor`; default: the seed decides, among those that the
-            node has.
-        when: For `actor`, whether it fails before a message has any effect or after all that it
-            has; default: the seed decides.
-        times: For `actor`, how many messages fail; default: the seed decides.
+        actor: For `actor`, the class that fails, such as `StreamActor` or
+            `streams.stream.StreamActor`; else drawn.
+        when: For `actor`: before or after a message's effects; else drawn.
+        times: For `actor`, how many messages fail; else drawn.
     """
 
     kind: FaultKind
@@ -229,7 +221,7 @@ class RandomFaults(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     Attributes:
         count: How many.
-        kinds: Of which kinds; default: all that nodes survive without losing data.
+        kinds: Which; default: all that nodes survive without losing data.
     """
 
     count: Whole = 0
@@ -252,24 +244,22 @@ class RandomFaults(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is simulated.
+    """A scenario: nodes, clients, and what goes wrong.
 
     Attributes:
         name: For people.
         mode: `model`: flooding without protocol; `protocol`: real nodes and clients.
         nodes: How many nodes.
         degree: Neighbours of each node in the overlay.
-        overlay: In protocol mode, that real nodes share one stream over an overlay which a tracker
-            forms. Without faults nothing else happens, and how messages spread is measured as in
-            model mode; with faults clients push and follow, and the rules are checked. Default:
-            whether `degree` is given.
-        storage_nodes: In an overlay with faults, how many nodes keep streams for others; the first
-            ones do.
+        overlay: In protocol mode: nodes share one stream over an overlay that a tracker forms.
+            Without faults only spreading is measured; with faults clients push and follow, and
+            the rules are checked. Default: whether `degree` is given.
+        storage_nodes: In an overlay with faults, how many nodes keep streams for others.
         messages: How many messages are published in all.
         processing_ms: What a node needs for each message before it hands it on.
         seconds: How long faults happen; publishing is spread over this time.
-        heal_seconds: Liveness: when all faults are over, the time within which every client must
-            have got everything.
+        heal_seconds: When all faults are over, every client must have got everything within this
+            time.
         partitions: Partitions of each stream.
         latency: How long messages are on their way.
         network: What else the network does.

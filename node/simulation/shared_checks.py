@@ -1,4 +1,4 @@
-"""What holds of a log that all nodes share when all is quiet: their views of it are the same."""
+"""Checks that all nodes' views of a shared log are the same when all is quiet."""
 
 import asyncio
 from contextlib import suppress

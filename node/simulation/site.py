@@ -48,7 +48,7 @@ PATHS: Final = {
 
 
 class ShownNode:
-    """What is shown of one node; all but the streams in the world's thread.
+    """A node as the page shows it; all but the streams in the world's thread.
 
     Args:
         run: the run that it is part of.

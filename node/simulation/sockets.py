@@ -28,7 +28,7 @@ AddressInfo = tuple[int, int, int, str, tuple[str, int]]
 
 
 class Arrival(Call):
-    """What the network brings: it comes whether the process runs or not."""
+    """An arrival from the network, whether the process runs or not."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""How messages spread through an overlay of real nodes: the counterpart of model mode.
+"""Measures how messages spread through an overlay of real nodes, beside model mode.
 
 A tracker and so many nodes form their overlay; then messages are pushed at nodes drawn at random.
 A message sets out when it is durable where it was pushed, and has reached a node when that hands it

@@ -1,4 +1,4 @@
-"""What theory says of flooding: the mean time to a node, without simulating any overlay.
+"""Calculates the mean time of flooding without simulating any overlay.
 
 Around a node, a random regular overlay looks like a tree: the copies that set out from it are the
 individuals of a branching process, each with degree - 1 children, whose ages at birth are the
@@ -50,7 +50,7 @@ links there and back are the same."""
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How the mean time to a node grows with the overlay.
+    """The growth of the mean time to a node with the overlay.
 
     Attributes:
         growth_ms: what each e-fold of nodes adds.

@@ -192,7 +192,7 @@ class SimulatedFlag:
 
 
 class SimulatedQueue(Generic[T]):
-    """What threads hand to each other, in order; satisfies `Queue`."""
+    """A queue between threads, in order; satisfies `Queue`."""
 
     def __init__(self, threads: SimulatedThreads) -> None:
         self._threads = threads

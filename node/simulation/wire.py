@@ -1,4 +1,4 @@
-"""What an eavesdropper on every `noise` wire would find: no plain data, no nonce used twice.
+"""Eavesdrops on every `noise` wire: no plain data, no nonce used twice.
 
 Other wires are plain by design: WebSockets are sealed by TLS, beyond a machine, or not at all.
 """

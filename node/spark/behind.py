@@ -1,4 +1,4 @@
-"""How far silver and gold are behind the table that they are made of."""
+"""Tells how far silver and gold are behind the table that they are made of."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What a Spark checkpoint directory tells us, and how it becomes as durable as the table.
+"""Reads a Spark checkpoint directory, and makes it as durable as the table.
 
 Spark writes `metadata` (the query's id, once), `offsets/N` (the positions that batch N covers,
 before it runs) and `commits/N` (after it). It does not sync them. A power cut could therefore

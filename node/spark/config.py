@@ -37,11 +37,11 @@ class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         driver_memory: Heap of the job's Java virtual machine.
         trigger_seconds: Time between two micro-batches.
         batch_rows_max: Rows of one micro-batch.
-        hold_bytes_max: Bytes that trimming keeps back for the sink; beyond, entries are trimmed
+        hold_bytes_max: Bytes kept for the sink beyond retention; beyond that, entries are trimmed
             and a gap row is recorded.
         key_file: Key of the job on a cluster. Default: a short-lived key that the node makes.
-        external: Whether somebody else starts the job, with `key_file`. The node answers it, and
-            keeps for it what it has not committed.
+        external: Somebody else starts the job, with `key_file`; the node answers it, and keeps what
+            it has not committed.
     """
 
     name: Annotated[Name, Meta(examples=["bronze"])]
@@ -85,10 +85,9 @@ class FilesSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         name: The sink's name; the job's principal is `sink/<name>`.
         streams: Patterns of stream names, as in a grant.
         directory: Where the files go, to be carried to the cluster from there.
-        bytes_max: As many bytes of files may lie there; until some are taken away, no more are
-            written.
+        bytes_max: Bytes of files that may lie there; no more are written until some are taken away.
         trigger_seconds: How often new entries are looked for.
-        hold_bytes_max: As of a Spark sink, for what is not in files.
+        hold_bytes_max: The same as of a Spark sink, for what is not in files.
     """
 
     name: Annotated[Name, Meta(examples=["remote"])]

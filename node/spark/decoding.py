@@ -24,7 +24,7 @@ _JSON: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
 class Decoded(NamedTuple):
-    """What was made of one entry's bytes: columns of silver, times in milliseconds since 1970."""
+    """One decoded entry: columns of silver, times in milliseconds since 1970."""
 
     event_id: str | None = None
     ts: int | None = None

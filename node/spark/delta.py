@@ -52,7 +52,7 @@ _LOG_PROPERTIES: Final = {
 
 @dataclass(frozen=True)
 class FilesWritten(WriterCommitMessage):
-    """What one task wrote."""
+    """The files that one task wrote."""
 
     files: tuple[TableFile, ...]
 

@@ -64,7 +64,7 @@ class LogFile(NamedTuple):
 
 
 class Position(NamedTuple):
-    """How far a table's log was read.
+    """A position in a table's log.
 
     Attributes:
         table: the table's id.
@@ -110,7 +110,7 @@ _NUMBERS: Final = ("base", "version", "files", "time_ms")
 
 
 class Version(NamedTuple):
-    """What one version of a table's log says.
+    """One version of a table's log.
 
     Attributes:
         files: the files that it has added rows in.

@@ -1,4 +1,4 @@
-"""What has ended a job or a query, in one line and an exit code."""
+"""Explains what has ended a job or a query, in one line and an exit code."""
 
 import re
 from typing import Final

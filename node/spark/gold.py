@@ -1,4 +1,4 @@
-"""What gold says of rows of silver: the calculations, as Spark's data frames.
+"""Calculates gold from rows of silver, as Spark's data frames.
 
 Every table's rows of a slot (a stream's minute, or that of one of its partitions) are calculated
 from all of the slot's rows in silver, so that a slot may be calculated as often as one likes.

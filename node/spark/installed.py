@@ -1,4 +1,4 @@
-"""Whether what Spark jobs need is installed: the extra `spark`, which nothing else needs."""
+"""Checks that the extra `spark` is installed, which nothing else needs."""
 
 from importlib.util import find_spec
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a Spark job is told: one JSON document, made by the node or written for a cluster."""
+"""Defines a Spark job's configuration: one JSON document, by the node or by hand."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a job makes of bronze; directories as in `JobConfig`.
+    """The tables that a job makes of bronze; directories as in `JobConfig`.
 
     Attributes:
         bronze_dir: directory or URI of the bronze table.

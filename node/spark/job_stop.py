@@ -1,4 +1,4 @@
-"""How a job that a node has started learns that it is to stop."""
+"""Tells a job that a node has started to stop."""
 
 import os
 import signal

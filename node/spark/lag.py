@@ -1,4 +1,4 @@
-"""How far every consumer is behind, minute by minute, for gold's `lag`."""
+"""Measures how far every consumer is behind, minute by minute, for gold's `lag`."""
 
 import heapq
 import threading

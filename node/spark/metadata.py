@@ -1,4 +1,4 @@
-"""What an entry's protocol says beside the data: the metadata columns of the bronze schema.
+"""Reads the metadata columns of the bronze schema from an entry's bytes.
 
 Nothing is checked but the form: an entry whose bytes are not what their kind promises has no
 metadata and keeps its bytes.

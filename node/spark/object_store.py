@@ -1,4 +1,4 @@
-"""What tables in an object store need of it, found out before anything is written there.
+"""Tests whether an object store can hold tables, before anything is written there.
 
 Delta's log is a row of numbered files, and a commit is the making of the next one. In a directory
 the system sees to it that two writers cannot both make it. An object store must do so: it must

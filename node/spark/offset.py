@@ -1,4 +1,4 @@
-"""What stands in a checkpoint: positions, and which streams they are positions in.
+"""Defines offsets in a checkpoint: positions, and the streams that they are in.
 
 A stream that was removed and made anew has the same name and other entries. The time at which each
 stream was created tells the two apart; without it, a new stream that is longer than the old one

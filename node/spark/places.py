@@ -1,4 +1,4 @@
-"""Whether the places where a job keeps its tables can be written now.
+"""Tests whether a job's tables can be written now.
 
 A store that is away, a disk that is full or a directory that may not be written passes, and the
 job goes on by itself where its tables end. What fails while all places answer is a failure of the

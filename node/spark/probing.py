@@ -14,7 +14,7 @@ from rillnode.node.spark.ranges import ClientOptions, ask
 
 
 class Probe(NamedTuple):
-    """What one block tells.
+    """The findings about one block.
 
     Attributes:
         first: index of its first entry.

@@ -1,4 +1,4 @@
-"""What a running query tells of itself, as the node shows it."""
+"""Renders a running query's progress, as the node shows it."""
 
 from typing import Any, Final, NamedTuple, cast
 

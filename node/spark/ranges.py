@@ -1,4 +1,4 @@
-"""What the Spark side asks of a node, and the connections that ask it.
+"""Asks a node for ranges from Spark's side, over connections of its own.
 
 Spark runs our code in several processes: one that plans batches and one per task slot. Each keeps
 its connection from batch to batch, because a handshake per task would cost more than a small
@@ -93,7 +93,7 @@ class PushClient(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How to reach a node, and what of it: a sink, or streams.
+    """The options of a connection to a node, and what is read there: a sink, or streams.
 
     Attributes:
         url: `noise://host:port`, or those of several nodes of the same streams, separated by

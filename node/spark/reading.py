@@ -1,4 +1,4 @@
-"""What a Spark task does: fetch ranges of entries and give them to Spark as Arrow batches.
+"""Fetches ranges of entries in a Spark task, and gives them to Spark as Arrow batches.
 
 A thread fetches the next blocks while Spark takes the last ones, so that node and Spark work at
 the same time; at most two fetches are held in memory.

@@ -1,4 +1,4 @@
-"""What the report tells: figures and series from the gold tables, without Spark.
+"""Calculates a report's figures and series from the gold tables, without Spark.
 
 Times of series are the beginnings of *steps*: as many minutes as keep a series short.
 """

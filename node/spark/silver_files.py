@@ -57,7 +57,7 @@ Rows = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class KeptRows(WriterCommitMessage):
-    """What one task has seen for the first time: numbers of rows, by file."""
+    """The rows that one task has seen for the first time: numbers, by file."""
 
     rows: Mapping[str, Rows]
 

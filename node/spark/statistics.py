@@ -1,4 +1,4 @@
-"""What a table's log says of its files: the rows of each, and of some columns range and nulls.
+"""Writes statistics of files into a table's log: rows, and some columns' range and nulls.
 
 Readers skip files by it. A column of which a file's statistics say nothing is taken by some readers
 (delta-rs, so pandas, pyarrow and DuckDB through it) for one without any value, so that a filter

@@ -89,7 +89,7 @@ class WriteOptions:
 
 
 class RowWriter:
-    """What a task does with its rows."""
+    """A task's writer of rows."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options

@@ -21,8 +21,7 @@ class TelemetryTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_on
     Attributes:
         enabled: Whether spans are made.
         endpoint: URL of the collector that takes them, as OTLP over HTTP.
-        sample_ratio: Part of the traces that begin here and are kept; those that begin at another
-            node are kept as that node has decided.
+        sample_ratio: Share of the traces begun here that are kept; other nodes decide about theirs.
     """
 
     table: ClassVar[str] = "telemetry"

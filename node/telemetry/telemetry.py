@@ -1,4 +1,4 @@
-"""What a node is made of when it makes spans.
+"""Builds a node's parts with a tracer.
 
 That is decided once, when a node starts: without a tracer it has the plain parts and its messages
 pass nothing that knows of spans.

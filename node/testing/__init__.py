@@ -1,1 +1,1 @@
-"""What tests of applications use: failures that are planted in actors."""
+"""Plants failures in actors, for tests of applications."""

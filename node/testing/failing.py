@@ -39,7 +39,7 @@ _PACKAGES: Final = (rillnode.actors, rillnode.node)
 
 
 class PlantedFailure(RuntimeError):
-    """What an actor raises where a test has planted a failure, unless it names another error."""
+    """The error of a planted failure, unless the test names another."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a test asks of an engine of shared logs, and what tests of all engines share.
+"""Declares what a test asks of an engine of shared logs, and what tests of all engines share.
 
 An engine takes part by a function that starts it and gives a `Site`: it is put into `ENGINES` of
 `test_shared_log.py`.

@@ -1,4 +1,4 @@
-"""What every form of an application's actors promises: one set of tests over all of them."""
+"""Tests the contract of application actors: one set of tests over all their forms."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What every engine of shared logs promises: `actors/log/shared/port.py`."""
+"""Tests the contract of engines: `actors/log/shared/port.py`."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""What runs the documents ends whatever it has started, however it is ended itself."""
+"""Tests that the runner of documents ends whatever it has started, however it ends itself."""
 
 import os
 import signal

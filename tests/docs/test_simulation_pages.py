@@ -1,4 +1,4 @@
-"""The pages about simulation: keys, kinds, rules and mistakes are those of the code."""
+"""The pages about simulation: their faults are those of the code, and their examples run."""
 
 import re
 import subprocess
@@ -6,14 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any, get_args
 
-import msgspec
 import pytest
 
 from doc_support import ROOT, blocks, running
-from every_planted_bug import ALL
-from rillnode.node.config.describe import toml_value
-from rillnode.node.simulation.invariants import RULES
-from rillnode.node.simulation.scenario import FaultKind, FaultTable, Scenario, load_scenario
+from rillnode.node.simulation.scenario import FaultKind, load_scenario
 
 HOW_TO = ROOT / "docs/how-to/simulate.md"
 REPORT = ROOT / "docs/explanation/simulation.md"
@@ -26,63 +22,14 @@ SCENARIOS = [
 ]
 
 
-def section(page: Path, heading: str) -> str:
-    """The text under a heading, up to the next one."""
-    found = re.search(
-        rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", page.read_text("utf-8"), re.M | re.S
-    )
-    assert found, heading
-    return found[1]
-
-
 def first_cells(text: str) -> list[str]:
     """What stands in the first column of a table, where it is code."""
     return re.findall(r"^\| `([^`]+)` \|", text, re.M)
 
 
-def tables() -> list[tuple[str, type[msgspec.Struct]]]:
-    """Each table of a scenario: its heading in the page, and its keys."""
-    inner = [
-        (f"`[{one.name}]`", type(one.default))
-        for one in msgspec.structs.fields(Scenario)
-        if isinstance(one.default, msgspec.Struct)
-    ]
-    return [("Above all tables", Scenario), *inner, ("`[[fault]]`", FaultTable)]
-
-
-def default_of(key: msgspec.structs.FieldInfo) -> Any:
-    return () if key.default_factory is not msgspec.NODEFAULT else key.default
-
-
-@pytest.mark.parametrize(("heading", "struct"), tables(), ids=lambda one: str(one))
-def test_every_key_of_a_scenario_is_described(heading: str, struct: type[msgspec.Struct]) -> None:
-    keys = {
-        key.name: default_of(key)
-        for key in msgspec.structs.fields(struct)
-        if struct is not Scenario or isinstance(key.default, (str, int, float))
-    }
-    rows = dict(re.findall(r"^\| `(\w+)` \| .*? \| (.*?) \| ", section(HOW_TO, heading), re.M))
-    assert list(rows) == list(keys)
-    for name, default in keys.items():
-        if isinstance(default, (str, int, float)):
-            assert rows[name] == f"`{toml_value(default)}`", name
-
-
 def test_every_kind_of_fault_is_described() -> None:
     text = HOW_TO.read_text("utf-8").partition("Kinds of faults:")[2].partition("\n## ")[0]
     assert first_cells(text) == list(get_args(FaultKind))
-
-
-def test_every_rule_is_described() -> None:
-    rows = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", section(REPORT, "Rules"), re.M))
-    assert rows == dict(RULES)
-
-
-def test_every_planted_mistake_is_described_with_a_rule_that_it_breaks() -> None:
-    rows = re.findall(r"^\| (.*) \| (`.*`) \| \d+ \|$", section(REPORT, "Planted mistakes"), re.M)
-    assert [what for what, _ in rows] == [str(one.patch.__doc__).rstrip(".") for one in ALL]
-    for planted, (_, rules) in zip(ALL, rows, strict=True):
-        assert set(re.findall(r"`([\w-]+)`", rules)) <= set(planted.rules), planted.name
 
 
 @pytest.mark.parametrize("block", SCENARIOS, ids=lambda block: block.title)

@@ -1,4 +1,4 @@
-"""What reading an input costs: memory, and lines of Python, both the same on every machine."""
+"""Measures the cost of reading an input: memory and lines of Python, alike on every machine."""
 
 import sys
 import tracemalloc

@@ -1,4 +1,4 @@
-"""What reads NextGraph's bytes: messages, connections before and after the handshake, blocks."""
+"""Lists readers of NextGraph's bytes: messages, connections, blocks."""
 
 from collections.abc import Callable
 from typing import Final

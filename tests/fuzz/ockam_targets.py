@@ -1,4 +1,4 @@
-"""What reads Ockam's bytes: wire messages, their frames, the payloads of services, channels."""
+"""Lists readers of Ockam's bytes: wire messages, frames, payloads of services, channels."""
 
 from collections.abc import Callable
 from contextlib import suppress

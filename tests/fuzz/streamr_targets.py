@@ -1,4 +1,4 @@
-"""What reads Streamr's texts: messages, control messages, keys, sessions, bodies of requests."""
+"""Lists readers of Streamr's texts: messages, keys, sessions, bodies of requests."""
 
 from collections.abc import Callable
 from typing import Final

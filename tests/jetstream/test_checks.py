@@ -1,4 +1,4 @@
-"""Which servers are taken, and which are not."""
+"""Tests which servers are taken, and which are not."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What a node shows to NATS servers."""
+"""Tests what a node shows to NATS servers."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""What JetStream's errors are for a store."""
+"""Tests what JetStream's errors are for a store."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What becomes of logs, and is told of them, when a server fails or its operator does."""
+"""Tests what becomes of logs when a server or its operator fails."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What a NATS server sends, out of bytes as they come."""
+"""Tests the parser of what a NATS server sends."""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Where servers are, after their URLs."""
+"""Tests the URLs of servers."""
 
 import pytest
 

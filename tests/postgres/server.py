@@ -154,7 +154,7 @@ def client_of(options: PostgresOptions) -> tuple[PostgresLog, PostgresBlobs]:
 
 
 class PostgresSite:
-    """What the tests of all engines ask of one."""
+    """A PostgreSQL server, as the tests of all engines ask for one."""
 
     def __init__(self, server: PostgresServer) -> None:
         self.server = server

@@ -1,4 +1,4 @@
-"""What failures of PostgreSQL mean to who has asked."""
+"""Tests what failures of PostgreSQL mean to who has asked."""
 
 from ssl import SSLCertVerificationError
 

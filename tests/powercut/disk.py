@@ -1,4 +1,4 @@
-"""What may be on a disk when the power goes: a model fed with a recorded trace.
+"""Models what may be on a disk when the power goes, from a recorded trace.
 
 A file's data is certain as far as it was written before a sync of the file that has ended; of
 later writes any sectors may be there. What a failed sync should have made certain never becomes

@@ -1,4 +1,4 @@
-"""What actors say of their mailboxes is true of all that comes to them under every load."""
+"""Tests that what actors say of their mailboxes is true under every load."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -53,7 +53,7 @@ OUTCOME_SECONDS: Final = 40.0
 
 @dataclass
 class Asked:
-    """What clients ask, and what comes of it.
+    """The questions of clients, and their outcomes.
 
     Attributes:
         outcomes: of each question, by its name: None, or the error's code.

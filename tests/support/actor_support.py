@@ -1,4 +1,4 @@
-"""What tests of the actor system share: actors that do as they are told, a system for them."""
+"""Helps tests of the actor system: actors that do as they are told, a system for them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -26,7 +26,7 @@ class Boom(Exception):
 
 @dataclass
 class Deeds:
-    """What the actors of a test have done, over all their instances.
+    """The deeds of a test's actors, over all their instances.
 
     Attributes:
         notes: the numbers that `count` gave, and the payloads of others.

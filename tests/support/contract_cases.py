@@ -79,7 +79,7 @@ WALLET_SECONDS: Final = 5.0
 
 @dataclass(frozen=True)
 class Load:
-    """What clients do at once.
+    """The load that clients make at once.
 
     Attributes:
         rounds: their kinds.

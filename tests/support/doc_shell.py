@@ -34,11 +34,7 @@ NOT_RUN: Final[dict[Name, str]] = {
         '.venv/bin/python -m pytest -m "long or not long" tests/simulation/test_planted_bugs.py',
     ): _IS_TESTS,
     (
-        "docs/explanation/simulation.md",
-        ".venv/bin/python -m pytest -m long tests/simulation/test_spreading.py",
-    ): _IS_TESTS,
-    (
-        "docs/explanation/simulation.md",
+        "docs/explanation/measurements.md",
         "python3.12 -m venv build/simulators",
     ): "it installs other simulators, for another Python, and measures",
     (
@@ -90,7 +86,7 @@ LONG: Final[dict[Name, str]] = {
         "rillnode sim run configs/sim-churn.toml --seeds 0..199",
     ): "four hundred runs",
     (
-        "docs/explanation/simulation.md",
+        "docs/explanation/measurements.md",
         "rillnode sim run configs/sim-overlay.toml --seeds 0..39 --html overlay.html",
     ): "forty runs of 64 nodes",
     (

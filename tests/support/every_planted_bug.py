@@ -1,4 +1,4 @@
-"""All mistakes that are planted, in the order of their table in docs/explanation/simulation.md."""
+"""Lists all planted mistakes, in the order of docs/reference/simulation.md."""
 
 from planted_bugs import PLANTED, Planted
 from planted_channel_bugs import PLANTED_CHANNELS

@@ -75,7 +75,7 @@ class FakeStream:
 
 @dataclass
 class FakeClient:
-    """What the command line asks of a client; `failure` is raised by every request."""
+    """A client for the command line; `failure` is raised by every request."""
 
     held: dict[str, FakeStream] = field(default_factory=dict[str, FakeStream])
     positions: dict[tuple[str, str, int], int] = field(

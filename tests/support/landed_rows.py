@@ -1,4 +1,4 @@
-"""What a stream holds, and what of it has landed in a table: to be held against each other."""
+"""Compares what a stream holds with what has landed in a table."""
 
 from pathlib import Path
 

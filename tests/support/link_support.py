@@ -1,4 +1,4 @@
-"""What tests of links share: a recorder of events, a clock moved by hand, a Noise pair."""
+"""Helps tests of links: a recorder of events, a clock moved by hand, a Noise pair."""
 
 import asyncio
 import heapq

@@ -1,4 +1,4 @@
-"""What `nsc` makes, made here: an operator, accounts and users of NATS, as signed JSON web tokens.
+"""Makes what `nsc` makes: an operator, accounts and users of NATS, as signed JSON web tokens.
 
 Sources: NATS documentation, "JWT Authentication" (chain of trust, claims); the form of the files is
 that of nats-server's `operator`, `resolver_preload` and of a client's `.creds`.

@@ -1,4 +1,4 @@
-"""What the replicas of a JetStream stream hold on disk, to tell a server's fault from a node's.
+"""Reads a JetStream stream's replicas on disk, to tell a server's fault from a node's.
 
 Written after nats-server's message blocks, `server/filestore.go`: each record is its length, with
 one bit for headers, sequence, time, subject, message, and a checksum of eight bytes.

@@ -30,7 +30,7 @@ PATIENCE_SECONDS: Final = 25.0
 
 @dataclass
 class Record:
-    """What one producer has tried, and what was confirmed to it.
+    """A record of one producer's pushes, and of their confirms.
 
     Attributes:
         tries: how often each number was pushed.

@@ -1,4 +1,4 @@
-"""What tests of the simulation share."""
+"""Helps tests of the simulation."""
 
 from typing import Final, get_args
 

@@ -23,7 +23,7 @@ CREATES = GrantTable(who="eth:*", streams="*", may=("create",))
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back: `body` is parsed where it is JSON."""
+    """An answer; `body` is parsed where it is JSON."""
 
     status: int
     body: Any

@@ -50,7 +50,7 @@ Resends = ResendLastRequest | ResendFromRequest | ResendRangeRequest
 
 @dataclass
 class StreamrServer:
-    """What a test sees of the server.
+    """A server as a test sees it.
 
     Attributes:
         stored: all messages of a partition, in the order they came.

@@ -1,4 +1,4 @@
-"""What people read tables with: each filters a table by one column and says what it finds.
+"""Reads tables as people do: each reader filters by one column and says what it finds.
 
 Every reader is given the table as its documentation says: those that know Delta its directory, the
 others the files of its present version.

@@ -12,7 +12,7 @@ from rillnode.actors.engine.worker import Worker
 
 
 class Counted:
-    """How often something was done in each turn that did it at all."""
+    """A count of something in each turn that did it at all."""
 
     def __init__(self) -> None:
         self.turns: list[int] = []

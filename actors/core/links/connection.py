@@ -110,7 +110,7 @@ ConnectionMessage = (
 
 
 class ConnectionEvents(LinkActorEvents[Link]):
-    """What a transport tells of one link that carries Ockam wire messages."""
+    """The events of one link that carries Ockam wire messages."""
 
     __slots__ = ()
 

@@ -57,7 +57,7 @@ class PeerDialer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerSettings:
-    """What is fixed of a peer.
+    """The fixed settings of a peer.
 
     Attributes:
         name: what people call it.
@@ -80,7 +80,7 @@ class PeerSettings:
 
 @dataclass(slots=True)
 class PeerStatus:
-    """How a peer is, for people.
+    """A peer's state, for people.
 
     Attributes:
         address: `host:port`.
@@ -162,7 +162,7 @@ PeerMessage = Delivery | Opened | _Drained | _Lost | _Failed | _PauseOver | Stop
 
 
 class DialledEvents(ConnectionEvents):
-    """What a transport tells of a dialled link, told to the peer's actor too."""
+    """The events of a dialled link, told to the peer's actor too."""
 
     __slots__ = ("_heard", "_peer", "_shared")
 
@@ -202,7 +202,7 @@ class DialledEvents(ConnectionEvents):
 
 
 class AcceptedEvents(ConnectionEvents):
-    """What a transport tells of an accepted link that may stand in for one to be dialled."""
+    """The events of an accepted link that may stand in for one to be dialled."""
 
     __slots__ = ("_user",)
 

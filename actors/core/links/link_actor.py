@@ -1,4 +1,4 @@
-"""What a transport tells of one link, told to the actor that is made for it."""
+"""Passes the events of a link to the actor that is made for it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

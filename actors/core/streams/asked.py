@@ -1,4 +1,4 @@
-"""What a stream's submitted operations were asked for by, and what they answer when completed."""
+"""Holds continuations of store operations: who asked, how to reply."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

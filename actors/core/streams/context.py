@@ -1,4 +1,4 @@
-"""What the actors of the stream core share, and how a stream's address is made of its name."""
+"""Shares parts among the stream core's actors, and makes addresses of streams' names."""
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field

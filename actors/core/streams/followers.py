@@ -1,4 +1,4 @@
-"""Who is told when a log has grown: known to the node, and not to the actor that appends to it.
+"""Tells followers that a log has grown; the node knows them, the appending actor does not.
 
 That one may be replaced, be given up or leave an idle partition; who follows misses nothing of it.
 """

@@ -1,4 +1,4 @@
-"""What sinks have not committed yet, and retention therefore keeps."""
+"""Keeps what sinks have not committed yet from retention."""
 
 from dataclasses import dataclass, field
 

@@ -62,7 +62,7 @@ class _Position:
 
 
 class KnownPositions:
-    """What a node knows of saved positions: more than an instance of their owner does.
+    """The saved positions that a node knows, beyond any instance of their owner.
 
     A save goes on when the instance that has asked for it is gone; the next one must save no less
     while it is under way, and know what has come of it.

@@ -1,4 +1,4 @@
-"""What other actors of the node ask of a stream's actor.
+"""Defines the requests of other actors of the node to a stream's actor.
 
 They serve protocols whose clients do not speak in wire messages, and so have no routes.
 """

@@ -23,7 +23,7 @@ def _one(_: object) -> int:
 
 @dataclass(slots=True, eq=False)
 class Page(Generic[T]):
-    """What one answer to a list request holds, so far."""
+    """One answer to a list request, so far."""
 
     items: list[T] = field(default_factory=list[T])
     parts: int = 0

@@ -1,4 +1,4 @@
-"""Whether the peer that a worker was made for is still connected."""
+"""Tells whether the peer that a worker was made for is still connected."""
 
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.router import Router

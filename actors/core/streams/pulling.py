@@ -89,7 +89,7 @@ class Pull(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Collected:
-    """What a read has brought for a pull.
+    """The entries that a read has brought for a pull.
 
     Attributes:
         messages: the entries of the answer.
@@ -111,7 +111,7 @@ class Collected:
 
 
 class Oversized:
-    """Where in one log entries lie that are too large for some, so that nobody looks there twice.
+    """The places of entries too large for some readers, so that nobody looks there twice.
 
     Each run is of neighbours, all of them larger than some size. The latest runs are remembered.
     """
@@ -176,7 +176,7 @@ def entry_bytes_max(
 
 @dataclass(frozen=True, slots=True)
 class AnswerSize:
-    """What an answer of one entry takes on its link, by the size of the entry."""
+    """The size of an answer of one entry on its link, by the size of the entry."""
 
     origin: Origin
     onward: Route

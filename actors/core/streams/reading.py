@@ -1,4 +1,4 @@
-"""What is read of a stream's log for those who ask: pulls, and native clients' whole blocks.
+"""Reads a stream's log for pulls and for native clients' whole blocks.
 
 It makes operations and answers them when complete; the stream's actor gives them to the store. An
 answer needs no instance of that actor: who has asked is answered when it is gone, too.

@@ -1,4 +1,4 @@
-"""What is configured for streams by name: their retention, and how far clients may grow them."""
+"""Applies what is configured for streams by name: retention, and how far clients grow them."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from rillnode.codecs.limits import PARTITIONS_MAX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRule:
-    """What holds for the streams of one name or pattern.
+    """The rule for the streams of one name or pattern.
 
     Attributes:
         name: a stream's name, or a pattern: `*` stands for any characters, `?` for one.

@@ -1,4 +1,4 @@
-"""How many follow each log: numbers for people, kept by those who serve the followers."""
+"""Counts the followers of each log for people."""
 
 from collections import Counter
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Where a trim cuts a log; pure, for every store.
+"""Finds where a trim cuts a log; pure, for every store.
 
 Blocks are looked up by index, and each limit is found by halving the range of indexes, so a trim
 costs some forty look-ups however large the log. For the age this takes `received_at` to be

@@ -89,7 +89,7 @@ class Cursors(NamedTuple):
 
 @dataclass(slots=True)
 class Changes:
-    """What one write changes: `ranges` are deleted first, then `puts` apply in order."""
+    """The changes of one write: `ranges` are deleted first, then `puts` apply in order."""
 
     ranges: list[tuple[bytes, bytes, ColumnFamily]] = field(
         default_factory=list[tuple[bytes, bytes, ColumnFamily]]

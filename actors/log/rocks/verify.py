@@ -58,7 +58,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Verdict:
-    """What a store holds, and what is wrong with it.
+    """The content of a store, and what is wrong with it.
 
     Attributes:
         stale_keys: secondary keys of entries trimmed since, which a crash left; harmless.

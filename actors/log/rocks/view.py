@@ -1,4 +1,4 @@
-"""What readers may see: the store as it was after the last sync.
+"""Shows readers the store as it was after the last sync.
 
 A write is visible in RocksDB before it is synced, and the binding's snapshots do not hold for
 iterators. So before a group's first write the writer makes a set of cursors for each reader, and

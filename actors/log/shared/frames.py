@@ -90,7 +90,7 @@ SharedOperation = WriteOperation | PutListing | BeginLog
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who has written a frame, and as which of his."""
+    """A frame's writer, and its number among that writer's frames."""
 
     writer: bytes
     epoch: int

@@ -29,7 +29,7 @@ class _Shard:
 
 
 class MemoryServers:
-    """What is kept, and who is told of it.
+    """The kept frames, and who is told of them.
 
     Attributes:
         shards: the logs.
@@ -61,7 +61,7 @@ class MemoryServers:
 
 @dataclass(slots=True, kw_only=True)
 class LogFaults:
-    """How the servers answer one client; may be changed at any time.
+    """The servers' behaviour toward one client; may be changed at any time.
 
     Attributes:
         is_cut: nothing comes through.

@@ -20,7 +20,7 @@ PlaceOf = Callable[[str], str | None]
 
 
 class Placement:
-    """Where names lie; the same at every node, and for ever.
+    """A map of names to shards; the same at every node, and for ever.
 
     Args:
         shards: how many there are.

@@ -29,7 +29,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is kept of a shard.
+    """The extent of what is kept of a shard.
 
     Attributes:
         first: sequence of the first frame that is kept, or of the next one where none is.
@@ -42,7 +42,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What an engine's logs are.
+    """The identity and number of an engine's logs.
 
     Attributes:
         identity: drawn when they were made, and never the same for others.

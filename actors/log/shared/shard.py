@@ -61,7 +61,7 @@ CHECKS_KEPT: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedOptions:
-    """How a store uses its log.
+    """The options of a store on a shared log.
 
     Attributes:
         shards: how many are made, where there are none yet.
@@ -92,7 +92,7 @@ class SharedOptions:
 
 
 class View(Protocol):
-    """What the frames of a shard are carried out on."""
+    """A view that frames of a shard are applied to."""
 
     @property
     def progress(self) -> Progress:

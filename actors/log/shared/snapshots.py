@@ -44,7 +44,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a snapshot is of, and its files."""
+    """A snapshot: its position, and its files."""
 
     format: int = SNAPSHOT_FORMAT
     identity: bytes

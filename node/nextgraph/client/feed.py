@@ -1,4 +1,4 @@
-"""What a broker sends unasked, until the application takes it."""
+"""Holds what a broker sends unasked until the application takes it."""
 
 import asyncio
 from collections import deque

@@ -1,4 +1,4 @@
-"""How long a broker keeps objects that were put apart from events, such as files."""
+"""Pins and deletes objects that were put apart from events, such as files."""
 
 from collections.abc import Callable
 

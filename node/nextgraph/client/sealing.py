@@ -45,7 +45,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class OpenedEvent:
-    """What an event says to who can read its branch.
+    """An event's content for readers of its branch.
 
     Attributes:
         reference: id and key of the commit.

@@ -1,4 +1,4 @@
-"""What an eavesdropper on the wires of NextGraph's clients would find in their WebSocket frames.
+"""Audits the WebSocket frames of NextGraph's clients as an eavesdropper.
 
 A frame is a Noise message. The first of each side shows its ephemeral key, the second of a client
 is in clear too; all others are sealed.

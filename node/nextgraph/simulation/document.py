@@ -57,7 +57,7 @@ class Publication:
 
 
 class Followed:
-    """What one process has of a topic: commits, and which of them come last."""
+    """One process' copy of a topic: commits, and which of them come last."""
 
     def __init__(self) -> None:
         self.known: dict[bytes, tuple[bytes, ...]] = {}

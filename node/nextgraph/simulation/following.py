@@ -1,4 +1,4 @@
-"""What a simulated NextGraph user has of each topic, live and by asking, and whether that is right.
+"""Compares what a simulated NextGraph user has of each topic with what it should have.
 
 An answer comes over the same connection as what is forwarded, and after it: once a topic is
 followed, to ask brings nothing that has not been forwarded.
@@ -50,7 +50,7 @@ class Live:
 
 
 class Following:
-    """What one process has of the topics of a document; over one connection after the other."""
+    """One process' copies of a document's topics, over one connection after the other."""
 
     def __init__(self, document: Document, who: str) -> None:
         self._document = document

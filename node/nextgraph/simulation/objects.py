@@ -1,4 +1,4 @@
-"""What a simulated NextGraph user does with objects: puts, reads, pins, unpins and deletes them."""
+"""Lets a simulated NextGraph user put, read, pin, unpin and delete objects."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from random import Random

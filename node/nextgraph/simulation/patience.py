@@ -1,4 +1,4 @@
-"""How long a simulated NextGraph user waits for an answer, and whose fault it is if none comes.
+"""Bounds a simulated NextGraph user's wait for an answer, and tells whose fault none is.
 
 The protocol has no pings, and a WebSocket's frames are not sealed: where a bit has flipped in a
 frame's length, the other side waits for the rest of it, and who waits for an answer does not learn

@@ -18,7 +18,7 @@ LEAF_BYTES: Final = BLOCK_BYTES_STEP - 12
 
 
 class Held(Enum):
-    """What is known of a user's pin."""
+    """The known state of a user's pin."""
 
     ASKED = "asked for"
     CERTAIN = "there"

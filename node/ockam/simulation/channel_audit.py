@@ -1,4 +1,4 @@
-"""What somebody sees who is on the way of secure channels, and what he can do there.
+"""Eavesdrops on secure channels, and repeats and changes what passes.
 
 He has every message between a client and its channel's other end, in both directions, as a node
 has that hands them on. He sees no plain data, and no key and nonce used twice; and he sends copies
@@ -27,7 +27,7 @@ COPY_CHANCE: Final = 0.15
 
 
 class ChannelAudit:
-    """What is known of all channels of a run."""
+    """An audit of all channels of a run."""
 
     def __init__(self, history: History) -> None:
         self._history = history

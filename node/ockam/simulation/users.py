@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class Way(Protocol):
-    """What carries messages to a node and answers back: a client's link, or a secure channel."""
+    """A way to a node and back: a client's link, or a secure channel."""
 
     async def send(self, route: Route | str, payload: bytes, /) -> None:
         """Send a message; nothing tells whether it arrives."""

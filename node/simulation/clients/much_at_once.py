@@ -1,4 +1,4 @@
-"""Much that is sent at once, and something small behind it: that is not forgotten meanwhile.
+"""Checks that a small message behind large ones is still delivered.
 
 What is over the mark up to which links and nodes hand on at once waits until the other side has
 taken what is before it, and goes on then by itself: nothing else is sent over this link.

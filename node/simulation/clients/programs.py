@@ -63,7 +63,7 @@ WINDOW_BYTES_MAX: Final = CREDIT_BYTES + CHUNK_BYTES + 65_536
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What is the same for all clients of a run.
+    """The state that all clients of a run share.
 
     Attributes:
         stream: which all nodes share; empty: each node has its own.

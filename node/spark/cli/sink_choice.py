@@ -1,4 +1,4 @@
-"""Which of a configuration's Spark sinks a verb is about."""
+"""Chooses which of a configuration's Spark sinks a verb is about."""
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config

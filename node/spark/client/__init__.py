@@ -1,1 +1,1 @@
-"""How Spark's processes ask a node."""
+"""Lets Spark's processes ask a node."""

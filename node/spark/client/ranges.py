@@ -26,7 +26,7 @@ KEY_VARIABLE: Final = "RILLNODE_KEY"
 
 
 class StreamsOptions(Protocol):
-    """How to reach streams; see `rillnode.node.spark.ranges.ClientOptions`."""
+    """The options of a reader of streams; see `rillnode.node.spark.ranges.ClientOptions`."""
 
     @property
     def url(self) -> str:

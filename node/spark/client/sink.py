@@ -15,7 +15,7 @@ from rillnode.node.spark.offsets import Range, behind
 
 
 class SinkOptions(Protocol):
-    """How to reach a sink; see `rillnode.node.spark.ranges.ClientOptions`."""
+    """The options of a sink's reader; see `rillnode.node.spark.ranges.ClientOptions`."""
 
     @property
     def url(self) -> str:

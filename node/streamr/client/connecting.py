@@ -1,4 +1,4 @@
-"""How a client is made: from an address and a key."""
+"""Makes a client from an address and a key."""
 
 import ssl
 from pathlib import Path

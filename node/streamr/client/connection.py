@@ -64,7 +64,7 @@ Answer = (
 
 
 class ConnectionEvents(Protocol):
-    """What a connection tells; all calls on the loop's thread."""
+    """The events of a connection; all calls on the loop's thread."""
 
     def connection_opened(self) -> None:
         """There is another WebSocket: the server knows of no subscription."""

@@ -1,4 +1,4 @@
-"""Where a Streamr server is: its WebSocket and its REST interface."""
+"""Finds a Streamr server's WebSocket and REST interface."""
 
 import re
 from dataclasses import dataclass

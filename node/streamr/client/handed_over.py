@@ -1,4 +1,4 @@
-"""Which published messages a WebSocket was handed, and nobody knows whether they are stored.
+"""Tracks messages that a WebSocket was handed and that may not be stored.
 
 The protocol has no word for having taken a message. What was handed over just before a WebSocket
 broke may be lost, and no later answer tells: it is about what came on its own WebSocket.

@@ -49,7 +49,7 @@ class KeyReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyTools:
-    """What keys are made and exchanged with.
+    """The tools that make and exchange keys.
 
     Attributes:
         key: signs key messages; they come to its address.

@@ -1,4 +1,4 @@
-"""Who a client is, and the session token that proves it.
+"""Logs a client in, and keeps the session token that proves it.
 
 A private key proves its address by signing a challenge of the server's; an API key is sent as it
 is; without either the client is anonymous and has no token.

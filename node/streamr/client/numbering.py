@@ -16,7 +16,7 @@ _EVEN: Final = 256 - 256 % len(_ALPHABET)
 
 
 class Numbered(NamedTuple):
-    """Where a message stands: its own number, and that of the one before it."""
+    """A message's number, and that of the one before it."""
 
     id: MessageId
     previous: MessageRef | None

@@ -40,7 +40,7 @@ _ASK_AGAIN_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderTools:
-    """What messages are read with.
+    """The tools that read messages.
 
     Attributes:
         publish: sends a key message.

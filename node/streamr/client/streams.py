@@ -29,7 +29,7 @@ Answer = TypeVar("Answer")
 
 
 class StreamInfo(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a server tells of a stream.
+    """A server's description of a stream.
 
     Attributes:
         partitions: their number.

@@ -46,7 +46,7 @@ Resending = Callable[[Resend], AsyncGenerator[StreamMessage]]
 
 
 class Following(Protocol):
-    """What a subscription needs of the client's live messages."""
+    """A subscription's access to the client's live messages."""
 
     def leave(self, partition: Partition, inbox: "Subscription") -> None:
         """Let it have no more."""

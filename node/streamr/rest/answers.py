@@ -17,7 +17,7 @@ HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosnif
 
 
 class Problem(NamedTuple):
-    """How an error is told."""
+    """An error as it is told."""
 
     status: int
     code: str

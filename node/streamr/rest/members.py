@@ -1,4 +1,4 @@
-"""Who may do what with a stream: permissions, publishers, subscribers."""
+"""Serves a stream's permissions, publishers and subscribers."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -8,7 +8,7 @@ _CHAIN_BYTES: Final = 10
 
 
 class Number(NamedTuple):
-    """Where a message stands; no other message of its chain has the same number."""
+    """A message's place; no other message of its chain has the same number."""
 
     timestamp: int
     sequence: int

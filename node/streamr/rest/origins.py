@@ -1,4 +1,4 @@
-"""Which web pages may use the listener from within browsers, its REST interface and its WebSocket.
+"""Decides which web pages may use the listener, its REST interface and its WebSocket.
 
 Programs send no `Origin` and may. A browser sends that of the page which asks; without this check
 any page could act, as anybody, on a node that only its user's machine reaches.

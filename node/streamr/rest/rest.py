@@ -1,4 +1,4 @@
-"""What the handlers of the REST interface share: who asks, what is sent, whom to ask for it."""
+"""Shares callers, answers and questions among the handlers of the REST interface."""
 
 import asyncio
 import logging

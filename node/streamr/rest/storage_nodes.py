@@ -1,4 +1,4 @@
-"""Which node stores a stream: this one, and every stream that there is.
+"""Names this node as the storage node of every stream.
 
 Clients of 2021 name a storage node for each stream whose messages they want to be kept. Whichever
 they name, this node stands in for it.

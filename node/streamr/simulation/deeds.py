@@ -1,4 +1,4 @@
-"""What one of Streamr's clients does once in its life, beside its node's stream."""
+"""Lets one of Streamr's clients do once what it does beside its node's stream."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What one of Streamr's clients gets of a log: live for ever, and now and then what is stored."""
+"""Follows a log as one of Streamr's clients: live, and now and then by resend."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from rillnode.node.streamr.simulation.messages import (
 
 @dataclass(slots=True)
 class Following:
-    """What one subscription has brought, which was begun with everything that is stored.
+    """One subscription's messages, begun with everything that is stored.
 
     Attributes:
         who: subscribes.

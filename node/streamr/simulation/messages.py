@@ -1,4 +1,4 @@
-"""What Streamr's clients of a run have published and were sent, and what the log must say of it.
+"""Records what Streamr's clients published and were sent, and checks the log against it.
 
 Each message is signed, so that its text is known before it is sent: it is what stands in the log,
 and what every subscriber gets, to the last byte. What others have pushed comes to Streamr's clients
@@ -27,7 +27,7 @@ LogContents = Mapping[Log, Sequence[tuple[int, bytes]]]
 
 
 class Place(NamedTuple):
-    """Where a message stands in time; resends are in this order."""
+    """A message's place in time; resends are in this order."""
 
     timestamp: int
     sequence: int

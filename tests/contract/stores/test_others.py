@@ -1,4 +1,4 @@
-"""What every store promises of others: stores on the same logs, where there can be any."""
+"""Tests every store's contract about others: stores on the same logs, where there can be any."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What tests of nodes on NATS JetStream share."""
+"""Shares fixtures among tests of nodes on NATS JetStream."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is changed of a stream at one node holds at the others at once."""
+"""Tests that changes of a stream at one node hold at the others at once."""
 
 import asyncio
 from pathlib import Path

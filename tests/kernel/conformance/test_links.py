@@ -1,4 +1,4 @@
-"""What every transport promises, asked of all of them alike."""
+"""Tests the contract of transports, alike for all of them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable

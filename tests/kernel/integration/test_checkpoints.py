@@ -1,4 +1,4 @@
-"""Whom a node makes a copy of its store for, and which stores can."""
+"""Tests for whom a node copies its store, and which stores can."""
 
 import asyncio
 import fcntl

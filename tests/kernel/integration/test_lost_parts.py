@@ -1,4 +1,4 @@
-"""What a node has lost for good is seen wherever people and machines look."""
+"""Tests that a node's lost parts show wherever people and machines look."""
 
 import asyncio
 import json

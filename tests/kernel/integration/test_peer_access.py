@@ -1,4 +1,4 @@
-"""Who may make a node dial, and who may send to its peers."""
+"""Tests who may make a node dial, and who may send to its peers."""
 
 import asyncio
 from pathlib import Path

@@ -32,7 +32,7 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="the recorder needs
 
 @dataclass
 class Expected:
-    """What the marks of a trace say must be there, and what may."""
+    """The marks of a trace: what must be there, and what may."""
 
     appends: dict[int, dict[int, tuple[int, int]]] = field(
         default_factory=lambda: {log: {} for log in LOGS}

@@ -40,7 +40,7 @@ PARTITIONS = 2
 
 @dataclass
 class ModelStream:
-    """What there is of one stream."""
+    """A stream of the model."""
 
     id: int
     logs: list[list[bytes]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])

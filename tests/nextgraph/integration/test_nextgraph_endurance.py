@@ -1,4 +1,4 @@
-"""Much at once, and a broker that dies in the midst: nothing that was acknowledged is lost."""
+"""Tests that a broker that dies amid much work loses nothing that was acknowledged."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

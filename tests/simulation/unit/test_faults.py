@@ -1,4 +1,4 @@
-"""Which faults a seed draws."""
+"""Tests which faults a seed draws."""
 
 import asyncio
 from random import Random

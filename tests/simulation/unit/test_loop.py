@@ -224,7 +224,7 @@ def test_failures_that_nobody_sees_are_noted(world: World) -> None:
 
 
 class Cycle:
-    """What only the garbage collector frees."""
+    """A cycle that only the garbage collector frees."""
 
     def __init__(self) -> None:
         self.itself = self

@@ -1,4 +1,4 @@
-"""What libraries that make their sockets themselves do on a simulated loop."""
+"""Tests libraries that make their sockets themselves, on a simulated loop."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What theory says of flooding."""
+"""Tests the theory of flooding."""
 
 from math import log
 

@@ -1,4 +1,4 @@
-"""What an eavesdropper finds on simulated wires, however what is sent is cut."""
+"""Tests the eavesdropper on simulated wires, however what is sent is cut."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""What lives no longer than a connection, and who is told of its end."""
+"""Tests what lives no longer than a connection, and who is told of its end."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Who follows a log is told of all that becomes durable in it, whatever its actor does."""
+"""Tests that followers of a log are told of all that becomes durable in it."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What is said of requests that their worker has not handled: each in its own protocol."""
+"""Tests the refusals of unhandled requests, each in its own protocol."""
 
 from typing import Any
 

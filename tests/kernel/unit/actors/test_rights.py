@@ -1,4 +1,4 @@
-"""Who is told that rights have ended, and that what goes on by them ends."""
+"""Tests that what goes on by a right ends with it, and who is told."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What others do with the store holds here, whatever fails meanwhile."""
+"""Tests that what others do with the store holds here, whatever fails meanwhile."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial

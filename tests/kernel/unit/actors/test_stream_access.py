@@ -1,4 +1,4 @@
-"""Who has no grant for a stream learns nothing of it: not from an answer, its place or its cost."""
+"""Tests that without a grant nobody learns of a stream: not by answer, place or cost."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How many follow each log."""
+"""Tests the count of each log's followers."""
 
 from rillnode.actors.core.streams.subscribers import Subscribers
 

@@ -1,4 +1,4 @@
-"""What is made from the configuration's structs: schema, new file, values in effect."""
+"""Tests what is made from the configuration's structs: schema, new file, values in effect."""
 
 import json
 import re

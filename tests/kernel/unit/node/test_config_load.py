@@ -1,4 +1,4 @@
-"""Where values come from: `--set`, the environment, the file, a program."""
+"""Tests where values come from: `--set`, the environment, the file, a program."""
 
 from pathlib import Path
 

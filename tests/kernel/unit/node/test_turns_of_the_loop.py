@@ -1,4 +1,4 @@
-"""What a node does outside of actors for all its links, grants or streams goes in slices, too."""
+"""Tests that a node's work outside of actors goes in slices too."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""When a peer has drained what it was sent, and when it has not in time."""
+"""Tests when a peer has drained what it was sent, and when it has not in time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What links did, as numbers."""
+"""Tests the figures of links."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What other nodes of the same store do to users, inboxes and wallets."""
+"""Tests what other nodes of the same store do to users, inboxes and wallets."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Where names of NextGraph lie in a shared store: what is written at once lies together."""
+"""Tests that NextGraph's names that are written at once lie in one shard."""
 
 import pytest
 

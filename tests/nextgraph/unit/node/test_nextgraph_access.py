@@ -1,4 +1,4 @@
-"""Who may speak to the NextGraph listener, by address, Host and Origin."""
+"""Tests who may speak to the NextGraph listener, by address, Host and Origin."""
 
 import pytest
 

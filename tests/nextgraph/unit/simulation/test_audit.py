@@ -1,4 +1,4 @@
-"""What an eavesdropper finds in the WebSocket frames of NextGraph's clients."""
+"""Tests an eavesdropper on the WebSocket frames of NextGraph's clients."""
 
 import pytest
 

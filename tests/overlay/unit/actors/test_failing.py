@@ -1,4 +1,4 @@
-"""What a failure of its actors costs a node that shares streams: nothing that was durable."""
+"""Tests that a failure of its actors costs a node that shares streams nothing durable."""
 
 import pytest
 

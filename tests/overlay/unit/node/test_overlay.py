@@ -1,4 +1,4 @@
-"""Who may speak to a node's tracker, member and neighbours actors; its links to other nodes."""
+"""Tests who may speak to a node's tracker, member and neighbours actors, and its links."""
 
 import asyncio
 from pathlib import Path

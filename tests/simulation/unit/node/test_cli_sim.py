@@ -31,7 +31,7 @@ MODEL = 'mode = "model"\nnodes = 20\ndegree = 3\nmessages = 4\n'
 
 @dataclass(frozen=True)
 class Done:
-    """What a command has left."""
+    """The outcome of a command."""
 
     returncode: int
     stdout: str

@@ -1,4 +1,4 @@
-"""What a table's log says of its files is true, and no reader is misled by what it leaves out."""
+"""Tests that the statistics in a table's log are true, and mislead no reader."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What is known of all streams without asking the store."""
+"""Tests what is known of all streams without asking the store."""
 
 from rillnode.actors.core.access import EVERYBODY, Access
 from rillnode.actors.core.streams.context import StreamRemoved

@@ -26,7 +26,7 @@ Ask = Callable[[object], Awaitable[Any]]
 
 
 class Parts:
-    """What a node has of it after a start."""
+    """The parts of a node after a start."""
 
     def __init__(self, core: Core) -> None:
         self.core = core

@@ -1,4 +1,4 @@
-"""What a failure in the node costs Streamr's clients: what it happened to, and nothing else."""
+"""Tests that a failure in the node costs Streamr's clients only what it happened to."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is wrong with a request is told with its id: released clients wait for that for ever."""
+"""Tests that errors of requests bear their id: released clients wait for it for ever."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What clients say of streams, and who may say it."""
+"""Tests what clients say of streams, and who may say it."""
 
 import json
 

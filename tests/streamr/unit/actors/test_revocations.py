@@ -25,7 +25,7 @@ def session(number: int, *, issued_at: int, expires_at: int = 10**9) -> Session:
 
 
 class Store:
-    """What is stored of the list."""
+    """The stored part of the list."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}

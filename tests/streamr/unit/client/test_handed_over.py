@@ -1,4 +1,4 @@
-"""What may be lost with a WebSocket."""
+"""Tests what may be lost with a WebSocket."""
 
 import pytest
 

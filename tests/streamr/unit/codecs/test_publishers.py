@@ -1,4 +1,4 @@
-"""Who has published: found by stepping from the keys of one publisher to those of the next."""
+"""Tests the search for publishers, which steps from one publisher's keys to the next one's."""
 
 from bisect import bisect_left
 

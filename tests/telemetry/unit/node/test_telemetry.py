@@ -1,4 +1,4 @@
-"""What a tracer raises is its own, and costs nobody an answer."""
+"""Tests that what a tracer raises costs nobody an answer."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -56,7 +56,7 @@ class Greeting(ActorTypeDispatcher):
 
 @dataclass
 class For:
-    """Whom a child is to answer."""
+    """The recipient of a child's answer."""
 
     asker: Any
 

@@ -1,4 +1,4 @@
-"""What a system waits for that is to stop, and how it ends what does not end by itself."""
+"""Tests what a stopping system waits for, and how it ends the rest."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a connection hands on, while workers have not handled what it handed on before."""
+"""Tests what a connection hands on while workers have not handled what came before."""
 
 import asyncio
 from functools import partial

@@ -1,4 +1,4 @@
-"""What only the store on RocksDB has: a directory, a format, threads and caches."""
+"""Tests what only the store on RocksDB has: a directory, a format, threads and caches."""
 
 import contextlib
 import threading

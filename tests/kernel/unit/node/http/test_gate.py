@@ -1,4 +1,4 @@
-"""Who sees what streams hold."""
+"""Tests who may see stream contents."""
 
 from pathlib import Path
 

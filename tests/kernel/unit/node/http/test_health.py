@@ -1,4 +1,4 @@
-"""What health checks get."""
+"""Tests what health checks get."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

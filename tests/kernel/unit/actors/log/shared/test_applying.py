@@ -1,4 +1,4 @@
-"""What every view decides alike: tested on the one in memory and the one on disk."""
+"""Tests that every view decides alike: the one in memory and the one on disk."""
 
 import random
 import tempfile

@@ -133,7 +133,7 @@ async def everything(member: Member, log: int) -> list[bytes]:
 
 
 class Round:
-    """What was done, and what is known of it."""
+    """The deeds of a round, and what is known of them."""
 
     def __init__(self, members: list[Member], chance: random.Random) -> None:
         self.members = members

@@ -1,4 +1,4 @@
-"""Where names lie: what is decided together lies together."""
+"""Tests that what is decided together lies in one shard."""
 
 import pytest
 

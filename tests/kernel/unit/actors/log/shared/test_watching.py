@@ -1,4 +1,4 @@
-"""Who watches is told once of what others have done, and of logs also what this node has."""
+"""Tests that watchers are told once of what others did, and of logs also what this node has."""
 
 from collections.abc import Sequence
 
