@@ -18,6 +18,7 @@ from rillnode.node.cli import main
 from rillnode.node.config import Config, GrantTable, HttpListener, NoiseListener, PeerTable
 from rillnode.node.keys.files import write_key
 from rillnode.node.ockam.client.hub import Hub
+from rillnode.node.ockam.config import ServicesTable
 from rillnode.node.runtime import Node
 
 EVERYBODY = GrantTable(who="noise:*", streams="*", may=VERBS)
@@ -36,6 +37,7 @@ def config(
         http=HttpListener(enabled=False),
         grants=(EVERYBODY,),
         peers=peers,
+        tables=[ServicesTable()],
     )
 
 
