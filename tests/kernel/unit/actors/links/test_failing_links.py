@@ -47,7 +47,7 @@ from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.faults import FAULTS, Fault, When
 from rillnode.actors.engine.lifecycle import Finish
 from rillnode.actors.engine.system import AsyncioSystemBase
-from rillnode.actors.engine.worker import Worker
+from rillnode.actors.engine.worker import Variant, Worker
 from rillnode.actors.ockam import channel
 from rillnode.actors.ockam.answering import AnsweringActor, echo
 from rillnode.actors.ockam.channel import ChannelActor, ChannelContext
@@ -330,6 +330,15 @@ def test_what_waits_for_a_link_whose_actor_fails_is_told_that_it_has_ended() -> 
     run(test)
 
 
+def always(actor: Callable[..., Worker]) -> Variant:
+    """Makes these actors, whatever class is asked for."""
+
+    def variant(_: type[Worker]) -> Callable[..., Worker]:
+        return actor
+
+    return variant
+
+
 def test_a_link_whose_actor_cannot_be_made_is_closed_with_what_it_brings() -> None:
     async def test(system: AsyncioSystemBase, clock: ManualClock) -> None:
         house = House(system, clock)
@@ -338,7 +347,7 @@ def test_a_link_whose_actor_cannot_be_made_is_closed_with_what_it_brings() -> No
             raise PlantedFailure
 
         made = house.context
-        house.context = replace(made, actor=lambda _: cannot)
+        house.context = replace(made, actor=always(cannot))
         client, session = await house.client()
         asked = asyncio.ensure_future(client.ask(ECHO, b"x"))
         await house.until(lambda: not session.connected)
@@ -356,7 +365,7 @@ def test_a_link_that_has_no_room_for_answers_is_closed_and_all_is_asked_again() 
     async def test(system: AsyncioSystemBase, clock: ManualClock) -> None:
         house = House(system, clock)
         made = house.context
-        house.context = replace(made, actor=lambda _: Small)
+        house.context = replace(made, actor=always(Small))
         client, session = await house.client()
         house.context = made
         (cell,) = house.connections
