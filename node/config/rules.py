@@ -15,6 +15,7 @@ from rillnode.node.config.paths import KeyPath
 from rillnode.node.config.peer_tables import PeerTable
 from rillnode.node.config.problem import Problem
 from rillnode.node.config.tables import Config
+from rillnode.node.installed import ENGINES, installed
 
 _HEX_64 = "[0-9a-f]{64}"
 _PRINCIPAL: Final = re.compile(
@@ -99,10 +100,15 @@ def _port_conflicts(config: Config) -> Iterator[Problem]:
 
 def _store(config: Config) -> Iterator[Problem]:
     table = config.store
+    if table.engine != "rocksdb" and table.engine not in installed(ENGINES):
+        known = ", ".join(f'"{name}"' for name in sorted({"rocksdb", *installed(ENGINES)}))
+        text = f"{table.engine!r}: expected one of {known}"
+        yield Problem(("store", "engine"), "config.value", text)
+        return
     if table.engine == "jetstream" and not table.servers:
         text = 'missing: engine "jetstream" needs at least one, such as "tls://nats-1:4222"'
         yield Problem(("store", "servers"), "config.missing", text)
-    if table.engine != "jetstream" and table.servers:
+    if table.engine == "rocksdb" and table.servers:
         text = f'conflicts with {table.servers[0]}: set store.engine = "jetstream" to use it'
         yield Problem(("store", "engine"), "config.conflict", text)
     encrypted = table.tls_ca is not None or table.tls_cert is not None

@@ -59,7 +59,9 @@ class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             power at once.
     """
 
-    engine: Literal["rocksdb", "jetstream"] = "rocksdb"
+    engine: Annotated[
+        str, Meta(title='"rocksdb", "jetstream", or an engine that another plug-in brings')
+    ] = "rocksdb"
     servers: tuple[ServerUrl, ...] = ()
     prefix: Annotated[
         str,

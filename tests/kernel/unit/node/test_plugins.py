@@ -34,6 +34,7 @@ from rillnode.node.telemetry.config import TelemetryTable
 TABLES = "rillnode.tables"
 PLUG_INS = "rillnode.plugins"
 VERBS = "rillnode.verbs"
+ENGINES = "rillnode.engines"
 WAYS = "rillnode.ways"
 
 
@@ -256,6 +257,15 @@ class TestTablesOfPlugIns:
     def test_one_that_is_off_makes_none(self, tmp_path: Path) -> None:
         off = node(tmp_path, Table(enabled=False))
         assert off.observed.parts.plug_ins == []
+
+
+def test_a_log_may_be_on_an_engine_that_anybody_brings(points: list[EntryPoint]) -> None:
+    points.append(EntryPoint("tape", "json:loads", ENGINES))
+    file = Path("node.toml")
+    text = 'name = "a"\n[store]\nengine = "tape"\nservers = ["nats://127.0.0.1:1"]'
+    assert parse_config(text, file).store.engine == "tape"
+    with pytest.raises(ConfigError, match=r'store.engine: .*expected one of "rocksdb", "tape"'):
+        parse_config(text.replace("tape", "tapes"), file)
 
 
 def test_a_broken_verb_stops_no_other(
