@@ -63,7 +63,7 @@ class PushingActor(Worker):
 
 
 class Syslog(PlugIn):
-    """What `[syslog]` asks for."""
+    """The plug-in of `[syslog]`."""
 
     tables: ClassVar[Mapping[str, Any]] = {"syslog": SyslogTable}
     metrics: ClassVar[Sequence[Described]] = (
