@@ -192,7 +192,7 @@ class SinkReportRequest:
 
 @dataclass(slots=True)
 class SinkControlRequest:
-    """Let a sink's job pause or run, by who administers the node."""
+    """Let a sink's job pause or run, for administrators of the node."""
 
     request_id: UInt
     run: bool
@@ -200,7 +200,7 @@ class SinkControlRequest:
 
 @dataclass(slots=True)
 class ServeRequest:
-    """Have what is sent to an address come to the asker as calls.
+    """Have messages to an address come to the asker as calls.
 
     Asked again with the same token it renews: over another link, or before the lease is over.
 
