@@ -171,7 +171,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ActorRef:
-    """An actor of this node's application, for who sends to it, asks it, or waits for its end."""
+    """A reference to an actor of this node's application, to send, ask, or wait for its end."""
 
     _endpoint: Endpoint
 

@@ -1,4 +1,4 @@
-"""Addresses that clients serve: what is sent to one goes to a client as a call, its answer back.
+"""Addresses that clients serve: messages become calls, and their answers go back.
 
 A client asks the address `serve` for an address. From then on a message to that is a call: it goes
 to the client with an id, and the client's answer goes out from the address along the message's own

@@ -38,7 +38,7 @@ Reply = TypeVar("Reply", covariant=True)
 
 
 async def anew(work: Callable[[], Awaitable[Result]]) -> Result:
-    """Do work that reads, and then writes once: again, where another node was first."""
+    """Run a read-modify-write, retrying on conflict."""
     for _ in range(FENCED_MAX):
         try:
             return await work()

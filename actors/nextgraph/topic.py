@@ -236,7 +236,7 @@ class TopicActor(LodgerActor[TopicKey]):
         self._context.stream_changed(put.record)
 
     def _begin(self, record: StreamRecord, end: int) -> None:
-        """Go on where followers are in a log; of another one they have nothing."""
+        """Resume followers at their position; start over if the log was replaced."""
         log = log_id(record.id, 0)
         if log != self._feed.log:
             self._context.streams.followers.remove(self._feed.log, self.address)

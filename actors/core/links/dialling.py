@@ -1,4 +1,4 @@
-"""The actor of one peer: what is sent to it waits for a link, which is dialled and kept or renewed.
+"""The actor of one peer: messages wait for a link, which is dialled, kept or renewed.
 
 It knows neither sockets nor dialects. A link that has opened gets a connection actor, as one that
 was accepted; messages go on to that one, which takes the first hop off their onward route. Where
