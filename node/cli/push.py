@@ -1,4 +1,4 @@
-"""`rillnode stream push`: what stdin brings, one entry per line."""
+"""`rillnode stream push`: pushes stdin, one entry per line."""
 
 import argparse
 import asyncio

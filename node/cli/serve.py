@@ -1,4 +1,4 @@
-"""`rillnode route serve`: have a program answer what is sent to an address of a node."""
+"""`rillnode route serve`: lets a program answer messages to an address of a node."""
 
 import argparse
 import asyncio

@@ -170,7 +170,7 @@ class NextgraphListener(WebListener, frozen=True, forbid_unknown_fields=True, kw
 
 
 class HttpListener(WebListener, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Status page, its figures as JSON (`/v1`), health and metrics, for whoever reaches it.
+    """Status page, its figures as JSON (`/v1`), health and metrics.
 
     Stream contents are served on loopback, or to clients that send the token.
 

@@ -1,4 +1,4 @@
-"""A session for threads without a loop: what Spark's processes ask a node through."""
+"""A session for threads without a loop, by which Spark's processes ask a node."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Self, TypeVar
