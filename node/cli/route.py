@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
             "rillnode route probe 'peer/core;peer/edge-2' --wait 1 | jq -r .milliseconds",
         ],
     )  # fmt: skip
-    parser.add_argument("route", type=route_argument, metavar="ROUTE", help="what is probed")
+    parser.add_argument("route", type=route_argument, metavar="ROUTE", help="the route to probe")
     parser.add_argument(
         "--wait", type=seconds, default=_WAIT_SECONDS, metavar="SECONDS",
         help=f"how long to wait for each answer (default: {_WAIT_SECONDS:g})",
