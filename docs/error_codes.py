@@ -48,7 +48,7 @@ _MEANINGS: Final = {
     "actor.failed": "the asked actor has failed, or was started anew: the log says why",
     "actor.stopped": "the actor has ended, or ended before it came to the message",
     "actor.unsupported": "what this system does not do of Thespian's, or on other threads",
-    "actor.would_block": "the asker would wait for itself: on the loop's thread, or in an actor's handler",
+    "actor.would_block": "the asker would wait for itself: on the loop's thread or in a handler",
     "address.unknown": "no worker of the node has the next address of the route",
     "address.invalid": "a text that no address of an application can be",
     "address.reserved": "the node keeps addresses of this form for itself",

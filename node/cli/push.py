@@ -60,7 +60,7 @@ def add(verbs: Commands, name: str = "push", examples: Sequence[str] = _EXAMPLES
         help="choose the partition by this field of each JSON object (CRC-32 of its text); "
         "dots lead into inner objects",
     )  # fmt: skip
-    parser.add_argument("--create", action="store_true", help="create the stream if it is not there")
+    parser.add_argument("--create", action="store_true", help="create a missing stream")
     add_connection_options(parser)
 
 
