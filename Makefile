@@ -8,7 +8,7 @@ DATA ?=
 CASES ?=
 STAMP := $(VENV)/.setup-stamp
 
-.PHONY: setup demo test test-long check format docs bench clean
+.PHONY: setup demo test test-long check format docs bench bench-check clean
 
 setup: $(STAMP)
 
@@ -47,6 +47,10 @@ docs: setup
 bench: setup
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m benchmarks $(CASES)
+
+bench-check: setup
+	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python -m benchmarks.check
 
 clean:
 	rm -rf $(VENV) build dist demo-out .mypy_cache .pytest_cache .ruff_cache

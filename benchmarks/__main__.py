@@ -20,7 +20,7 @@ from rich.markup import escape
 
 from benchmarks import jetstream, machine, workloads
 from benchmarks.fanout import fan_out
-from benchmarks.figures import Figures, show
+from benchmarks.figures import Figures, show, show_summary
 from benchmarks.profile import profile, show_profile
 
 _ROOT: Final = Path(__file__).parent.parent
@@ -43,6 +43,7 @@ _APART: Final = {
 _PARTS: Final = {
     "actors": "the actor system alone",
     "against": "this checkout and another by turns: has anything become slower?",
+    "check": "is anything slower than the stored baseline? (make bench-check)",
     "floods": "latency of good clients while a listener is flooded with useless connections",
     "links": "sealing, encrypted echo, idle links",
     "nextgraph": "events, syncs and blocks through the NextGraph broker",
@@ -118,6 +119,7 @@ def main() -> None:
                 title, run = {**_WORKLOADS, **_APART}[case]
                 run(_settings(arguments, directory), figures)
                 show(figures, case, f"{case}: {title}", console)
+        show_summary(figures, console)
         for note in figures.notes:
             errors.print(f"[yellow]note[/]: {escape(note)}")
     output = arguments.output or build / f"benchmarks-{about['date'].replace(':', '')}.json"

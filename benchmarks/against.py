@@ -22,7 +22,9 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-_ROOT: Final = Path(__file__).parent.parent
+from benchmarks.figures import LESS_IS_BETTER
+
+ROOT: Final = Path(__file__).parent.parent
 _RUN: Final = """
 import sys
 from benchmarks import workloads
@@ -31,7 +33,6 @@ sys.argv[0] = "benchmarks"
 from benchmarks.__main__ import main
 main()
 """
-_LESS_IS_BETTER: Final = ("_ms", "_us", "_bytes")
 _CASE_SECONDS: Final = 900.0
 
 Row = tuple[str, str, str]
@@ -46,19 +47,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dir", type=Path, help="where the servers keep their data")
     arguments = parser.parse_args()
-    trees = {"here": _ROOT, "there": arguments.checkout.resolve()}
+    trees = {"here": ROOT, "there": arguments.checkout.resolve()}
     found: dict[str, dict[Row, list[float]]] = {name: defaultdict(list) for name in trees}
     errors = Console(stderr=True)
     for round_ in range(arguments.rounds):
         for case in arguments.cases:
             for name in list(trees)[:: 1 if round_ % 2 else -1]:
                 errors.print(f"round {round_ + 1} of {arguments.rounds}: {case} {name}")
-                for row, value in _measured(trees[name], case, arguments.dir):
+                for row, value in measured(trees[name], case, arguments.dir):
                     found[name][row].append(value)
     _show(found)
 
 
-def _measured(tree: Path, case: str, directory: Path | None) -> list[tuple[Row, float]]:
+def measured(tree: Path, case: str, directory: Path | None) -> list[tuple[Row, float]]:
     """The rows of one case in one tree, once."""
     with tempfile.TemporaryDirectory() as kept:
         output = Path(kept) / "figures.json"
@@ -82,7 +83,7 @@ def _show(found: dict[str, dict[Row, list[float]]]) -> None:
             continue
         ratios = [a / b for a, b in zip(here, there, strict=False) if a and b]
         better = median(ratios)
-        if row[2].endswith(_LESS_IS_BETTER):
+        if row[2].endswith(LESS_IS_BETTER):
             better = 1 / better
         shown = (f"{median(here):,.4g}", f"{median(there):,.4g}", f"{better:.2f}")
         if console.is_terminal:

@@ -71,17 +71,20 @@ def _bare(directory: Path, *, command: Sequence[str]) -> Generator[Endpoint]:
 
 
 _NETWORK: Final = "streamr-network"
+_PACKAGES: Final = {"bare ws on Node": "ws", _NETWORK: "streamr-network"}
+_PEERS: Final = Path(__file__).parent.parent / "build" / "peers"
+_PATHS: Final = ":".join(str(_PEERS / name / "node_modules") for name in _PACKAGES.values())
+_NODE: Final = ("env", f"NODE_PATH={_PATHS}:{os.environ.get('NODE_PATH', '')}", "node")
+"""Runs Node with what `install-peers.sh` has installed, and what its user has."""
+
 _PYTHON: Final = (sys.executable, "-m", "benchmarks.fanout_servers")
 _SERVERS: Final[dict[str, Start]] = {
     RILLNODE: start_streamr,
     "bare picows": partial(_bare, command=(*_PYTHON, "picows")),
     "bare aiohttp": partial(_bare, command=(*_PYTHON, "aiohttp")),
-    "bare ws on Node": partial(_bare, command=("node", "benchmarks/fanout_ws.js")),
-    _NETWORK: partial(_bare, command=("node", "benchmarks/fanout_network.js")),
+    "bare ws on Node": partial(_bare, command=(*_NODE, "benchmarks/fanout_ws.js")),
+    _NETWORK: partial(_bare, command=(*_NODE, "benchmarks/fanout_network.js")),
 }
-
-
-_PACKAGES: Final = {"bare ws on Node": "ws", _NETWORK: "streamr-network"}
 
 
 def fan_out(settings: Settings, sink: Sink) -> None:
@@ -95,7 +98,9 @@ def fan_out(settings: Settings, sink: Sink) -> None:
                     ("closed loop", 0.0),
                     ("20,000/s", _PACED_DELIVERIES / subscribers),
                 ):
-                    with _server(name, settings) as endpoint:
+                    if sink.has_failed(name):
+                        continue
+                    with sink.trying(name), _server(name, settings) as endpoint:
                         job = FanoutJob(
                             endpoint=endpoint,
                             subscribers=subscribers,
@@ -171,9 +176,9 @@ def _missing(name: str) -> str:
     if package is not None:
         if shutil.which("node") is None:
             return "there is no node: run benchmarks/install-peers.sh"
-        asked = subprocess.run(["node", "-e", f"require('{package}')"], capture_output=True)
+        asked = subprocess.run([*_NODE, "-e", f"require('{package}')"], capture_output=True)
         if asked.returncode:
-            return f"node finds no {package}: run benchmarks/install-peers.sh, or set NODE_PATH"
+            return f"node finds no {package}: run benchmarks/install-peers.sh"
     return ""
 
 

@@ -2,7 +2,9 @@
 
 import json
 import statistics
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -12,7 +14,13 @@ from rich.table import Table
 from benchmarks.jobs import Result
 from benchmarks.servers import RILLNODE
 
-_LESS_IS_BETTER: Final = ("_ms", "_us", "_bytes", "lost", "wrong", "holes")
+LOAD: Final = "client_cpu_us"
+"""What the load generator itself takes: no merit of a server."""
+
+_FAILURES: Final = (OSError, RuntimeError, EOFError, subprocess.SubprocessError)
+"""What becomes of a peer that cannot start, or of its load."""
+
+LESS_IS_BETTER: Final = ("_ms", "_us", "_bytes", "lost", "wrong", "holes")
 
 
 class Sink(Protocol):
@@ -24,6 +32,14 @@ class Sink(Protocol):
 
     def note(self, text: str) -> None:
         """Take a remark for whoever reads the figures."""
+        ...
+
+    def has_failed(self, system: str) -> bool:
+        """Whether a peer is left out from now on."""
+        ...
+
+    def trying(self, system: str) -> AbstractContextManager[None]:
+        """Start and measure a system: a peer that fails costs its own figures only."""
         ...
 
 
@@ -47,6 +63,7 @@ class Figures:
     def __init__(self) -> None:
         self._series: dict[tuple[str, str, str], Series] = {}
         self.notes: list[str] = []
+        self._failed: set[str] = set()
 
     def add(self, case: str, workload: str, system: str, result: Result) -> None:
         """Take one round of one system."""
@@ -59,6 +76,22 @@ class Figures:
         """Take a remark, once."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def has_failed(self, system: str) -> bool:
+        """Whether a peer is left out from now on."""
+        return system in self._failed
+
+    @contextmanager
+    def trying(self, system: str) -> Generator[None]:
+        """Start and measure a system: a peer that fails costs its own figures only."""
+        try:
+            yield
+        except _FAILURES as error:
+            if system == RILLNODE:
+                raise
+            self._failed.add(system)
+            reason = str(error).strip().splitlines()
+            self.note(f"without {system} from here on: {reason[-1] if reason else error!r}")
 
     def total(self, metric: str) -> float:
         """The sum of a metric over all systems and rounds."""
@@ -82,6 +115,28 @@ class Figures:
                     "rounds": rounds,
                     "rillnode_is_better_by": self._ratio(series, metric),
                 }
+
+    def summary(self) -> Iterator[dict[str, Any]]:
+        """One document for each row of rillnode's, against the best peer's."""
+        best: dict[tuple[str, str, str], dict[str, Any]] = {}
+        for document in self.documents():
+            if document["rillnode_is_better_by"] is not None and document["metric"] != LOAD:
+                row = (document["case"], document["workload"], document["metric"])
+                if (
+                    row not in best
+                    or document["rillnode_is_better_by"] < (best[row]["rillnode_is_better_by"])
+                ):
+                    best[row] = document
+        for (case, workload, metric), document in best.items():
+            ratio = document["rillnode_is_better_by"]
+            yield {
+                "case": case,
+                "workload": workload,
+                "metric": metric,
+                "best_peer": document["system"],
+                "ratio": ratio,
+                "won": ratio >= 1.0,
+            }
 
     def table(self, case: str, title: str) -> Table:
         """A case's medians; in brackets, how many times better rillnode is."""
@@ -115,7 +170,7 @@ class Figures:
         if series is own or own is None or metric not in own.rounds:
             return None
         mine, theirs = own.median(metric), series.median(metric)
-        if metric.endswith(_LESS_IS_BETTER):
+        if metric.endswith(LESS_IS_BETTER):
             mine, theirs = theirs, mine
         return mine / theirs if theirs > 0 else None
 
@@ -127,6 +182,29 @@ def show(figures: Figures, case: str, title: str, console: Console) -> None:
         return
     for document in figures.documents(case):
         print(json.dumps(document), flush=True)
+
+
+def show_summary(figures: Figures, console: Console) -> None:
+    """Show how rillnode stands beside the best peer in each row: a table, or JSON lines."""
+    rows = list(figures.summary())
+    if not console.is_terminal:
+        for row in rows:
+            print(json.dumps({"summary": row}), flush=True)
+        return
+    if not rows:
+        return
+    won = sum(row["won"] for row in rows)
+    table = Table(title=f"won {won} of {len(rows)} rows, each against its best peer")
+    table.add_column("row")
+    table.add_column("best peer")
+    table.add_column("ratio", justify="right")
+    table.add_column("")
+    for row in rows:
+        name = f"{row['case']}: {row['workload']}, {row['metric'].replace('_', ' ')}"
+        table.add_row(
+            name, row["best_peer"], f"{row['ratio']:.2f}x", "won" if row["won"] else "[red]lost[/]"
+        )
+    console.print(table)
 
 
 def _first_seen(chosen: list[Series], workload: str) -> int:

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the peers that the benchmarks run beside rillnode, from Debian's archive and, where there
-# is an npm, a released node of streamr-network; node finds it by NODE_PATH, as the last line says.
+# is an npm, the WebSocket server ws and a released node of streamr-network. Each of the two has a
+# folder of its own, where the benchmarks look for it: streamr-network brings an old ws.
 # The benchmarks start servers of their own: nothing here needs to run as a service.
 set -eu
 cd "$(dirname "$0")"
@@ -12,7 +13,8 @@ $as_root apt-get update --quiet
 $as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
     apt-get install --quiet --yes --no-install-recommends $(cat packages.txt)
 if command -v npm >/dev/null; then
-    npm install --prefix ../build/peers --no-save --ignore-scripts --no-audit --no-fund \
-        streamr-network@13.0.0
-    echo "export NODE_PATH=$(cd ../build/peers/node_modules && pwd)"
+    for package in ws@8 streamr-network@13.0.0; do
+        npm install --prefix "../build/peers/${package%@*}" --no-save --ignore-scripts --no-audit \
+            --no-fund "$package"
+    done
 fi

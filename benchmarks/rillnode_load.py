@@ -134,7 +134,7 @@ async def streams(job: StreamsJob) -> AsyncGenerator[Result]:
         started = perf_counter()
         for start in range(0, job.count, _TOGETHER):
             names = range(start, min(start + _TOGETHER, job.count))
-            opened += await asyncio.gather(*(client.stream(f"w4-{n}") for n in names))
+            opened += await client.open_streams([f"w4-{n}" for n in names])
         yield {"creates_per_second": job.count / (perf_counter() - started)}
         yield {"first_pushes_per_second": await _push_each(opened, message)}
         random.shuffle(opened)

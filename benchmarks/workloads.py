@@ -52,7 +52,9 @@ def push_confirm(settings: Settings, sink: Sink) -> None:
     systems = _available(names, settings, sink)
     for turn in range(settings.rounds):
         for name in systems[turn % len(systems) :] + systems[: turn % len(systems)]:
-            with _server(name, settings) as server:
+            if sink.has_failed(name):
+                continue
+            with sink.trying(name), _server(name, settings) as server:
                 for message_bytes in (_KIB,) if settings.quick else (_KIB, 100):
                     for window in (1_024, 64, 1):
                         job = PushJob(
@@ -109,11 +111,13 @@ def replay(settings: Settings, sink: Sink) -> None:
     with ExitStack() as stack:
         servers: dict[str, Server] = {}
         for name in _available(names, settings, sink):
-            server = servers[name] = stack.enter_context(_server(name, settings))
-            run(FillJob(endpoint=server.endpoint, stream="w2", message_bytes=_KIB, count=count))
+            with sink.trying(name):
+                server = stack.enter_context(_server(name, settings))
+                run(FillJob(endpoint=server.endpoint, stream="w2", message_bytes=_KIB, count=count))
+                servers[name] = server
         for turn in range(settings.rounds):
             for reader in _READERS:
-                if reader.server not in servers:
+                if reader.server not in servers or sink.has_failed(reader.system):
                     continue
                 job = ReplayJob(
                     endpoint=servers[reader.server].endpoint,
@@ -123,9 +127,10 @@ def replay(settings: Settings, sink: Sink) -> None:
                     batch=reader.batch,
                     consumer=f"{reader.mode}-{turn}",
                 )
-                result = run(job)
-                for workload in reader.workloads:
-                    sink.add("w2", workload, reader.system, result)
+                with sink.trying(reader.system):
+                    result = run(job)
+                    for workload in reader.workloads:
+                        sink.add("w2", workload, reader.system, result)
 
 
 _IDLE_SECONDS: Final = 125.0
@@ -136,7 +141,9 @@ def many_streams(settings: Settings, sink: Sink) -> None:
     """W4: memory is the growth of the server's resident memory."""
     for count in (1_000, 10_000) if settings.quick else (10_000, 100_000):
         for name in _available((RILLNODE, "redis, AOF always", "nats"), settings, sink):
-            with _server(name, settings) as server:
+            if sink.has_failed(name):
+                continue
+            with sink.trying(name), _server(name, settings) as server:
                 job = StreamsJob(endpoint=server.endpoint, count=count, message_bytes=100)
                 with LoadGenerator(job) as generator:
                     generator.phase()
@@ -163,7 +170,9 @@ def idle_links(settings: Settings, sink: Sink) -> None:
     names = (RILLNODE, "redis, AOF always", "redis, AOF everysec, TLS", "nats", "nats, TLS")
     for count in (200, 1_000) if settings.quick else (1_000, 5_000):
         for name in _available(names, settings, sink):
-            with _server(name, settings) as server:
+            if sink.has_failed(name):
+                continue
+            with sink.trying(name), _server(name, settings) as server:
                 job = LinksJob(endpoint=server.endpoint, count=count)
                 with LoadGenerator(job) as generator:
                     generator.phase()

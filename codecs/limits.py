@@ -28,6 +28,12 @@ choice: bounds what a reader fetches for one entry."""
 
 BLOCK_ENTRIES_MAX: Final = 4_096
 
+APPENDS_MAX: Final = 256
+"""Partitions that one request appends to. Own choice: some 2 ms of a turn."""
+
+OPENS_MAX: Final = 100
+"""Streams that one request opens. Own choice: some 2 ms of a turn."""
+
 FRAME_BYTES_MAX: Final = 4_194_304
 """One frame on rillnode's own link: the largest entry with its routes, twice over."""
 

@@ -13,10 +13,12 @@ to these addresses:
 | protocol | to | answer |
 |---|---|---|
 | rillnode_append | a stream | Position of the first entry, once durable |
+| rillnode_append_many | `appender` | Positions of the first entries, once all are durable |
 | rillnode_read | a stream | Blocks |
 | rillnode_subscribe | a stream | Blocks, again and again, from the subscription's own address |
 | rillnode_credit, rillnode_unsubscribe | a subscription | none |
 | rillnode_open, rillnode_describe | `stream` | StreamInfo |
+| rillnode_open_many | `stream` | StreamInfo of each, or why not |
 | rillnode_list | `stream` | StreamList |
 | rillnode_trim | `stream` | Position of the first entry kept |
 | rillnode_remove | `stream` | Done |
@@ -41,6 +43,12 @@ from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.native_messages import (
     AnswerRequest as AnswerRequest,
+)
+from rillnode.codecs.native_messages import (
+    AppendItem as AppendItem,
+)
+from rillnode.codecs.native_messages import (
+    AppendManyRequest as AppendManyRequest,
 )
 from rillnode.codecs.native_messages import (
     AppendRequest as AppendRequest,
@@ -94,6 +102,12 @@ from rillnode.codecs.native_messages import (
     LoadIndexRequest as LoadIndexRequest,
 )
 from rillnode.codecs.native_messages import (
+    OpenManyRequest as OpenManyRequest,
+)
+from rillnode.codecs.native_messages import (
+    OpenManyResponse as OpenManyResponse,
+)
+from rillnode.codecs.native_messages import (
     OpenRequest as OpenRequest,
 )
 from rillnode.codecs.native_messages import (
@@ -101,6 +115,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     PositionResponse as PositionResponse,
+)
+from rillnode.codecs.native_messages import (
+    PositionsResponse as PositionsResponse,
 )
 from rillnode.codecs.native_messages import (
     ReadRequest as ReadRequest,
@@ -184,11 +201,13 @@ _BLOCKS_OVERHEAD_BYTES: Final = 1_024
 
 _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_append": AppendRequest,
+    "rillnode_append_many": AppendManyRequest,
     "rillnode_read": ReadRequest,
     "rillnode_subscribe": SubscribeRequest,
     "rillnode_credit": CreditRequest,
     "rillnode_unsubscribe": UnsubscribeRequest,
     "rillnode_open": OpenRequest,
+    "rillnode_open_many": OpenManyRequest,
     "rillnode_describe": DescribeRequest,
     "rillnode_list": ListRequest,
     "rillnode_trim": TrimRequest,
@@ -211,7 +230,9 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
 _RESPONSES: Final[dict[str, type[Response]]] = {
     "rillnode_stream": StreamResponse,
     "rillnode_streams": ListResponse,
+    "rillnode_opened": OpenManyResponse,
     "rillnode_position": PositionResponse,
+    "rillnode_positions": PositionsResponse,
     "rillnode_blocks": BlocksResponse,
     "rillnode_saved_index": SavedIndexResponse,
     "rillnode_saved_indexes": ListIndexesResponse,

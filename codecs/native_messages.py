@@ -18,6 +18,23 @@ class AppendRequest:
 
 
 @dataclass(slots=True)
+class AppendItem:
+    """What is added to one partition, by its address, as an AppendRequest says."""
+
+    address: bytes
+    count: UInt
+    body: bytes
+
+
+@dataclass(slots=True)
+class AppendManyRequest:
+    """Add a block to each of at most `APPENDS_MAX` partitions, in order, each by itself."""
+
+    request_id: UInt
+    items: list[AppendItem]
+
+
+@dataclass(slots=True)
 class ReadRequest:
     """Read whole blocks from `index` on."""
 
@@ -57,6 +74,15 @@ class OpenRequest:
 
     request_id: UInt
     name: str
+    partitions: UInt
+
+
+@dataclass(slots=True)
+class OpenManyRequest:
+    """Create streams, or open those that exist: at most `OPENS_MAX`, each by itself."""
+
+    request_id: UInt
+    names: list[str]
     partitions: UInt
 
 
@@ -435,13 +461,43 @@ class Failure:
         return cls(request_id, error.code, error.text, error.retryable, wait)
 
 
+@dataclass(slots=True)
+class OpenManyResponse:
+    """Answers OpenManyRequest; what is in neither list did not fit, and is to be asked for again.
+
+    Attributes:
+        streams: those that are open, in the order of their names in the request.
+        failures: why others are not; `request_id` is the place of the name, from 0.
+    """
+
+    request_id: UInt
+    streams: list[StreamInfo]
+    failures: list[Failure]
+
+
+@dataclass(slots=True)
+class PositionsResponse:
+    """Answers AppendManyRequest.
+
+    Attributes:
+        indexes: of each item's first entry, in their order; 0 where it failed.
+        failures: why; `request_id` is the item's number, from 0.
+    """
+
+    request_id: UInt
+    indexes: list[UInt]
+    failures: list[Failure]
+
+
 Request = (
     AppendRequest
+    | AppendManyRequest
     | ReadRequest
     | SubscribeRequest
     | CreditRequest
     | UnsubscribeRequest
     | OpenRequest
+    | OpenManyRequest
     | DescribeRequest
     | ListRequest
     | TrimRequest
@@ -465,6 +521,8 @@ Response = (
     StreamResponse
     | ListResponse
     | PositionResponse
+    | PositionsResponse
+    | OpenManyResponse
     | BlocksResponse
     | SavedIndexResponse
     | ListIndexesResponse

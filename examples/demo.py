@@ -103,6 +103,9 @@ class Demo:
                     return lambda count: progress.update(task, completed=count)
 
                 bars = bar("published"), bar("consumed"), bar("in table")
+                # Before both: the consumer may not create it, and must not come to an unknown one.
+                async with await self._connect_producer() as client:
+                    await client.stream(STREAM, partitions=PARTITIONS)
                 await asyncio.gather(self._publish(bars[0]), self._consume(noted, bars[1]))
                 await self._wait_for_table(bars[2])
                 self._say("the Spark sink has landed everything")
@@ -160,6 +163,9 @@ class Demo:
             f"noise://{ports['noise']}", key_file=key, node_identity=ports["identity"]
         )
 
+    async def _connect_producer(self) -> rillnode.Client:
+        return await self._connect(self._work / "producer.key")
+
     async def _connect_admin(self) -> rillnode.Client:
         return await self._connect(self._work / "node" / "data" / "admin.key")
 
@@ -168,8 +174,8 @@ class Demo:
     async def _publish(self, advance: Advance) -> None:
         """Push all events in order, and note where the confirmed ones stand."""
         skipped = 1 if self._args.plant == "unpublished" else 0
-        async with await self._connect(self._work / "producer.key") as client:
-            stream = await client.stream(STREAM, partitions=PARTITIONS)
+        async with await self._connect_producer() as client:
+            stream = await client.stream(STREAM)
             for start in range(skipped, len(self._events), WINDOW):
                 window: list[tuple[int, asyncio.Future[int]]] = []
                 for number, event in enumerate(self._events[start : start + WINDOW], start):

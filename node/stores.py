@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rillnode.actors.core.threads import Threads
 from rillnode.actors.log import Complete, LogStore, OnHealth
 from rillnode.actors.log.rocks.store import RocksLogStore
+from rillnode.actors.log.rocks.writer import AtTurnsEnd
 from rillnode.actors.log.shared.placement import PlaceOf
 from rillnode.actors.ports import Entropy
 from rillnode.node.config import Config, StoreTable
@@ -31,14 +32,23 @@ def places() -> tuple[PlaceOf, ...]:
     return tuple(load(PLACES, name) for name in installed(PLACES))
 
 
-def store_maker(config: Config, entropy: Entropy, threads: Threads) -> MakeStore:
-    """What makes the configured store of a node with this source of random bytes."""
+def store_maker(
+    config: Config, entropy: Entropy, threads: Threads, at_turns_end: AtTurnsEnd | None = None
+) -> MakeStore:
+    """What makes the configured store of a node with this source of random bytes.
+
+    Where the ends of turns are told, a store of the node's own commits small groups there.
+    """
     if config.store.engine != "rocksdb":
         return _shared(config, entropy, threads)
 
     def make(complete: Complete, on_health: OnHealth) -> LogStore:
         return RocksLogStore(
-            config.store_dir, complete=complete, on_health=on_health, threads=threads
+            config.store_dir,
+            complete=complete,
+            on_health=on_health,
+            threads=threads,
+            at_turns_end=at_turns_end,
         )
 
     return make

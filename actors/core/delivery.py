@@ -33,6 +33,7 @@ class Origin:
         link: its link, for who sends to the peer unasked and must not send more than it takes.
         own_room: where what is for the peer is read; made by `room` for the first who reads.
         wire_format: how answers are written to it.
+        appender: the actor that appends to many partitions for it, once it has asked for that.
     """
 
     principal: str
@@ -43,6 +44,7 @@ class Origin:
     carrier: "Origin | None" = None
     link: "Link | None" = None
     wire_format: WireFormat = "bare"
+    appender: "Cell | None" = None
     own_room: Room | None = None
     # Most connections have nothing attached, and many nobody who watches: empty sets for each would
     # take more than all the rest. A link that is in many overlays has a watcher for each of them.

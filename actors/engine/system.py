@@ -160,6 +160,7 @@ class AsyncioSystemBase:
         # The parts' own, without a call in between: actors use some for every message.
         self.post = self.mailboxes.post
         self.finish_later = self._turns.finish_later
+        self.at_turns_end = self._turns.at_end
         self.begin = self._turns.begin
         self.given_up = self._supervision.was_given_up
         self.handle_dead_letters = self._handleDeadLetters = self.dead_letters.handle

@@ -74,6 +74,8 @@ class Turns:
         self._timing = timing
         self._idle = idle
         self._finishing: list[Cell] = []
+        self._in_turns = False
+        self._ending: list[Callable[[], None]] = []
         self.handled: dict[type, Callable[[Any], None]] = {}
         self._handlers = Role(loop, self._tell_sender, self._handled)
         self._begun = Role(loop, _tell_asker, self._ended)
@@ -87,18 +89,42 @@ class Turns:
         """
         self._finishing.append(cell)
 
+    def at_end(self, work: Callable[[], None]) -> bool:
+        """Do something when the turns that are given now have ended; False: none are.
+
+        What it brings about has its turns in the same pump.
+        """
+        if self._in_turns:
+            self._ending.append(work)
+        return self._in_turns
+
     def _pump(self) -> None:
         mailboxes = self._mailboxes
         try:
+            self._in_turns = True
             self._run()
             if self._finishing:
                 self._finish()
+            self._in_turns = False
+            if self._ending:
+                self._end()
+                self._run()
+                if self._finishing:
+                    self._finish()
         finally:
+            if self._ending:  # turns that were cut short
+                self._in_turns = False
+                self._end()
             if mailboxes.ready or self._finishing:
                 mailboxes.pump_soon()
             else:
                 mailboxes.pump_called = False
                 self._idle()
+
+    def _end(self) -> None:
+        ending, self._ending = self._ending, []
+        for work in ending:
+            work()
 
     def _finish(self) -> None:
         finishing, self._finishing = self._finishing, []

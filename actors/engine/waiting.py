@@ -7,7 +7,7 @@ turn of its actor, so that no other code of the actor runs beside it.
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from contextvars import Context
 from types import coroutine
 from typing import Any, ClassVar, Final, NamedTuple
@@ -30,6 +30,12 @@ _leave_task: Final[Any] = asyncio.tasks._leave_task
 
 LINGER_SECONDS: Final = 5.0
 """How long cancelled work may still wait for what it tidies up. Own choice."""
+
+
+def last_of(operation: Any) -> bool:
+    """Whether what goes on with a completed operation is to be told of it now."""
+    then = operation.then
+    return then.__class__ is not Together or not next(then.left, True)
 
 
 def nobody_waits(_: object) -> None:
@@ -69,6 +75,32 @@ class Due(Then, eq=False):
     """A continuation of `Worker.then`."""
 
     counts: ClassVar[bool] = True
+
+
+class Together(Struct, Continuation, eq=False):
+    """Goes on once with several operations, when the last of them is complete.
+
+    Attributes:
+        operations: all of them, in the order in which they were submitted.
+        done, missed: what `run` and `late` are of one operation.
+        left: counts down; an iterator, as operations are completed on any thread.
+    """
+
+    counts: ClassVar[bool] = True
+
+    instance: Any
+    operations: Sequence[Any]
+    done: Callable[[Sequence[Any]], object]
+    missed: Callable[[Sequence[Any]], object]
+    left: Iterator[int]
+
+    def run(self, _: object) -> None:
+        """Go on with all."""
+        self.done(self.operations)
+
+    def late(self, _: object) -> None:
+        """Give all their outcome, though the instance is gone."""
+        self.missed(self.operations)
 
 
 class Signal(Struct, eq=False):

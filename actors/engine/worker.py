@@ -1,6 +1,6 @@
 """The base class of rillnode's actors: Thespian's Actor with typed shortcuts and life hooks."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from thespian.actors import Actor, ActorAddress
@@ -8,7 +8,7 @@ from thespian.actors import Actor, ActorAddress
 from rillnode.actors.engine.cell import Cell, Period
 from rillnode.actors.engine.kinds import OnFailure, Policy
 from rillnode.actors.engine.system import AsyncioSystemBase
-from rillnode.actors.engine.waiting import Due, Signal, nobody_waits, waits_for_itself
+from rillnode.actors.engine.waiting import Due, Signal, Together, nobody_waits, waits_for_itself
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs.errors import ActorError, RillnodeError
 
@@ -147,6 +147,23 @@ class Worker(Actor, Policy):
         completed.reply_to = self._myRef
         completed.then = Due(self, run, late)
         return operation
+
+    def then_all(
+        self,
+        operations: Sequence[Op],
+        run: Callable[[Sequence[Op]], object],
+        late: Callable[[Sequence[Op]], object] = nobody_waits,
+    ) -> None:
+        """Have several of a store's operations go on together, once all are complete; see `then`.
+
+        A turn for each would cost more than what is done in it.
+        """
+        self.operations_due += 1
+        countdown = iter(range(len(operations) - 1, -1, -1))
+        together = Together(self, operations, run, late, countdown)
+        completed: Any
+        for completed in operations:
+            completed.reply_to, completed.then = self._myRef, together
 
     async def ask(self, target: ActorAddress, message: Any, timeout_seconds: Period = None) -> Any:
         """Send a message and wait for its answer.

@@ -95,8 +95,8 @@ class Append(Operation):
     Errors: `stream.removed` (the log's stream was removed), `store.fenced` (see `seen`).
 
     Attributes:
-        received_at: in milliseconds since 1970; result: where others append, too, no less than that
-            of the entry before, as clocks differ.
+        received_at: in milliseconds since 1970; result: no less than that of the entry before, as
+            clocks differ, and are set back.
         keys: secondary keys, written in the same batch: each leads to an entry of the body, whose
             offset in it stands beside it. A key does not begin with a zero byte, and several
             entries may have the same. The store does not know what keys mean.
@@ -136,7 +136,8 @@ class Trim(Operation):
         retention: drop what is over these limits.
         now_ms: time against which `retention.seconds` is measured.
         hold: keep everything from this index on (a sink has not committed it).
-        at_hand: do nothing where the store does not have the log at hand; see ListStreams.
+        at_hand: do nothing where the store does not have the log at hand; see ListStreams. Such a
+            trim is a sweep's: appends that are submitted after it may be applied before it.
         extent: result: what is left; of a log that is not at hand, nothing.
         trimmed: result: number of entries dropped.
     """

@@ -40,6 +40,7 @@ from rillnode.actors.log.rocks.layout import (
     encode_record,
     indexed_keys,
     pairs_of,
+    put_behind,
     saved_index_key,
     split_key,
     utf8,
@@ -105,6 +106,8 @@ class MemoryTables:
         log = self._logs.get(operation.log) or _Log()
         state = log.state
         # First all that wrong contents could make fail: a view goes on after them.
+        if log.blocks:
+            put_behind(operation, state.received_at)
         size = data_bytes(operation.count, operation.body, operation.flags)
         indexed = indexed_keys(operation.keys, state.next_index)
         value = encode_block(
@@ -122,6 +125,7 @@ class MemoryTables:
         log.keys += indexed
         state.next_index += operation.count
         state.next_position += size
+        state.received_at = operation.received_at
         operation.kept_bytes = state.next_position - state.first_position
         self.size += len(value)
 

@@ -202,6 +202,11 @@ class BlockingClient:
         stream = self._loop.run(self._client.stream(name, partitions=partitions))
         return BlockingStream(stream, self._loop)
 
+    def open_streams(self, names: Sequence[str], *, partitions: int = 1) -> list[BlockingStream]:
+        """Open many streams, or create them."""
+        streams = self._loop.run(self._client.open_streams(names, partitions=partitions))
+        return [BlockingStream(stream, self._loop) for stream in streams]
+
     def streams(self, prefix: str = "") -> list[StreamInfo]:
         """All streams that this client may use."""
         return self._loop.run(self._client.streams(prefix))

@@ -1,7 +1,7 @@
 """The asynchronous client."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from weakref import WeakSet
 from rillnode.codecs import native
 from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError
 from rillnode.codecs.keys import Identity
+from rillnode.codecs.limits import OPENS_MAX
 from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.routes import Route, local
@@ -107,6 +108,43 @@ class Client(Correspondent):
         stream = Stream(self._session, response.stream)
         self._streams.add(stream)
         return stream
+
+    async def open_streams(self, names: Sequence[str], *, partitions: int = 1) -> list[Stream]:
+        """Open many streams; create those, or partitions of those, that are not there.
+
+        It costs a request for each hundred of them, all of which go out together.
+
+        Args:
+            names: which, in any number.
+            partitions: how many each must have at least.
+
+        Raises:
+            RequestError: one could not be opened, as `stream` says; others may be.
+        """
+        wanted = list(dict.fromkeys(names))
+        some = (wanted[at : at + OPENS_MAX] for at in range(0, len(wanted), OPENS_MAX))
+        found: dict[str, native.StreamInfo] = {}
+        for infos in await asyncio.gather(*(self._open_some(one, partitions) for one in some)):
+            found |= {info.name: info for info in infos}
+        streams = {name: Stream(self._session, found[name]) for name in wanted}
+        self._streams.update(streams.values())
+        return [streams[name] for name in names]
+
+    async def _open_some(self, names: Sequence[str], partitions: int) -> list[native.StreamInfo]:
+        found: list[native.StreamInfo] = []
+        while names:
+            request = native.OpenManyRequest(self._session.next_id(), list(names), partitions)
+            response = await self._session.request(b"stream", request)
+            if not isinstance(response, native.OpenManyResponse):
+                raise _unexpected()
+            for failure in response.failures:
+                raise native.failure_of(failure)
+            opened = {info.name for info in response.streams}
+            if opened.isdisjoint(names):
+                raise _unexpected()
+            found += response.streams
+            names = [name for name in names if name not in opened]
+        return found
 
     async def describe(self, name: str) -> StreamInfo:
         """Tell about one stream.

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body, split_items
-from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
+from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.limits import ENTRY_BYTES_MAX
+from rillnode.node.client.appends import Block, Partition, Settle
 from rillnode.node.client.session import Session
 
 WINDOW_BYTES: Final = 8_388_608
@@ -17,16 +17,13 @@ WINDOW_BYTES: Final = 8_388_608
 Data = bytes | bytearray | memoryview
 """What an entry may be given as; what its owner may change is copied at once."""
 
-Settle = Callable[[int | RillnodeError], None]
-"""Takes the index of an append's first entry, or why nothing of it is stored."""
-
 
 class Producer:
     """Pushes to one partition, in order."""
 
     def __init__(self, session: Session, address: bytes) -> None:
-        self._session = session
-        self._address = address
+        self._appends = session.appends
+        self._partition = Partition(address)
         self._loop = asyncio.get_running_loop()
         self._items: list[bytes] = []
         self._futures: list[asyncio.Future[int]] = []
@@ -42,7 +39,7 @@ class Producer:
         _check(data)
         future: asyncio.Future[int] = self._loop.create_future()
         if not self._items:
-            self._session.gather(self._flush)
+            self._appends.gather(self._flush)
         self._items.append(data)
         self._futures.append(future)
         return future
@@ -71,15 +68,20 @@ class Producer:
             next_index = await window.popleft()[1]
         return next_index
 
-    def _flush(self) -> None:
+    def _flush(self) -> list[Block]:
         items, self._items = self._items, []
         futures, self._futures = self._futures, []
+        if len(items) == 1:  # as mostly, where many streams are pushed to
+            return [Block(self._partition, 1, pack_body(items), _settle_each(futures))]
+        blocks: list[Block] = []
         start = 0
         for run in split_items(items):
-            self._append(run, _settle_each(futures[start : start + len(run)]))
+            settle = _settle_each(futures[start : start + len(run)])
+            blocks.append(Block(self._partition, len(run), pack_body(run), settle))
             start += len(run)
+        return blocks
 
-    def _append_block(self, block: Sequence[bytes]) -> asyncio.Future[int]:
+    def _append_block(self, items: Sequence[bytes]) -> asyncio.Future[int]:
         """Append one block; the future gets the index after its last entry."""
         future: asyncio.Future[int] = self._loop.create_future()
 
@@ -89,25 +91,10 @@ class Producer:
             if isinstance(result, RillnodeError):
                 future.set_exception(result)
             else:
-                future.set_result(result + len(block))
+                future.set_result(result + len(items))
 
-        self._append(block, settle)
+        self._appends.send([Block(self._partition, len(items), pack_body(items), settle)])
         return future
-
-    def _append(self, items: Sequence[bytes], settle: Settle) -> None:
-        def on_response(response: native.Response | RillnodeError) -> None:
-            if isinstance(response, native.PositionResponse):
-                settle(response.index)
-            elif isinstance(response, RillnodeError):
-                settle(response)
-            else:
-                settle(TransportError("client.answer", "the node gave another kind of answer"))
-
-        request = native.AppendRequest(self._session.next_id(), len(items), pack_body(items))
-        try:
-            self._session.ask(self._address, request, on_response)
-        except RillnodeError as error:
-            settle(error)
 
 
 def _as_bytes(data: Data) -> bytes:

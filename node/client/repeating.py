@@ -37,6 +37,8 @@ _READS: Final = frozenset(
     )
 )
 
+_APPENDS: Final = frozenset((native.AppendRequest, native.AppendManyRequest))
+
 OnResponse = Callable[[native.Response | RillnodeError], None]
 """Takes the answer to one request, or why there is none."""
 
@@ -129,7 +131,7 @@ class Repeating:
 
     def holds(self, asked: Asked) -> bool:
         """Whether a new request has to wait for those before it."""
-        if self._holds and asked.kind is native.AppendRequest:
+        if self._holds and asked.kind in _APPENDS:
             asked.held = asked.address in self._holds
         return asked.held
 
@@ -138,7 +140,7 @@ class Repeating:
         asked = self._pending.get(request_id)
         if asked is None or not asked.refuse(failure, self._random()):
             return False
-        if asked.kind is native.AppendRequest:
+        if asked.kind in _APPENDS:
             self._hold(request_id, asked)
         else:
             loop = asyncio.get_running_loop()
@@ -147,7 +149,7 @@ class Repeating:
 
     def answered(self, request_id: int, asked: Asked, *, stored: bool) -> None:
         """A request has its outcome."""
-        if not self._holds or asked.kind is not native.AppendRequest:
+        if not self._holds or asked.kind not in _APPENDS:
             return
         hold = self._holds.get(asked.address)
         if hold is not None:
@@ -181,7 +183,7 @@ class Repeating:
         return [
             (request_id, asked)
             for request_id, asked in self._pending.items()
-            if asked.kind is native.AppendRequest and asked.address == address
+            if asked.kind in _APPENDS and asked.address == address
         ]
 
     def _hold(self, request_id: int, asked: Asked) -> None:

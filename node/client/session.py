@@ -24,6 +24,7 @@ from rillnode.codecs.routing.routes import (
     encode_with_header,
     local,
 )
+from rillnode.node.client.appends import Appends
 from rillnode.node.client.messages import Messages, failure_of, fresh_address
 from rillnode.node.client.repeating import PAUSE_SECONDS, Asked, OnResponse, Repeating
 from rillnode.transports.links import Link, LinkEvents
@@ -61,6 +62,7 @@ class Session:
         entropy: source of random bytes.
 
     Attributes:
+        appends: what is appended to streams.
         messages: messages to any worker, beside the requests that the node itself answers.
         unasked: answers to what nobody waits for: no more than `unanswered`, from a node that
             answers each request once.
@@ -96,6 +98,7 @@ class Session:
         self._reconnecting: asyncio.Task[None] | None = None
         self._idle: asyncio.Event | None = None  # once closing
         self._chance = entropy(8)
+        self.appends = Appends(self)
         self.messages = Messages(send=self._send_message, settled=self._settle, entropy=entropy)
 
     @property

@@ -46,6 +46,7 @@ from rillnode.codecs.routing.stream import (
 )
 from rillnode.codecs.streamr.key_requests import REQUESTS_MAX, RETRY_MS
 from rillnode.node.client import Client, Stream
+from rillnode.node.client.appends import TOGETHER_MIN
 from rillnode.node.client.messages import Answer
 from rillnode.node.config import (
     ChannelTable,
@@ -136,6 +137,9 @@ def add_nodes(network: MemoryNetwork, sink: SinkTables) -> None:
         network.add_node(name, peers=(NODE,), config=config)
     network.add_node(STOPPED, peers=(PEER,), config=replace(STOPPED_CONFIG, sink=sink))
 
+
+SEVERAL: Final = tuple(f"several-{nth}" for nth in range(TOGETHER_MIN))
+"""Streams that are pushed to together."""
 
 SUBSCRIBED_SECONDS: Final = 0.01
 """Virtual time in which a subscription has been made, on links of a millisecond."""
@@ -334,6 +338,8 @@ class Native(Round):
         await self.once("status", client.status())
         for service, payload in SERVICES:
             await self.once(service, client.ask(service, payload, timeout_seconds=5.0))
+        several = [await self.once("open", client.stream(name)) for name in SEVERAL]
+        await asyncio.gather(*(self._push_one_of(one, data) for one in several if one is not None))
         limited = await self.once("open", client.stream("limited"))
         if limited is not None:
             await self.once("push there", limited.push(data))
@@ -343,12 +349,18 @@ class Native(Round):
             await self.once("ask there", client.ask(app, data, timeout_seconds=5.0))
             await self.once("ask it", self.there(spawned.ask(data, timeout_seconds=5.0)))
             await self.ask("stop", self.there(spawned.stop()))
-        several = (client.ask("echo", b"%d" % nth, timeout_seconds=5.0) for nth in range(100))
-        await asyncio.gather(*(self.once("one of many", one) for one in several))
+        asks = (client.ask("echo", b"%d" % nth, timeout_seconds=5.0) for nth in range(100))
+        await asyncio.gather(*(self.once("one of many", one) for one in asks))
         own = await self.once("create another", client.stream(f"own-{self.number}"))
         there = await self.once("open", other.stream(f"own-{self.number}"))
         if own is not None and there is not None:
             await self._use(client, own, there)
+
+    async def _push_one_of(self, stream: Stream, data: bytes) -> None:
+        """Push to a stream while others are pushed to."""
+        entry = data + b" " + stream.name.encode()
+        if await self.once("push to several", stream.push(entry)) is not None:
+            self.confirmed.append(entry)
 
     async def _use(self, client: Client, own: Stream, there: Stream) -> None:
         """Push to a stream, follow it, and remove it; its actor leaves."""
@@ -364,9 +376,11 @@ class Native(Round):
 
     async def check(self) -> None:
         async with await self.network.connect(self.second) as client:
-            stream = await client.stream("events")
-            found = [bytes(entry.data) for entry in await stream.pull(0, 1_000)]
-            assert set(self.confirmed) <= set(found), "what was confirmed is lost"
+            found: set[bytes] = set()
+            for name in ("events", *SEVERAL):
+                stream = await client.stream(name)
+                found |= {bytes(entry.data) for entry in await stream.pull(0, 1_000)}
+            assert set(self.confirmed) <= found, "what was confirmed is lost"
             self.saved(await client.get_index("n", "events") or 0)
             await asyncio.sleep(2 * SWEEP_SECONDS)
             kept = (await client.describe("limited")).partitions[0]

@@ -14,7 +14,7 @@ from rillnode.actors.core.access import VERBS, Access, Grant
 from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.quotas import Quota, Quotas
 from rillnode.actors.core.router import Router
-from rillnode.actors.core.streams import index_service, service
+from rillnode.actors.core.streams import appender, index_service, service
 from rillnode.actors.core.streams.answers import not_done
 from rillnode.actors.core.streams.context import (
     ADDRESS_PREFIX,
@@ -29,6 +29,7 @@ from rillnode.actors.core.streams.resolving import stream_guard, stream_resolver
 from rillnode.actors.core.streams.retention import RetentionActor
 from rillnode.actors.core.streams.rules import StreamRule, StreamRules
 from rillnode.actors.engine.system import AsyncioSystemBase
+from rillnode.actors.engine.waiting import last_of
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import Lookup, Operation, StreamRecord
 from rillnode.actors.log.memory import MemoryLogStore
@@ -89,7 +90,10 @@ class Core:
         retention = system.spawn(partial(RetentionActor, self.context, self.holds))
         self.retention = retention
 
+        self.partitions = appender.Partitions(self.context)
+
         def on_stream(change: StreamRecord | StreamRemoved) -> None:
+            self.partitions.changed(change)
             system.post(retention, change)
             for told in self.changes:
                 told(change)
@@ -103,6 +107,8 @@ class Core:
         self.streams = streams
         self.indexes = system.spawn(partial(index_service.IndexService, self.context))
         self.router.register(b"stream", streams)
+        appends = partial(appender.AppenderService, self.context, self.partitions)
+        self.router.register(appender.ADDRESS, system.spawn(appends))
         self.router.register(b"stream_index", self.indexes)
         self.router.register_resolver(ADDRESS_PREFIX, stream_resolver(self.context))
         self.router.register_guard(ADDRESS_PREFIX, stream_guard(self.access))
@@ -110,7 +116,9 @@ class Core:
             self.router.register_refusal(prefix, not_done)
 
     def _complete(self, operations: Any) -> None:
-        self.system.post_threadsafe([(done.reply_to, done, done.then) for done in operations])
+        self.system.post_threadsafe(
+            [(done.reply_to, done, done.then) for done in operations if last_of(done)]
+        )
 
     def complete(self, operation: Operation) -> None:
         """Hand on an operation that a test has kept from the store."""

@@ -17,12 +17,12 @@ from planted_service_bugs import CALLERS
 from rillnode.actors.core.access import Access
 from rillnode.actors.core.delivery import Delivery
 from rillnode.actors.core.streams import appending, asked, index_service, stream
-from rillnode.actors.core.streams.records import Named
+from rillnode.actors.core.streams.records import Named, Records
 from rillnode.actors.core.streams.retention import RetentionActor
 from rillnode.actors.core.streams.service import StreamService
 from rillnode.actors.core.streams.stream import StreamActor
 from rillnode.actors.core.streams.subscription import SubscriptionActor
-from rillnode.actors.log import SavedIndexKey
+from rillnode.actors.log import RemoveStream, SavedIndexKey
 from rillnode.actors.log.rocks import commit, retention
 from rillnode.actors.ockam import static_forwarding
 from rillnode.actors.ockam.pub_sub import PubSubService
@@ -82,14 +82,14 @@ def first_partition_trimmed(patch: pytest.MonkeyPatch) -> None:
 
 def first_partition_told(patch: pytest.MonkeyPatch) -> None:
     """Of a stream's removal only those hear who follow its first partition."""
-    removed = Named._removed
+    written = Records.written
 
-    def short(self: Named, operation: Any) -> None:
-        if operation.record is not None:
+    def short(self: Records, operation: Any) -> None:
+        if isinstance(operation, RemoveStream) and operation.record is not None:
             operation.record = msgspec.structs.replace(operation.record, partitions=1)
-        removed(self, operation)
+        written(self, operation)
 
-    patch.setattr(Named, "_removed", short)
+    patch.setattr(Records, "written", short)
 
 
 def nonsense_not_expected(patch: pytest.MonkeyPatch) -> None:

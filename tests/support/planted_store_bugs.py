@@ -79,7 +79,7 @@ def failed_groups_confirmed(patch: pytest.MonkeyPatch) -> None:
 
 def answered_before_written(patch: pytest.MonkeyPatch) -> None:
     """A group is answered when it is taken, and again when it is durable."""
-    take = Writer._next_group
+    take = Writer._take_group
 
     def early(self: Writer) -> Any:
         group = take(self)
@@ -87,7 +87,7 @@ def answered_before_written(patch: pytest.MonkeyPatch) -> None:
             self._complete(group)
         return group
 
-    patch.setattr(Writer, "_next_group", early)
+    patch.setattr(Writer, "_take_group", early)
 
 
 def refused_for_ever(patch: pytest.MonkeyPatch) -> None:

@@ -223,13 +223,20 @@ class RocksDriver(ThreadedDriver):
 
     Attributes:
         ended: the names of its threads that have ended without being asked.
+        turns: what is to be done at the end of the test's turn; None: it has none.
     """
 
     def __init__(
-        self, path: Path, tuning: Tuning = SMALL, open_tables: OpenTables = Tables
+        self,
+        path: Path,
+        tuning: Tuning = SMALL,
+        open_tables: OpenTables = Tables,
+        *,
+        has_turns: bool = False,
     ) -> None:
         self.path = path
         self.ended: list[str] = []
+        self.turns: list[Callable[[], None]] | None = [] if has_turns else None
         self._tuning = tuning
         self._open_tables = open_tables
         super().__init__()
@@ -247,7 +254,23 @@ class RocksDriver(ThreadedDriver):
             tuning=self._tuning,
             open_tables=self._open_tables,
             threads=SystemThreads(lambda name, _: self.ended.append(name)),
+            at_turns_end=self._at_turns_end,
         )
+
+    def _at_turns_end(self, work: Callable[[], None]) -> bool:
+        if self.turns is None:
+            return False
+        self.turns.append(work)
+        return True
+
+    def end_turn(self) -> None:
+        """Do what was left to the end of the turn."""
+        while self.turns:
+            self.turns.pop()()
+
+    def settle(self, count: int) -> None:
+        self.end_turn()
+        super().settle(count)
 
     def take(self, operations: Sequence[Operation]) -> None:
         """Take what is complete; from any thread."""

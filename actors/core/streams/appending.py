@@ -38,13 +38,69 @@ class Inserted(Struct, frozen=True):
     owner: str
 
 
-Token = Pushes | NativeAppend | Inserted
+class Gathered:
+    """What becomes of the items of one AppendManyRequest.
+
+    Args:
+        context: the node's parts.
+        own_address: where it came to.
+        origin: who has asked.
+        return_route: where the answer goes.
+        request: the request.
+    """
+
+    __slots__ = ("_answered", "_context", "_failures", "_from", "_id", "_indexes", "_origin", "_to")
+
+    def __init__(
+        self,
+        context: StreamContext,
+        own_address: bytes,
+        origin: Origin,
+        return_route: Route,
+        request: native.AppendManyRequest,
+    ) -> None:
+        self._context = context
+        self._from = own_address
+        self._origin = origin
+        self._to = return_route
+        self._id = request.request_id
+        self._indexes = [0] * len(request.items)
+        self._failures: list[native.Failure] = []
+        self._answered = False
+
+    def note(self, item: int, first_index: int, error: RillnodeError | None) -> None:
+        """An item is stored, or nothing of it is."""
+        if error is None:
+            self._indexes[item] = first_index
+        else:
+            self._failures.append(native.Failure.of(item, error))
+
+    def answer(self) -> None:
+        """Tell who has asked, once; every item is noted."""
+        if self._answered:
+            return
+        self._answered = True
+        response = native.PositionsResponse(self._id, self._indexes, self._failures)
+        answer = (self._to, native.encode(response))
+        self._context.router.reply(self._origin, self._from, [answer])
+
+
+class Part(Struct, frozen=True):
+    """The token of one item of an AppendManyRequest; `owner` is the stream's."""
+
+    gathered: Gathered
+    item: int
+    appends: "Appends"
+    owner: str
+
+
+Token = Pushes | NativeAppend | Inserted | Part
 
 
 class Appends:
     """The appends of one partition of one stream."""
 
-    __slots__ = ("_context", "_log", "_own_address", "_owner", "_received_at", "_signed_only")
+    __slots__ = ("_context", "_log", "_own_address", "_owner", "_signed_only")
 
     def __init__(self, context: StreamContext, own_address: bytes, log: int, owner: str) -> None:
         self._context = context
@@ -52,7 +108,6 @@ class Appends:
         self._log = log
         self._owner = owner
         self._signed_only = False
-        self._received_at = 0
 
     def update(self, record: StreamRecord) -> None:
         """Take over what the stream's record says now."""
@@ -82,6 +137,18 @@ class Appends:
             return None
         token = NativeAppend(origin, return_route, request.request_id, self._owner)
         return self._append(request.count, request.body, token, origin.principal)
+
+    def part(
+        self, gathered: Gathered, number: int, item: native.AppendItem, principal: str
+    ) -> Append | None:
+        """What appends an item of many; None where that is refused, and noted."""
+        try:
+            check_body(item.count, item.body)
+        except CodecError as error:
+            gathered.note(number, -1, error)
+            return None
+        token = Part(gathered, number, self, self._owner)
+        return self._append(item.count, item.body, token, principal)
 
     def inserted(self, request: AppendEntries) -> Append | None:
         """What appends that which another actor has sent; None where that is refused, and told."""
@@ -115,8 +182,7 @@ class Appends:
         if refusal is not None:
             self._answer(token, -1, refusal)
             return None
-        # A clock that was set back must not make an order that the indexes do not have.
-        self._received_at = max(self._received_at, self._context.clock.now_ms())
+        received_at = self._context.clock.now_ms()
         if isinstance(token, Inserted):
             kind, keys = token.request.kind, token.request.keys
             records, seen = token.request.records, token.request.seen
@@ -124,14 +190,14 @@ class Appends:
             kind, keys, records, seen = EntryKind.BYTES, (), (), None
         timed = 0
         if kind is EntryKind.BYTES:
-            pushed = self._context.pushed_keys(self._received_at, count)
+            pushed = self._context.pushed_keys(received_at, count)
             keys, timed = (*keys, *pushed), len(pushed)
         return Append(
             token=token,
             log=self._log,
             kind=kind,
             flags=_flags(token),
-            received_at=self._received_at,
+            received_at=received_at,
             count=count,
             body=body,
             keys=keys,
@@ -157,6 +223,8 @@ class Appends:
     def _answer(self, token: Token, first_index: int, error: RillnodeError | None) -> None:
         if isinstance(token, Inserted):
             token.request.answer(first_index, error)
+        elif isinstance(token, Part):
+            token.gathered.note(token.item, first_index, error)
         else:
             answers = token.answers(first_index, error)
             self._context.router.reply(token.origin, self._own_address, answers)

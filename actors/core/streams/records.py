@@ -5,7 +5,8 @@ the store is asked about a name share its answer: a thousand clients that open o
 cost one look, and where the store is away they need not wait for it one after the other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from rillnode.actors.log import (
     log_id,
 )
 from rillnode.actors.log.waiting import read, write
-from rillnode.codecs.errors import RequestError, StoreError
+from rillnode.codecs.errors import RequestError, RillnodeError, StoreError
 
 Changed = Callable[[StreamRecord | StreamRemoved], None]
 """Told of every stream that is looked at, as it is then, and of each that is removed."""
@@ -32,6 +33,10 @@ Wanted = Callable[[StreamRecord | None], StreamRecord | None]
 
 It raises a RequestError to refuse, and is called again where another node was first.
 """
+
+
+Step = FindStream | PutStream | RemoveStream
+"""What brings a stream's record to what is wanted."""
 
 
 class Found(NamedTuple):
@@ -70,6 +75,56 @@ class Records:
     def of(self, name: str) -> "Named":
         """A stream's record, within an `async with`; see `Named`."""
         return Named(self, name)
+
+    async def change_all(
+        self, wanted: Sequence[tuple["Named", Wanted]]
+    ) -> list[Found | RillnodeError]:
+        """Bring several streams to what is wanted of each, step by step together.
+
+        Returns:
+            For each how it is then, or why it could not be brought there; see `Named.change`.
+        """
+        outcomes: dict[int, Found | RillnodeError] = {}
+        left = {number: named.steps(what) for number, (named, what) in enumerate(wanted)}
+        while left:
+            finds: list[FindStream] = []
+            writes: list[PutStream | RemoveStream] = []
+            for number, steps in tuple(left.items()):
+                try:
+                    step = next(steps)
+                except StopIteration as done:
+                    outcomes[number] = done.value
+                except RillnodeError as error:
+                    outcomes[number] = error
+                else:
+                    if isinstance(step, FindStream):
+                        finds.append(step)
+                    else:
+                        writes.append(step)
+                    continue
+                del left[number]
+            with suppress(StoreError):  # each has its own
+                if finds:
+                    await read(self.context.store, *finds)
+            with suppress(StoreError):
+                if writes:
+                    await write(self.context.store, *writes, done=self.written)
+        return [outcomes[number] for number in range(len(wanted))]
+
+    def written(self, operation: WriteOperation) -> None:
+        """What follows from a write, whether or not somebody still waits for it."""
+        match operation:
+            case PutStream(error=None, record=record):
+                self.changed(record)
+            case PutStream(token=True, record=record):
+                self.context.quotas.not_created(record.owner, record.name)
+            case RemoveStream(error=None, record=StreamRecord() as record):
+                self.context.quotas.removed(record)
+                self.changed(tell_removed(self.context, record))
+            case Trim(error=None, token=owner, log=log, extent=extent):
+                self.context.quotas.keeps(owner, log, extent)
+            case _:
+                pass
 
 
 class Named:
@@ -116,9 +171,16 @@ class Named:
         """Bring the stream to what is wanted; that is durable then.
 
         Raises:
-            RequestError: what `wanted` raises; `quota.streams`.
+            RequestError: `quota.streams`, or what `wanted` raises.
             StoreError: it could not be read, or stored.
         """
+        (outcome,) = await self._records.change_all([(self, wanted)])
+        if isinstance(outcome, RillnodeError):
+            raise outcome
+        return outcome
+
+    def steps(self, wanted: Wanted) -> Generator[Step, None, Found]:
+        """Operations that bring it there, each complete before the next is asked for; see above."""
         context, shared = self._records.context, self._shared
         another_was_first = False
         while True:
@@ -126,11 +188,10 @@ class Named:
             if found is None:
                 shared.known, shared.told = None, shared.asked
                 find = FindStream(name=self._name)
-                try:
-                    await read(context.store, find)
-                except StoreError as error:
-                    shared.known = error
-                    raise
+                yield find
+                if find.error is not None:
+                    shared.known = find.error
+                    raise find.error
                 found = shared.known = Found(find.record, find.extents)
             if another_was_first and found.record is not None:
                 context.quotas.found(found.record, found.extents)
@@ -141,21 +202,20 @@ class Named:
                 return found
             is_new = found.record is None
             operation: PutStream | RemoveStream
-            done: Callable[[WriteOperation], object]
             if record is None:
-                operation, done = RemoveStream(name=self._name), self._removed
+                operation = RemoveStream(name=self._name)
             elif is_new and not context.quotas.admit_stream(record.owner, self._name):
                 text = "You own as many streams as your quota allows: remove one"
                 raise RequestError("quota.streams", text)
             else:
-                operation, done = PutStream(token=is_new, record=record), self._stored
+                operation = PutStream(token=is_new, record=record)
             shared.known = None
-            try:
-                await write(context.store, operation, done=done)
-            except StoreError as error:
+            yield operation
+            error = operation.error
+            if error is not None:
                 if error.code != "store.exists":
                     shared.known, shared.told = error, shared.asked
-                    raise
+                    raise error
                 # What is asked for is asked of the other's stream.
                 another_was_first = True
                 continue
@@ -173,7 +233,7 @@ class Named:
         """
         self._shared.known = None
         trim = Trim(token=record.owner, log=log_id(record.id, partition), before=before)
-        await write(self._records.context.store, trim, done=self._trimmed)
+        await write(self._records.context.store, trim, done=self._records.written)
         return trim.extent.first_index
 
     def _known(self) -> Found | None:
@@ -190,28 +250,6 @@ class Named:
             # through.
             raise StoreError(known.code, known.text, retryable=known.retryable, **known.context)
         return known
-
-    # What follows from a write ---------------------------------------------------------------
-
-    def _stored(self, put: WriteOperation) -> None:
-        assert isinstance(put, PutStream)
-        if put.error is None:
-            self._records.changed(put.record)
-        elif put.token:
-            self._records.context.quotas.not_created(put.record.owner, put.record.name)
-
-    def _trimmed(self, trim: WriteOperation) -> None:
-        assert isinstance(trim, Trim)
-        if trim.error is None:
-            self._records.context.quotas.keeps(trim.token, trim.log, trim.extent)
-
-    def _removed(self, removal: WriteOperation) -> None:
-        assert isinstance(removal, RemoveStream)
-        context, record = self._records.context, removal.record
-        if removal.error is not None or record is None:
-            return
-        context.quotas.removed(record)
-        self._records.changed(tell_removed(context, record))
 
 
 def _as_it_is(record: StreamRecord | None) -> StreamRecord | None:

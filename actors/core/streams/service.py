@@ -6,7 +6,8 @@ nothing with a name is refused before anything is looked up, as if there were no
 """
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
@@ -27,7 +28,7 @@ from rillnode.actors.core.streams.asked import ServiceRequest
 from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamContext, stream_address
 from rillnode.actors.core.streams.describe import retention_of, stream_info, told
 from rillnode.actors.core.streams.listing import Page
-from rillnode.actors.core.streams.records import Changed, Found, Named, Records
+from rillnode.actors.core.streams.records import Changed, Found, Named, Records, Wanted
 from rillnode.actors.core.streams.revising import EnsureStream, Revised, ReviseStream
 from rillnode.actors.core.streams.rules import RESERVED_PREFIX, StreamRules
 from rillnode.actors.engine.system import Cell
@@ -36,7 +37,7 @@ from rillnode.actors.log import ListStreams, Retention, StreamRecord
 from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
-from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
+from rillnode.codecs.limits import NAME_BYTES_MAX, OPENS_MAX, PARTITIONS_MAX
 from rillnode.codecs.requests import decode_service_request
 from rillnode.codecs.routing import stream_admin
 from rillnode.codecs.routing.stream import CreatePartitionedRequest, CreateRequest
@@ -108,6 +109,8 @@ class StreamService(Worker):
                 await self._create(ask, name, partitions)
             case native.OpenRequest(name=name, partitions=partitions):
                 await self._create(ask, name or None, partitions)
+            case native.OpenManyRequest(names=names, partitions=partitions):
+                await self._open_many(ask, names, partitions)
             case native.DescribeRequest(name=name):
                 self._admit(ask, name, None)
                 async with self._records.of(name) as stream:
@@ -132,16 +135,7 @@ class StreamService(Worker):
         """Open a stream, and make it, or more partitions of it, where that is needed."""
         if name is None:
             name = f"generated_{self._context.entropy(4).hex()}"
-        if not 0 < len(name.encode()) <= NAME_BYTES_MAX or not 0 < partitions <= PARTITIONS_MAX:
-            text = (
-                f"A stream has a name of 1 to {NAME_BYTES_MAX} bytes "
-                f"and 1 to {PARTITIONS_MAX} partitions"
-            )
-            raise RequestError("stream.invalid", text)
-        self._admit(ask, name, None)
-        if partitions > self._rules.find(name).partitions_max:
-            raise self._too_many_partitions(name)
-        wanted = partial(self._with_partitions, ask.origin.principal, name, partitions)
+        wanted = self._opened(ask, name, partitions)
         async with self._records.of(name) as stream:
             found = await stream.change(wanted)
             if isinstance(ask.request, native.OpenRequest):
@@ -152,6 +146,49 @@ class StreamService(Worker):
                 payload = creation_done(ask.request, name, partition)
                 answer = (ask.wire.return_route, payload)
                 self._context.router.reply(ask.origin, stream_address(name, partition), [answer])
+
+    def _opened(self, ask: _Ask, name: str, partitions: int) -> Wanted:
+        """What a stream is to be that is asked for. Raises RequestError: it may not be."""
+        if not 0 < len(name.encode()) <= NAME_BYTES_MAX or not 0 < partitions <= PARTITIONS_MAX:
+            text = (
+                f"A stream has a name of 1 to {NAME_BYTES_MAX} bytes "
+                f"and 1 to {PARTITIONS_MAX} partitions"
+            )
+            raise RequestError("stream.invalid", text)
+        self._admit(ask, name, None)
+        if partitions > self._rules.find(name).partitions_max:
+            raise self._too_many_partitions(name)
+        return partial(self._with_partitions, ask.origin.principal, name, partitions)
+
+    async def _open_many(self, ask: _Ask, names: Sequence[str], partitions: int) -> None:
+        """Open streams as `_create` does each, with as many steps for all as for one."""
+        if len(names) > OPENS_MAX:
+            raise RequestError("stream.many", f"One request opens at most {OPENS_MAX} streams")
+        outcomes: dict[str, Found | RillnodeError] = {}
+        wanted: dict[str, Wanted] = {}
+        for name in dict.fromkeys(names):
+            try:
+                wanted[name] = self._opened(ask, name, partitions)
+            except RequestError as error:
+                outcomes[name] = error
+        async with AsyncExitStack() as stack:
+            # Two that want the same ones ask for them in one order, and so never wait in a circle.
+            steps = [
+                (await stack.enter_async_context(self._records.of(name)), wanted[name])
+                for name in sorted(wanted)
+            ]
+            found = await self._records.change_all(steps)
+        outcomes |= zip(sorted(wanted), found, strict=True)
+        page, failures = Page[native.StreamInfo](), list[native.Failure]()
+        for number, name in enumerate(names):
+            outcome = outcomes.pop(name, None)
+            if isinstance(outcome, RillnodeError):
+                failures.append(native.Failure.of(number, outcome))
+            elif outcome is not None and not page.full:
+                info = stream_info(_there(outcome.record), outcome.extents)
+                page.take((info,), lambda info: len(info.partitions))
+        response = native.OpenManyResponse(ask.request.request_id, page.items, failures)
+        ask.reply(native.encode(response))
 
     async def _remove(self, ask: _Ask, name: str) -> None:
         async with self._records.of(name) as stream:

@@ -33,6 +33,7 @@ from rillnode.actors.log.rocks.layout import (
     encode_record,
     indexed_keys,
     logs_range,
+    put_behind,
     record_key,
     saved_index_key,
     saved_index_range,
@@ -138,6 +139,8 @@ class GroupCommit:
         state = self._state(log)
         first_index = state.next_index
         # First all that wrong contents could make fail: a view goes on after them.
+        if first_index > state.first_index:
+            put_behind(operation, state.received_at)
         size = data_bytes(operation.count, body, operation.flags)
         indexed = indexed_keys(operation.keys, first_index) if operation.keys else ()
         value = encode_block(
@@ -157,6 +160,7 @@ class GroupCommit:
         operation.first_index = first_index
         state.next_index = first_index + operation.count
         state.next_position += size
+        state.received_at = operation.received_at
         operation.kept_bytes = state.next_position - state.first_position
         self._touched[log] = state
         self._blocks.append((log, Block(first_index, value)))

@@ -27,7 +27,7 @@ from typing import Final
 
 import msgspec
 
-from rillnode.actors.log import ListKeys, LogExtent, SavedIndexKey, StreamRecord
+from rillnode.actors.log import Append, ListKeys, LogExtent, SavedIndexKey, StreamRecord
 from rillnode.actors.log.records import beside_log
 from rillnode.codecs.errors import StoreError
 
@@ -64,7 +64,7 @@ class LogState:
     """The bounds of a log, in entries and in data bytes since its creation.
 
     Attributes:
-        received_at: when the last entry came, as it was when this was read; views keep it up.
+        received_at: when the last entry came; of a log without entries it says nothing.
     """
 
     first_index: int = 0
@@ -89,6 +89,22 @@ class LogState:
     def decode(cls, value: bytes) -> "LogState":
         """Read an extent row."""
         return cls(*_EXTENT.unpack(value))
+
+
+def put_behind(append: Append, last: int) -> None:
+    """See that entries do not come before those that they stand behind, whatever clocks say.
+
+    Args:
+        append: what is about to be appended.
+        last: when the last entry of its log came, in milliseconds since 1970.
+    """
+    if append.timed is None or append.received_at >= last:
+        return
+    append.received_at = last
+    at = len(append.keys) - append.timed
+    end = INDEX.pack(last)
+    timed = [(key[: -INDEX.size] + end, offset) for key, offset in append.keys[at:]]
+    append.keys = [*append.keys[:at], *timed]
 
 
 def indexed_keys(keys: Sequence[tuple[bytes, int]], first_index: int) -> list[bytes]:

@@ -34,7 +34,7 @@ from rillnode.actors.log.rocks.readers import ReaderPool
 from rillnode.actors.log.rocks.tables import OpenTables, Tables, Tuning, open_error
 from rillnode.actors.log.rocks.tail import TailCache
 from rillnode.actors.log.rocks.view import DurableView
-from rillnode.actors.log.rocks.writer import Writer
+from rillnode.actors.log.rocks.writer import AtTurnsEnd, Writer
 from rillnode.codecs.errors import StoreError
 
 _DEFAULT_TUNING = Tuning()
@@ -43,9 +43,11 @@ _DEFAULT_TUNING = Tuning()
 class RocksLogStore:
     """A LogStore on RocksDB.
 
-    `complete` and `on_health` are called from the store's threads, and from the caller's where a
-    submission is refused. An uncached disk read holds Python's interpreter lock while the disk
-    answers (the binding does not release it), whichever thread makes it.
+    `complete` and `on_health` are called from the store's threads. `complete` is called from the
+    caller's own, too, where a submission is refused, and for small groups where `at_turns_end` is
+    given and syncs are quick: these are committed there. An uncached disk read holds Python's
+    interpreter lock while the disk answers (the binding does not release it), whichever thread
+    makes it.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class RocksLogStore:
         make_commit: MakeCommit = GroupCommit,
         migrations: Mapping[int, Migration] = MIGRATIONS,
         threads: Threads = SYSTEM_THREADS,
+        at_turns_end: AtTurnsEnd | None = None,
     ) -> None:
         self._path = Path(path).absolute()
         self._tuning = tuning
@@ -83,6 +86,7 @@ class RocksLogStore:
             complete=complete,
             on_health=on_health,
             threads=threads,
+            at_turns_end=at_turns_end,
         )
 
     @property

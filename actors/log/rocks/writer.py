@@ -1,4 +1,9 @@
-"""The writer's thread: groups what was submitted, and repairs the store when a group fails."""
+"""The writer: groups what was submitted, and repairs the store when a group fails.
+
+It has a thread for that. A small group may also be committed on the submitter's own thread, at the
+end of the turn that has submitted it, which saves two hand-overs between threads; repairs are the
+thread's.
+"""
 
 import logging
 import traceback
@@ -6,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Lock
+from time import monotonic
 from typing import Final
 
 from rillnode.actors.core.threads import Queue, Running, ThreadKilled, Threads
@@ -32,6 +39,30 @@ _LAST_SECONDS: Final = 0.1
 """How long who has looked whether writes are taken may need to submit one."""
 
 
+_Failed = tuple[Sequence[Operation], BaseException]
+"""A group, and with what it has failed."""
+
+AtTurnsEnd = Callable[[Callable[[], None]], bool]
+"""Has something done on the submitter's thread at the end of its turn; False: it is in none."""
+
+HERE_OPERATIONS_MAX: Final = 64
+HERE_BYTES_MAX: Final = 131_072
+"""A larger group is the thread's: the submitter has other things to do."""
+
+HERE_SECONDS_MAX: Final = 0.000_8
+"""What commits take on average where they are made on the submitter's thread. Own choice: about
+twice what a sync to a good disk takes."""
+
+STALL_SECONDS: Final = 0.002
+"""A commit that takes longer stalls the submitter: for `SPARED_SECONDS` no other one may."""
+
+SPARED_SECONDS: Final = 10.0
+
+OVERLAPS: Final = 64
+"""So many groups the thread makes after one during which the next was submitted: there is more to
+do than one commit at a time, and the submitter had better go on with it meanwhile."""
+
+
 class Writer:
     """Owns the tables while it runs; `submit` is for one other thread.
 
@@ -52,6 +83,7 @@ class Writer:
         complete: Complete,
         on_health: OnHealth,
         threads: Threads,
+        at_turns_end: AtTurnsEnd | None = None,
     ) -> None:
         self._path = path
         self._tuning = tuning
@@ -74,6 +106,15 @@ class Writer:
         self._bytes_submitted = 0
         self._bytes_completed = 0
         self._failures = 0
+        # Held by who takes writes and commits them.
+        self._committing = Lock()
+        self._commit: GroupCommit | None = None
+        self._at_turns_end = at_turns_end
+        self._left_to_submitter = False
+        self._failed_here: _Failed | None = None
+        self._mean_seconds = 0.0
+        self._spared_until = 0.0
+        self._overlaps = 0
 
     @property
     def health(self) -> StoreHealth:
@@ -110,10 +151,67 @@ class Writer:
             self._complete((operation,))
             return
         self._bytes_submitted += written_bytes(operation)
+        # Before the thread can see that there is something to do.
+        if self._idle and not self._left_to_submitter and self._is_quick():
+            assert self._at_turns_end is not None
+            self._left_to_submitter = self._at_turns_end(self._commit_here)
         self._writes.append(operation)
-        if self._idle:
-            self._idle = False
-            self._wake.put(None)
+        if self._idle and not self._left_to_submitter:
+            self._wake_thread()
+
+    def _wake_thread(self) -> None:
+        self._idle = False
+        self._wake.put(None)
+
+    # On the submitter's thread ---------------------------------------------------------------
+
+    def _is_quick(self) -> bool:
+        """Whether what is submitted now had better be committed by who submits it."""
+        if self._at_turns_end is None or self._commit is None:
+            return False
+        if self._overlaps > 0:
+            self._overlaps -= 1
+            return False
+        return self._mean_seconds < HERE_SECONDS_MAX and self._spared_until < monotonic()
+
+    def _commit_here(self) -> None:
+        """Commit what a turn has submitted; what it is not to commit goes to the thread."""
+        self._left_to_submitter = False
+        if self._committing.acquire(blocking=False):
+            try:
+                commit = self._commit
+                small = 0 < len(self._writes) <= HERE_OPERATIONS_MAX
+                if commit is not None and small and self.pending_bytes <= HERE_BYTES_MAX:
+                    # The tables are the thread's to close and to open again.
+                    self._failed_here = self._run_commit(commit, self._take_group())
+            finally:
+                self._committing.release()
+        if self._writes or self._failed_here is not None:
+            self._wake_thread()
+
+    def _run_commit(self, commit: GroupCommit, group: Sequence[Operation]) -> _Failed | None:
+        """Commit a group and tell of it; or return what has failed.
+
+        Within `_committing`, so that groups are told of in their order.
+        """
+        begun = monotonic()
+        try:
+            commit.run(group)
+        except ThreadKilled:
+            raise
+        except BaseException as error:
+            # A panic of the store's native code is none of Exception's kind.
+            self._commit = None
+            return group, error
+        ended = monotonic()
+        seconds = ended - begun
+        if seconds > STALL_SECONDS:
+            self._spared_until = ended + SPARED_SECONDS
+        # One that takes long says no more than that it does.
+        self._mean_seconds += (min(seconds, STALL_SECONDS) - self._mean_seconds) / 8
+        self._failures = 0
+        self._finish(group)
+        return None
 
     # The thread ------------------------------------------------------------------------------
 
@@ -140,35 +238,48 @@ class Writer:
 
     def _write(self, tables: Tables) -> Tables | None:
         """Commit groups until told to stop; returns other tables after a repair."""
-        commit: GroupCommit | None = None
-        while group := self._next_group():
-            try:
-                commit = commit or self._make_commit(tables, self._view, self._tail, self._tuning)
-                commit.run(group)
-            except ThreadKilled:
-                raise
-            except BaseException as error:
-                # A panic of the store's native code is none of Exception's kind.
-                commit = None
-                return self._repair(tables, group, error)
-            self._failures = 0
-            self._finish(group)
+        while self._wait():
+            with self._committing:
+                failed, self._failed_here = self._failed_here, None
+                if failed is None and (group := self._take_group()):
+                    failed = self._commit_group(tables, group)
+            if failed is not None:
+                return self._repair(tables, *failed)
+            if self._writes:
+                self._overlaps = OVERLAPS
+        self._commit = None
         with self._view.replaced():
             tables.close()
         return None
 
-    def _next_group(self) -> list[Operation]:
-        """Wait for writes and take as many as make a group; none when there is to be no more."""
-        writes = self._writes
-        while not writes:
+    def _commit_group(self, tables: Tables, group: Sequence[Operation]) -> _Failed | None:
+        if self._commit is None:
+            try:
+                self._commit = self._make_commit(tables, self._view, self._tail, self._tuning)
+            except ThreadKilled:
+                raise
+            except BaseException as error:
+                return group, error
+        return self._run_commit(self._commit, group)
+
+    def _wait(self) -> bool:
+        """Wait until there is something to do; False when there is to be no more."""
+        while True:
             self._idle = True
-            # Looked at again, as a submitter may have looked at `_idle` just before.
-            if writes:
+            # Looked at after that, as a submitter may have looked at `_idle` just before.
+            if self._failed_here is not None or (self._writes and not self._left_to_submitter):
                 break
             if self._stopping.is_set():
-                return []
+                # What was left to a submitter who does not come to it any more is done here.
+                self._idle = False
+                return bool(self._writes)
             self._wake.get()
         self._idle = False
+        return True
+
+    def _take_group(self) -> list[Operation]:
+        """Take as many writes as make a group."""
+        writes = self._writes
         group: list[Operation] = []
         size, size_max = 0, self._tuning.group_bytes_max
         while writes and size < size_max and len(group) < _OPERATIONS_MAX:

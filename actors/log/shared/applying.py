@@ -182,10 +182,6 @@ class Tables(Protocol):
         """The index after a log's last entry. Raises StoreError: `stream.removed`."""
         ...
 
-    def last_arrival(self, log: int) -> int | None:
-        """When the last entry of a log came that is kept; None: none is."""
-        ...
-
     def saved_index(self, key: SavedIndexKey) -> int | None:
         """A position that is saved."""
         ...
@@ -319,7 +315,6 @@ class Applier:
                 _check_count(operation)
                 if seen is not None and seen < self._others_end(log, author):
                     raise fenced("appended to this log")
-                self._put_behind(operation)
             case Trim(log=log) | BeginLog(log=log):
                 self._check_place(log)
             case SaveIndex():
@@ -361,16 +356,6 @@ class Applier:
         if known is None:
             return 0
         return known[1] if known[0] == author else self._tables.log_end(log)
-
-    def _put_behind(self, append: Append) -> None:
-        """See that entries do not come before those that they stand behind: clocks differ."""
-        last = self._tables.last_arrival(append.log)
-        if append.timed is not None and last is not None and append.received_at < last:
-            append.received_at = last
-            at = len(append.keys) - append.timed
-            end = _NUMBER.pack(max(0, last))
-            timed = [(key[: -_NUMBER.size] + end, offset) for key, offset in append.keys[at:]]
-            append.keys = [*append.keys[:at], *timed]
 
     def _note_author(self, append: Append, author: bytes) -> None:
         known = self._author_of(append.log)

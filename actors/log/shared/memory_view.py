@@ -11,7 +11,6 @@ from rillnode.actors.log import (
     LoadIndex,
     OnHealth,
     Operation,
-    Read,
     SavedIndexKey,
 )
 from rillnode.actors.log.memory import Faults, MemoryLogStore, Post
@@ -26,7 +25,6 @@ from rillnode.actors.log.shared.applying import (
 )
 from rillnode.actors.log.shared.frames import BeginLog, PutListing, SharedOperation
 from rillnode.actors.ports import Clock
-from rillnode.codecs.entries import decode_header
 
 _DUMP: Final = "dump"
 
@@ -82,12 +80,6 @@ class ViewTables(MemoryTables):
     def log_end(self, log: int) -> int:
         """The index after a log's last entry."""
         return self.end_of(log)
-
-    def last_arrival(self, log: int) -> int | None:
-        """When the last entry of a log came that is kept."""
-        read = Read(log=log, index=max(0, self.end_of(log) - 1))
-        self.answer(read)
-        return decode_header(read.blocks[-1].value).received_at if read.blocks else None
 
     def saved_index(self, key: SavedIndexKey) -> int | None:
         """A position that is saved."""

@@ -12,7 +12,6 @@ from typing import Final
 
 from rillnode.actors.core.threads import SYSTEM_THREADS, Threads
 from rillnode.actors.log import (
-    Append,
     Complete,
     OnHealth,
     Operation,
@@ -93,10 +92,6 @@ class ViewCommit(GroupCommit):
         else:
             super()._plan(operation)
 
-    def _append(self, operation: Append) -> None:
-        super()._append(operation)
-        self._touched[operation.log].received_at = operation.received_at
-
     def _remove_stream(self, operation: RemoveStream) -> None:
         self._plan_removal(operation)
         # It is written as soon as it is settled: what comes next looks for it in the database.
@@ -139,11 +134,6 @@ class ViewCommit(GroupCommit):
     def log_end(self, log: int) -> int:
         """The index after a log's last entry."""
         return self._state(log).next_index
-
-    def last_arrival(self, log: int) -> int | None:
-        """When the last entry of a log came that is kept."""
-        state = self._state(log)
-        return state.received_at if state.first_index < state.next_index else None
 
     def saved_index(self, key: SavedIndexKey) -> int | None:
         """A position that is saved."""

@@ -459,12 +459,14 @@ class SharedLogStore:
             except StoreError as error:
                 self.refused((operation,), error)
                 return
-            if isinstance(operation, Trim) and operation.at_hand and not self._is_ready(number):
+            sweep = operation if isinstance(operation, Trim) and operation.at_hand else None
+            if sweep is not None and not self._is_ready(number):
                 self._done((operation,))
                 return
             shard = self._shard(number)
-            if isinstance(operation, Trim) and not operation.before and shard.is_idle:
-                self._begin(self._ending(operation, self._trim(operation, shard)))
+            # A sweep looks before it writes; any other trim keeps its place among the appends.
+            if sweep is not None and not sweep.before and shard.is_idle:
+                self._begin(self._ending(sweep, self._trim(sweep, shard)))
             else:
                 shard.submit(operation)
 
@@ -497,7 +499,7 @@ class SharedLogStore:
         look = Read(log=operation.log, index=0, entries_max=1, bytes_max=1)
         used = shard.last_used
         await self._ask(shard.number, look)
-        if operation.at_hand and shard.is_idle:
+        if shard.is_idle:
             shard.last_used = used  # a view is not in use because somebody looks after it
         if _may_cut(operation, look):
             shard.submit(operation)

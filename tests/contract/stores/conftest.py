@@ -3,12 +3,14 @@
 import os
 from collections.abc import Iterator
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from nats_support import NatsServer, needs_nats, running_nats
+from rillnode.actors.log.rocks import writer
 from rillnode.actors.log.shared.memory_log import MemoryServers
 from shared_support import JetStreamDriver, OnLoopDriver, SharedDriver
 from store_support import MemoryDriver, RocksDriver, StoreDriver
@@ -23,7 +25,7 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
         yield server
 
 
-OWN: Final = ("memory", "rocks")
+OWN: Final = ("memory", "rocks", "rocks, committed at the end of turns")
 """Stores whose logs nobody else writes to."""
 
 SHARED: Final = (
@@ -42,13 +44,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreDriver]:
+def driver(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[StoreDriver]:
     """An open store of each kind in turn."""
     opened: StoreDriver
     if request.param == "memory":
         opened = MemoryDriver()
-    elif request.param == "rocks":
-        opened = RocksDriver(tmp_path / "store")
+    elif request.param.startswith("rocks"):
+        # However slow the disk of the tests is.
+        monkeypatch.setattr(writer, "HERE_SECONDS_MAX", inf)
+        monkeypatch.setattr(writer, "STALL_SECONDS", inf)
+        opened = RocksDriver(tmp_path / "store", has_turns=request.param != "rocks")
     else:
         opened = _shared(request, tmp_path / "views")
     yield opened

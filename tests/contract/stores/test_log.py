@@ -330,3 +330,21 @@ def test_blocks_are_what_codecs_read(driver: StoreDriver) -> None:
         (0, b"a", 5),
         (1, b"bb", 5),
     ]
+
+
+def test_arrivals_ascend_though_a_clock_is_set_back(driver: StoreDriver) -> None:
+    def stamped(at: int, *, timed: int | None = 1) -> Append:
+        keys = [(b"kept", 0), (b"by time" + at.to_bytes(8, "big"), 0)]
+        return replace(append(b"x", at=at), keys=keys, timed=timed)
+
+    driver.write_all([stamped(7), stamped(3)])
+    driver.reopen()
+    driver.write_all([stamped(5), stamped(9), stamped(4, timed=None)])
+    assert [entry.received_at for entry in driver.entries()] == [7, 7, 7, 9, 4]
+    pairs = driver.read(ListKeys(log=LOG, start=b"by time", end=b"by timf", limit=9)).pairs
+    # What is copied stays as it is.
+    assert [(key[7:], index) for key, index in pairs] == [
+        (at.to_bytes(8, "big"), index) for at, index in ((4, 4), (7, 0), (7, 1), (7, 2), (9, 3))
+    ]
+    driver.write(Trim(log=LOG, before=5))
+    assert driver.write(stamped(2)).received_at == 2

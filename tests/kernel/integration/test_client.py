@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -17,7 +18,12 @@ from rillnode.actors.core.links.connection import ConnectionActor
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.limits import ENTRY_BYTES_MAX, FRAME_BYTES_MAX, LINK_BUFFER_HIGH_BYTES
+from rillnode.codecs.limits import (
+    ENTRY_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    LINK_BUFFER_HIGH_BYTES,
+    OPENS_MAX,
+)
 from rillnode.node.client import Client, connect, connect_blocking
 from rillnode.node.client import stream as client_stream
 from rillnode.node.client.stream import Stream
@@ -324,6 +330,53 @@ def test_pushing_goes_on_over_links_that_are_cut_again_and_again(tmp_path: Path)
         stored = {e.index: e.data for e in await (await client.stream("s")).pull(0, 100_000)}
         assert list(stored) == list(range(len(stored)))
         assert [stored[index] for index in confirmed] == [b"%d" % n for n in range(5_000)]
+
+    with_client(tmp_path, talk)
+
+
+def test_pushes_to_many_streams_keep_each_ones_order_over_cut_links(tmp_path: Path) -> None:
+    """Some go together and some alone, as it comes; whichever way, nothing overtakes."""
+
+    async def talk(node: Node, client: Client) -> None:
+        chance, names = Random(4), [f"s{number}" for number in range(40)]
+        pushed: dict[str, list[asyncio.Future[int]]] = {name: [] for name in names}
+        async with Proxy(node.addresses()["noise"]) as proxy:
+            pusher = await connect_to(node, through=proxy.address)
+            streams = await pusher.open_streams(names)
+            for turn in range(400):
+                for stream in chance.sample(streams, chance.choice((1, 2, 3, 20, 40))):
+                    futures = pushed[stream.name]
+                    futures.append(stream.push_nowait(b"%d" % len(futures)))
+                await asyncio.sleep(0 if turn % 4 else 0.002)
+                if turn % 100 == 50:
+                    proxy.cut()
+            async with asyncio.timeout(60):
+                confirmed = {name: await asyncio.gather(*pushed[name]) for name in names}
+            await pusher.close()
+        for stream in await client.open_streams(names):
+            stored = {entry.index: entry.data for entry in await stream.pull(0, 100_000)}
+            indexes = confirmed[stream.name]
+            assert indexes == sorted(set(indexes))
+            assert [stored[index] for index in indexes] == [b"%d" % n for n in range(len(indexes))]
+
+    with_client(tmp_path, talk)
+
+
+def test_many_streams_are_opened_at_once(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        names = [f"s{number}" for number in range(2 * OPENS_MAX + 1)]
+        streams = await client.open_streams([*names, "s0"], partitions=2)
+        assert [stream.name for stream in streams] == [*names, "s0"]
+        assert streams[-1] is streams[0]
+        assert {stream.partitions for stream in streams} == {2}
+        assert await asyncio.gather(*(stream.push(b"x", partition=1) for stream in streams)) == [
+            0
+        ] * len(names) + [1]
+        assert await client.open_streams([]) == []
+        with pytest.raises(RequestError) as caught:
+            await client.open_streams(["new", "x" * 513])
+        assert caught.value.code == "stream.invalid"
+        assert (await client.describe("new")).name == "new"
 
     with_client(tmp_path, talk)
 

@@ -8,8 +8,11 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from contextlib import aclosing
+from itertools import cycle
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
@@ -151,7 +154,16 @@ def start_child(directory: Path) -> tuple[subprocess.Popen[str], dict[str, str]]
     return process, json.loads(process.stdout.readline())
 
 
-async def push_until_it_ends(facts: dict[str, str], confirmed: dict[int, bytes]) -> None:
+Confirmed = dict[tuple[str, int], bytes]
+"""What was confirmed, by stream and index."""
+
+ONE: Final = ("s",)
+MANY: Final = tuple(f"s{number}" for number in range(50))
+
+
+async def push_until_it_ends(
+    facts: dict[str, str], confirmed: Confirmed, names: Sequence[str]
+) -> None:
     """Push as fast as it goes, noting every confirm, until the node is gone."""
     client = await connect(
         f"noise://{facts['noise']}",
@@ -159,21 +171,22 @@ async def push_until_it_ends(facts: dict[str, str], confirmed: dict[int, bytes])
         node_identity=facts["identity"],
         reconnect=False,
     )
-    stream = await client.stream("s")
+    streams = [await client.stream(name) for name in names]
     number = len(confirmed)
     futures: list[asyncio.Future[int]] = []
     try:
         while True:
             items = [b"%d %s" % (number + at, os.urandom(200).hex().encode()) for at in range(200)]
-            futures = [stream.push_nowait(item) for item in items]
+            pairs = list(zip(items, cycle(streams), strict=False))
+            futures = [stream.push_nowait(item) for item, stream in pairs]
             number += len(items)
-            for item, future in zip(items, futures, strict=True):
-                confirmed[await future] = item
+            for (item, stream), future in zip(pairs, futures, strict=True):
+                confirmed[stream.name, await future] = item
     except RillnodeError:  # the link broke: that is what this waits for
         await asyncio.gather(*futures, return_exceptions=True)
 
 
-async def grown(confirmed: dict[int, bytes], count: int) -> None:
+async def grown(confirmed: Confirmed, count: int) -> None:
     """Let it run for a while, and until so many are confirmed."""
     await asyncio.sleep(0.5)
     async with asyncio.timeout(60.0):
@@ -181,48 +194,55 @@ async def grown(confirmed: dict[int, bytes], count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-def crash_and_check(directory: Path, rounds: int) -> None:
-    async def check(facts: dict[str, str], confirmed: dict[int, bytes]) -> int:
-        async with await connect(
-            f"noise://{facts['noise']}", identity=CLIENT, node_identity=facts["identity"]
-        ) as client:
-            stream = await client.stream("s")
-            stored = await stream.pull(0, 10_000_000)
-        assert [entry.index for entry in stored] == list(range(len(stored)))
-        assert all(stored[index].data == data for index, data in confirmed.items())
-        return len(stored)
+async def check(facts: dict[str, str], confirmed: Confirmed, names: Sequence[str]) -> None:
+    """All that was confirmed is where it was confirmed to be, and each log is without a hole."""
+    async with await connect(
+        f"noise://{facts['noise']}", identity=CLIENT, node_identity=facts["identity"]
+    ) as client:
+        stored: Confirmed = {}
+        for name in names:
+            entries = await (await client.stream(name)).pull(0, 10_000_000)
+            assert [entry.index for entry in entries] == list(range(len(entries)))
+            stored |= {(name, entry.index): entry.data for entry in entries}
+    assert confirmed.items() <= stored.items()
 
-    async def one(confirmed: dict[int, bytes], facts: dict[str, str], pid: int) -> None:
-        pushing = asyncio.ensure_future(push_until_it_ends(facts, confirmed))
+
+def crash_and_check(directory: Path, rounds: int, names: Sequence[str]) -> None:
+    async def one(confirmed: Confirmed, facts: dict[str, str], pid: int) -> None:
+        pushing = asyncio.ensure_future(push_until_it_ends(facts, confirmed, names))
         await grown(confirmed, len(confirmed) + 100)
         os.kill(pid, signal.SIGKILL)
         await pushing
 
-    confirmed: dict[int, bytes] = {}
+    confirmed: Confirmed = {}
     for _ in range(rounds):
         process, facts = start_child(directory)
         asyncio.run(one(confirmed, facts, process.pid))
         process.wait(10)
         process, facts = start_child(directory)
-        asyncio.run(check(facts, confirmed))
+        asyncio.run(check(facts, confirmed, names))
         process.terminate()
         assert process.wait(30) == 0
     assert len(confirmed) >= 100 * rounds
 
 
-def test_nothing_confirmed_is_lost_when_the_node_is_killed(tmp_path: Path) -> None:
-    crash_and_check(tmp_path, 1)
+@pytest.mark.parametrize("names", [ONE, MANY], ids=["one", "many"])
+def test_nothing_confirmed_is_lost_when_the_node_is_killed(
+    tmp_path: Path, names: Sequence[str]
+) -> None:
+    crash_and_check(tmp_path, 1, names)
 
 
 @pytest.mark.long
-def test_nothing_confirmed_is_lost_in_twenty_kills(tmp_path: Path) -> None:
-    crash_and_check(tmp_path, 20)
+@pytest.mark.parametrize("names", [ONE, MANY], ids=["one", "many"])
+def test_nothing_confirmed_is_lost_in_twenty_kills(tmp_path: Path, names: Sequence[str]) -> None:
+    crash_and_check(tmp_path, 20, names)
 
 
 def test_sigterm_drains_and_ends_well(tmp_path: Path) -> None:
-    async def run(facts: dict[str, str], pid: int) -> dict[int, bytes]:
-        confirmed: dict[int, bytes] = {}
-        pushing = asyncio.ensure_future(push_until_it_ends(facts, confirmed))
+    async def run(facts: dict[str, str], pid: int) -> Confirmed:
+        confirmed: Confirmed = {}
+        pushing = asyncio.ensure_future(push_until_it_ends(facts, confirmed, ONE))
         await grown(confirmed, 1)
         os.kill(pid, signal.SIGTERM)
         await pushing
@@ -232,16 +252,8 @@ def test_sigterm_drains_and_ends_well(tmp_path: Path) -> None:
     confirmed = asyncio.run(run(facts, process.pid))
     assert process.wait(30) == 0
     assert confirmed
-
-    async def check(facts: dict[str, str]) -> None:
-        async with await connect(
-            f"noise://{facts['noise']}", identity=CLIENT, node_identity=facts["identity"]
-        ) as client:
-            stored = await (await client.stream("s")).pull(0, 10_000_000)
-            assert all(stored[index].data == data for index, data in confirmed.items())
-
     process, facts = start_child(tmp_path)
-    asyncio.run(check(facts))
+    asyncio.run(check(facts, confirmed, ONE))
     process.terminate()
     assert process.wait(30) == 0
 

@@ -11,6 +11,8 @@ from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.stream import PushRequest, encode_request
 
 REQUESTS: list[native.Request] = [
+    native.OpenManyRequest(19, ["s", "t"], 2),
+    native.AppendManyRequest(18, [native.AppendItem(b"ST_S_0_s", 1, b"\1\0\0\0x")]),
     native.AppendRequest(1, 2, b"body"),
     native.ReadRequest(2, 5, 10, 1_000),
     native.SubscribeRequest(3, 0, 65_536),
@@ -46,6 +48,8 @@ RESPONSES: list[native.Response] = [
     ),
     native.ListResponse(1, [], ""),
     native.PositionResponse(2, 9),
+    native.OpenManyResponse(19, [], [native.Failure(0, "stream.unknown", "no")]),
+    native.PositionsResponse(18, [4, 0], [native.Failure(1, "quota.bytes", "too much", False)]),
     native.BlocksResponse(3, 0, 9, [native.BlockItem(4, b"block")]),
     native.SavedIndexResponse(4, None),
     native.SavedIndexResponse(4, 0),

@@ -1,83 +1,18 @@
 """A client asks again for what its node has not handled, in order; all else is told at once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
-from link_support import ManualClock, until
+from far_end import FarEnd, with_session
+from link_support import until
 from rillnode.codecs import native
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.routing.routes import WireMessage, decode_message, encode_message
 from rillnode.node.client.producer import Producer
 from rillnode.node.client.repeating import READ_FAILURES_MAX
 from rillnode.node.client.session import Session
-from rillnode.transports.links import Link, LinkEvents
-from rillnode.transports.memory import connect_memory
 
 STREAM = b"ST_S_0_s"
-
-
-class FarEnd:
-    """A node's end of the link: notes requests, and answers when it is told to."""
-
-    def __init__(self) -> None:
-        self.requests: list[native.Request] = []
-        self.links: list[Link] = []
-        self._back: dict[int, WireMessage] = {}
-
-    async def connect(self, events: LinkEvents) -> object:
-        return connect_memory(
-            events,
-            self,
-            dialling_principal="client",
-            accepting_principal="node",
-            post=asyncio.get_running_loop().call_soon,
-            clock=ManualClock(),
-        )
-
-    def link_opened(self, link: Link) -> None:
-        self.links.append(link)
-
-    def messages_received(self, messages: list[bytes]) -> None:
-        for message in map(decode_message, messages):
-            request = native.decode_request(message.payload)
-            self.requests.append(request)
-            self._back[request.request_id] = message
-
-    def link_drained(self) -> None: ...
-
-    def link_closed(self, reason: str) -> None: ...
-
-    def ids(self) -> list[int]:
-        """The requests that have come, which are forgotten then."""
-        found = [request.request_id for request in self.requests]
-        self.requests.clear()
-        return found
-
-    def answer(self, response: native.Response) -> None:
-        route = self._back[response.request_id].return_route
-        self.links[-1].send([encode_message(route, (), native.encode(response))])
-
-    def refuse(self, *ids: int, code: str = "actor.busy", milliseconds: int = 1) -> None:
-        for one in ids:
-            self.answer(native.Failure(one, code, "why not", True, milliseconds))
-
-    def store(self, *ids: int) -> None:
-        for one in ids:
-            self.answer(native.PositionResponse(one, 100 + one))
-
-
-def with_session(test: Callable[[Session, FarEnd], Awaitable[None]]) -> None:
-    async def main() -> None:
-        far = FarEnd()
-        session = Session(far.connect)
-        await session.open()
-        async with asyncio.timeout(60):
-            await test(session, far)
-            await session.close(timeout_seconds=0.01)
-
-    asyncio.run(main())
 
 
 async def pause() -> None:

@@ -3,6 +3,7 @@
 import queue
 import threading
 from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from rillnode.actors.log import (
     SaveIndex,
     StoreHealth,
 )
+from rillnode.actors.log.rocks import writer
 from rillnode.actors.log.rocks.checkpoint import Checkpoint
 from rillnode.actors.log.rocks.readers import ReaderPool
 from rillnode.actors.log.rocks.tables import Changes, Tables, Tuning
@@ -66,9 +68,9 @@ class Disk:
 class FailingDriver(RocksDriver):
     """A store on a failing disk, and a way to wait for its repair."""
 
-    def __init__(self, path: Path, disk: Disk) -> None:
+    def __init__(self, path: Path, disk: Disk, *, has_turns: bool = False) -> None:
         self._writable: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        super().__init__(path, SMALL, disk.open)
+        super().__init__(path, SMALL, disk.open, has_turns=has_turns)
         assert self._writable.get(timeout=ANSWER_SECONDS)
 
     def hear(self, health: StoreHealth) -> None:
@@ -86,9 +88,13 @@ def disk() -> Disk:
     return Disk()
 
 
-@pytest.fixture
-def failing(tmp_path: Path, disk: Disk) -> Iterator[FailingDriver]:
-    driver = FailingDriver(tmp_path / "store", disk)
+@pytest.fixture(params=[False, True], ids=["on its thread", "at the end of turns"])
+def failing(
+    request: pytest.FixtureRequest, tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FailingDriver]:
+    monkeypatch.setattr(writer, "HERE_SECONDS_MAX", inf)
+    monkeypatch.setattr(writer, "STALL_SECONDS", inf)
+    driver = FailingDriver(tmp_path / "store", disk, has_turns=request.param)
     yield driver
     driver.store.close()
 

@@ -19,10 +19,13 @@ from rillnode.actors.log import (
     PutRecord,
     PutRecords,
     PutStream,
+    Read,
     RemoveStream,
+    Retention,
     SavedIndexKey,
     SaveIndex,
     StreamRecord,
+    Trim,
 )
 from rillnode.actors.log.rocks.tables import Changes, Tables
 from rillnode.actors.log.shared import applying, shard, store
@@ -539,6 +542,24 @@ def test_only_streams_at_hand_are_listed_where_that_is_asked_for(tmp_path: Path)
         assert {record.name for record in page.records} == {name_in(0), name_in(1)}
         await one.close()
         await other.close()
+
+    in_virtual_time(work())
+
+
+def test_a_trim_at_an_idle_shard_goes_before_what_is_appended_after_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        node = Node(new_servers(), tmp_path)
+        log = await node.stream(name_in(1))
+        await node.push(log, *(b"%d" % number for number in range(4)))
+        await until(lambda: node.shard(log).is_idle)
+        trim = Trim(log=log, retention=Retention(entries_max=3))
+        body = pack_body([b"4", b"5"])
+        append = Append(log=log, count=2, body=body, received_at=1)
+        await asyncio.gather(node.begin(trim), node.begin(append))
+        assert (trim.error, trim.extent.first_index, trim.extent.next_index) == (None, 1, 4)
+        kept = (await node.read(Read(log=log, index=1))).extent
+        assert (kept.first_index, kept.next_index) == (1, 6)
+        await node.close()
 
     in_virtual_time(work())
 

@@ -1,0 +1,165 @@
+"""The appends of one session: to a partition's stream, or of many partitions together."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Protocol
+
+from rillnode.codecs import native
+from rillnode.codecs.errors import RillnodeError, TransportError
+from rillnode.codecs.limits import APPENDS_MAX
+from rillnode.node.client.messages import failure_of
+from rillnode.node.client.repeating import OnResponse
+
+APPENDER: Final = b"appender"
+
+TOGETHER_MIN: Final = 4
+"""Partitions from which on what is pushed in one turn goes out as one request."""
+
+TOGETHER_BYTES: Final = 1_048_576
+"""Bytes from which on such a request takes no further block."""
+
+Settle = Callable[[int | RillnodeError], None]
+"""Takes the index of an append's first entry, or why nothing of it is stored."""
+
+
+class Asks(Protocol):
+    """As much of a session as appends need."""
+
+    def next_id(self) -> int:
+        """A request id that is not used."""
+        ...
+
+    def ask(self, address: bytes, request: native.Request, on_response: OnResponse, /) -> None:
+        """Send a request; see `Session.ask`."""
+        ...
+
+    def gather(self, ask: Callable[[], None], /) -> None:
+        """Have `ask` send what one turn of the loop gathers."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """A partition that a client appends to.
+
+    Nothing keeps the order between the two ways, so that it changes only when nothing is under way.
+
+    Attributes:
+        address: of its stream's actor.
+        alone: requests to that without an answer.
+        together: likewise, blocks for it that went with others'.
+    """
+
+    address: bytes
+    alone: int = 0
+    together: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """What is to be appended to a partition, and who is told of it."""
+
+    partition: Partition
+    count: int
+    body: bytes
+    settle: Settle
+
+
+class Appends:
+    """Appends for one session.
+
+    Args:
+        session: asks the node.
+    """
+
+    def __init__(self, session: Asks) -> None:
+        self._session = session
+        self._gathered: list[Callable[[], Sequence[Block]]] = []
+
+    def gather(self, blocks: Callable[[], Sequence[Block]]) -> None:
+        """Have what `blocks` gives at the end of this turn of the loop appended with all else."""
+        if not self._gathered:
+            self._session.gather(self._flush)
+        self._gathered.append(blocks)
+
+    def send(self, blocks: Sequence[Block], *, partitions: int = 1) -> None:
+        """Append blocks now; those of one partition in their order.
+
+        Args:
+            blocks: what to append.
+            partitions: of how many partitions they are.
+        """
+        together: list[Block] = []
+        for block in blocks:
+            to = block.partition
+            if to.together or (partitions >= TOGETHER_MIN and not to.alone):
+                to.together += 1
+                together.append(block)
+            else:
+                to.alone += 1
+                self._send_alone(block)
+        left = iter(together)
+        while run := _run(left):
+            self._send_together(run)
+
+    def _flush(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        blocks = [block for one in gathered for block in one()]
+        self.send(blocks, partitions=len(gathered))
+
+    def _send_alone(self, block: Block) -> None:
+        def on_response(response: native.Response | RillnodeError) -> None:
+            block.partition.alone -= 1
+            if isinstance(response, native.PositionResponse):
+                block.settle(response.index)
+            else:
+                block.settle(_failure(response))
+
+        request = native.AppendRequest(self._session.next_id(), block.count, block.body)
+        self._ask(block.partition.address, request, on_response)
+
+    def _send_together(self, blocks: Sequence[Block]) -> None:
+        def on_response(response: native.Response | RillnodeError) -> None:
+            for block in blocks:
+                block.partition.together -= 1
+            if isinstance(response, native.PositionsResponse) and len(response.indexes) == len(
+                blocks
+            ):
+                failures = {one.request_id: failure_of(one) for one in response.failures}
+                for number, (block, index) in enumerate(zip(blocks, response.indexes, strict=True)):
+                    block.settle(failures.get(number, index) if failures else index)
+                return
+            failure = _failure(response)
+            for block in blocks:
+                block.settle(failure)
+
+        items = [
+            native.AppendItem(block.partition.address, block.count, block.body) for block in blocks
+        ]
+        request = native.AppendManyRequest(self._session.next_id(), items)
+        self._ask(APPENDER, request, on_response)
+
+    def _ask(self, address: bytes, request: native.Request, on_response: OnResponse) -> None:
+        try:
+            self._session.ask(address, request, on_response)
+        except RillnodeError as error:
+            on_response(error)
+
+
+def _run(blocks: Iterator[Block]) -> list[Block]:
+    """As many of the blocks that are left as go into one request."""
+    run: list[Block] = []
+    size = 0
+    for block in islice(blocks, APPENDS_MAX):
+        run.append(block)
+        size += len(block.body)
+        if size >= TOGETHER_BYTES:
+            break
+    return run
+
+
+def _failure(response: native.Response | RillnodeError) -> RillnodeError:
+    if isinstance(response, RillnodeError):
+        return response
+    return TransportError("client.answer", "the node gave another kind of answer")

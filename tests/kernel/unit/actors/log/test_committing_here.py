@@ -1,0 +1,128 @@
+"""Small groups are committed on the submitter's thread, while that is quick; all others are not."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from rillnode.actors.log import Append, Operation
+from rillnode.actors.log.rocks import writer
+from rillnode.actors.log.rocks.tables import Tables, Tuning
+from store_support import SMALL, RocksDriver, append
+
+
+class Clock:
+    """Moved by the test, and by each sync."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.sync_seconds = 0.0
+
+
+class Driver(RocksDriver):
+    """Notes on which thread what was completed."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.here: list[bool] = []
+        self.clock = clock
+
+        class Timed(Tables):
+            def sync(self) -> None:
+                clock.now += clock.sync_seconds
+                super().sync()
+
+        def opened(path: Path, tuning: Tuning) -> Tables:
+            return Timed(path, tuning)
+
+        super().__init__(path, SMALL, opened, has_turns=True)
+
+    def take(self, operations: Sequence[Operation]) -> None:
+        self.here += [threading.current_thread() is threading.main_thread()] * len(operations)
+        super().take(operations)
+
+    def push(self, count: int = 1, data: bytes = b"x") -> bool:
+        """Append so often in one turn; whether that was committed at its end."""
+        self.here.clear()
+        operations = [append(data) for _ in range(count)]
+        self.write_all(operations)
+        assert {operation.error for operation in operations} == {None}
+        assert len(set(self.here)) == 1
+        return self.here[0]
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    clock = Clock()
+    monkeypatch.setattr(writer, "monotonic", lambda: clock.now)
+    opened = Driver(tmp_path / "store", clock)
+    assert not opened.push()  # the thread makes what commits
+    clock.now += 1.0
+    yield opened
+    opened.store.close()
+
+
+def test_a_small_group_is_committed_where_it_was_submitted(driver: Driver) -> None:
+    assert [driver.push() for _ in range(3)] == [True] * 3
+    assert driver.push(writer.HERE_OPERATIONS_MAX)
+    assert [entry.index for entry in driver.entries()] == list(range(68))
+
+
+def test_a_large_group_goes_to_the_thread(driver: Driver) -> None:
+    assert not driver.push(writer.HERE_OPERATIONS_MAX + 1)
+    driver.store._writer._overlaps = 0  # pyright: ignore[reportPrivateUsage]
+    assert not driver.push(data=b"x" * writer.HERE_BYTES_MAX)
+    assert len(driver.entries()) == writer.HERE_OPERATIONS_MAX + 3
+
+
+def test_one_long_sync_spares_the_submitter_for_a_while(driver: Driver) -> None:
+    driver.clock.sync_seconds = 0.5
+    assert driver.push()
+    driver.clock.sync_seconds = 0.0
+    assert not driver.push()
+    driver.clock.now += writer.SPARED_SECONDS - 0.1
+    assert not driver.push()
+    driver.clock.now += 0.2
+    assert driver.push()
+
+
+def test_a_slow_disk_is_left_to_the_thread_until_it_is_quick_again(driver: Driver) -> None:
+    driver.clock.sync_seconds = writer.STALL_SECONDS * 0.9
+    assert [driver.push() for _ in range(30)][-10:] == [False] * 10
+    driver.clock.sync_seconds = writer.HERE_SECONDS_MAX * 0.5
+    assert [driver.push() for _ in range(30)][-10:] == [True] * 10
+
+
+def test_what_comes_in_streams_is_left_to_the_thread(driver: Driver) -> None:
+    """While one group is under way the next comes: the submitter has more to do than to wait."""
+    store = driver.store
+    driver.clock.sync_seconds = 0.0
+    commit = store._writer._commit  # pyright: ignore[reportPrivateUsage]
+    assert commit is not None
+    run, later = commit.run, [append(b"meanwhile")]
+
+    def busy(group: Sequence[Operation]) -> None:
+        run(group)
+        if later:
+            store.submit(later.pop())
+
+    commit.run = busy  # type: ignore[method-assign]
+    store._writer._spared_until = inf  # pyright: ignore[reportPrivateUsage]
+    store.submit(append(b"first"))
+    driver.settle(2)
+    store._writer._spared_until = 0.0  # pyright: ignore[reportPrivateUsage]
+    found = [driver.push() for _ in range(writer.OVERLAPS + 2)]
+    assert (found[0], found[-1]) == (False, True)
+
+
+def test_what_was_left_to_a_turn_that_does_not_end_is_done_at_the_stores_end(
+    driver: Driver,
+) -> None:
+    operation: Append = append(b"left")
+    driver.store.submit(operation)
+    driver.store.close()
+    assert (operation.error, operation.first_index) == (None, 1)
+    driver.settle(1)
+    driver.reopen()
+    assert driver.entries()[-1].data == b"left"
