@@ -33,6 +33,7 @@ NEXT_STEPS: Final = {
     "address.invalid": "choose another address",
     "address.reserved": "choose another address",
     "address.taken": "choose another address, or serve it with --group everywhere",
+    "append.many": "send fewer in each request",
     "backup": "see `rillnode backup --help`",
     "backup.elsewhere": "log in to the node's machine, or copy its backup from there",
     "backup.failed": "make room or choose another place; what was there before is as it was",
