@@ -155,6 +155,16 @@ class Router:
             text = f"This has failed too often: try again in {left:.1f} s"
             raise ActorError("actor.busy", text, retry_seconds=left)
 
+    def admits(self, address: bytes, origin: Origin) -> bool:
+        """Whether guards let an origin know what is at a local address."""
+        keeper = self._keepers.get(address)
+        if keeper is not None and not keeper(address, origin):
+            return False
+        for prefix, admits in self._guards:
+            if address.startswith(prefix) and not admits(address, origin):
+                return False
+        return True
+
     def route(
         self, origin: Origin, messages: Sequence[WireMessage], *, tracked: Slice | None = None
     ) -> None:
@@ -258,7 +268,7 @@ class Router:
         kind, value = address
         try:
             if kind == LOCAL:
-                if (value in self._keepers or value.startswith(self._guarded)) and not self._admits(
+                if (value in self._keepers or value.startswith(self._guarded)) and not self.admits(
                     value, origin
                 ):
                     self.undeliverable("refused", delivery)
@@ -278,15 +288,6 @@ class Router:
             self._system.post(cell, delivery)
         else:
             self.undeliverable("unknown_address", delivery)
-
-    def _admits(self, address: bytes, origin: Origin) -> bool:
-        keeper = self._keepers.get(address)
-        if keeper is not None and not keeper(address, origin):
-            return False
-        for prefix, admits in self._guards:
-            if address.startswith(prefix) and not admits(address, origin):
-                return False
-        return True
 
 
 def told(error: RillnodeError) -> RillnodeError:

@@ -17,6 +17,7 @@ from rillnode.actors.core.links.link_actor import HELD_READS_MAX, Closed, LinkAc
 from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.router import Router
 from rillnode.actors.engine.cell import Cells
+from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import LogStore
@@ -158,6 +159,7 @@ class ConnectionActor(Worker):
             wire_format=info.wire_format,
         )
         self._granted = self._is_granted()
+        self._made_at = 0.0
         # Both are empty nearly always, and an empty list takes as much as a route.
         self._frames: list[bytes] | tuple[()] = ()
         self._slice = _NONE
@@ -175,6 +177,7 @@ class ConnectionActor(Worker):
         self._context.router.register(self._own_address, self.address)
         self._context.open.add(self.address)
         self._origin.connection = self.address
+        self._made_at = self.system.timing.monotonic()
         info = self._link.info
         logger.info(
             "link_opened",
@@ -229,6 +232,28 @@ class ConnectionActor(Worker):
             self.finish()
         finally:
             self._link.close("connection ended")
+
+    def described(self, address: bytes) -> Described:
+        """The link, which its peer and administrators may close."""
+        return Described(
+            "link",
+            name=f"{self._link.info.transport} {self._link.info.remote}",
+            owner=self._origin.principal,
+            origin=self._origin,
+            made_at=self._made_at,
+            open_to="owner",
+            stop=partial(self._link.close, "it was stopped at its address"),
+        )
+
+    @property
+    def link(self) -> Link:
+        """The link."""
+        return self._link
+
+    @property
+    def route(self) -> bytes:
+        """Its address."""
+        return self._own_address
 
     def owes(self) -> bool:
         """Whether what was read was not handed on yet."""
