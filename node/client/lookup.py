@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rillnode.codecs import native
-from rillnode.codecs.errors import RequestError
+from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.routing.routes import LOCAL, Route, local
 from rillnode.node.client.messages import Messages
 
@@ -141,7 +141,10 @@ async def _ask(messages: Messages, route: Route, request: Any, seconds: float) -
 
 async def _request(messages: Messages, route: Route, request: Any, seconds: float) -> Any:
     wire = await messages.ask(route, native.encode(request), seconds=seconds)
-    return native.decode_response(wire.payload)
+    try:
+        return native.decode_response(wire.payload)
+    except CodecError:
+        raise _unexpected() from None
 
 
 def _text(route: Route) -> str:
@@ -162,4 +165,5 @@ def _ended(last: About) -> About:
 
 
 def _unexpected() -> RequestError:
-    return RequestError("client.answer", "the node gave another kind of answer")
+    text = "the node gave another kind of answer: routes are looked up over rillnode's own links"
+    return RequestError("client.answer", text)

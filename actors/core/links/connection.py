@@ -104,13 +104,24 @@ class _Drained:
 _DRAINED: Final = _Drained()
 
 
+class _Stop:
+    """Close the link, after what waits for it."""
+
+    def merged(self, later: "_Stop") -> "_Stop":
+        """One is enough."""
+        return later
+
+
+_STOP: Final = _Stop()
+
+
 @dataclass(frozen=True, slots=True)
 class _Continue:
     """Time to look again whether something can be handed on."""
 
 
 ConnectionMessage = (
-    Delivery | Received | Handled | _Continue | _Drained | Drain | RightsChanged | Closed
+    Delivery | Received | Handled | _Continue | _Drained | Drain | _Stop | RightsChanged | Closed
 )
 """What a connection's actor takes."""
 
@@ -214,6 +225,9 @@ class ConnectionActor(Worker):
             case Drain():
                 self._draining = True
                 self._link.pause_reading()
+            case _Stop():
+                self.finish()
+                self._link.close("it was stopped at its address")
             case RightsChanged():
                 if self._granted and not self._is_granted():
                     self._link.close("no grant names its principal any more")
@@ -242,7 +256,7 @@ class ConnectionActor(Worker):
             origin=self._origin,
             made_at=self._made_at,
             open_to="owner",
-            stop=partial(self._link.close, "it was stopped at its address"),
+            stop=partial(self.system.post, self.address, _STOP),
         )
 
     @property

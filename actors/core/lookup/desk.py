@@ -124,9 +124,9 @@ class LookupActor(Worker):
         if not found.info.stoppable:
             text = "To stop this takes a grant of `admin`, or to be whose it is"
             raise RequestError("route.refused", text)
-        found.stop()
         logger.info("stopped", extra={"route": name, "by": asked.origin.principal})
-        asked.answer(native.DoneResponse(request_id))
+        asked.answer(native.DoneResponse(request_id))  # first, as it may be the asker's own link
+        found.stop()
 
     async def _find(self, asked: _Asked) -> Found | None:
         """What a request is about.

@@ -4,6 +4,7 @@ A stream's address is made of its name and partition, so nothing is kept for one
 saved position has no actor at all, as a node may have millions: the index service answers for it.
 """
 
+import asyncio
 from functools import partial
 from typing import Final
 from urllib.parse import quote, unquote
@@ -74,6 +75,7 @@ class StreamSource:
                 self._add(rows, record, 0, asker, wanted, room)
             more = page.more
             name = page.records[-1].name if page.records else name
+            await asyncio.sleep(0)  # what a store has at hand it tells at once
         return rows
 
     def _add(
@@ -147,6 +149,7 @@ class IndexSource:
                         rows.append(info)
             if len(page.indexes) < page.limit:
                 break
+            await asyncio.sleep(0)
         return rows
 
     def _may_pull(self, asker: Asker, stream: str) -> bool:

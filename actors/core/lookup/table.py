@@ -96,7 +96,8 @@ class TableSource:
         info = blank(address, described.kind, described.name, described.owner, since)
         info.state, info.parent = described.state, described.parent
         info.stoppable = described.stop is not None and (asker.administers or own)
-        return Found(shown(info, cell), cell, described.stop, described.kept)
+        own_cell = cell if address in self._router.table else None  # a part ends by itself
+        return Found(shown(info, cell), own_cell, described.stop, described.kept)
 
     def _is_seen(self, described: Described, address: bytes, asker: Asker) -> bool:
         if asker.administers or _is_own(described, asker):
