@@ -89,7 +89,7 @@ def test_every_message_is_tried_here() -> None:
     assert tried == set(native.MESSAGES)
 
 
-# Envelope: name and body, each behind its length. Body: request id, then the fields as BARE has them.
+# Name and body, each behind its length; the body is a request id, then fields as BARE has them.
 VECTORS: list[tuple[native.Request | native.Response, str]] = [
     (native.AboutRequest(19), "0e72696c6c6e6f64655f61626f7574" "01" "13"),
     (native.WatchRequest(20, 30_000), "0e72696c6c6e6f64655f7761746368" "04" "14" "b0ea01"),
