@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from peer_support import linked
-from rillnode import ActorError, RequestError
+from rillnode import ActorError, Client, RequestError
 from rillnode.node.client.lookup import About
 from route_support import THINGS, Site, Thing, site
 
@@ -70,11 +70,11 @@ def test_who_may_not_know_of_it_sees_what_is_not_there(tmp_path: Path, thing: Th
     on_site(tmp_path, thing, test)
 
 
-async def principal_of(client: object) -> str:
+async def principal_of(client: Client) -> str:
     """Whom a client has proved to be: it sees its own link."""
-    links = [one async for one in client.routes(kind="link")]  # type: ignore[attr-defined]
+    links = [one async for one in client.routes(kind="link")]
     assert len(links) == 1
-    return str(links[0].owner)
+    return links[0].owner
 
 
 @STOPPED

@@ -30,6 +30,7 @@ from rillnode.node.config import (
     StreamrListener,
     StreamTable,
 )
+from rillnode.node.config.location import Location
 from rillnode.node.keys.files import write_key
 from rillnode.node.overlay.config import OverlayTable, StreamrNetworkListener, TrackerTable
 from rillnode.node.streamr.client.client import Client as StreamrClient
@@ -75,7 +76,11 @@ async def site(directory: Path) -> AsyncGenerator[Site]:
     key = directory / "job.key"
     write_key(key, Identity.from_seed(bytes(31) + b"j"))
     sink = SparkSink(
-        name="bronze", streams=("open",), table_dir=str(directory), key_file=key, external=True
+        name="bronze",
+        streams=("open",),
+        table_dir=Location(str(directory)),
+        key_file=key,
+        external=True,
     )
     config = msgspec.structs.replace(
         node_config(directory / "data", *GRANTS),
@@ -196,7 +201,7 @@ async def released_link(site: Site) -> About:
     headers = {"streamr-peer-id": "node-1", "streamr-peer-type": "node"}
     peer = await site.stack.enter_async_context(session.ws_connect(url, headers=headers))
     # By its first frame it is known how it writes, and that it has a link.
-    status = {"open::0": {"inboundNodes": [], "outboundNodes": [], "counter": 0}}
+    status: Any = {"open::0": {"inboundNodes": [], "outboundNodes": [], "counter": 0}}
     await peer.send_bytes(json.dumps([1, 1, "r", {"streams": status, "started": ""}]).encode())
     return await site.only("link", "streamr_network *")
 

@@ -39,7 +39,7 @@ _SAFE: Final = "/.-:@"
 class StreamSource:
     """The partitions of all streams, in the order of the streams' names."""
 
-    kinds = frozenset(("stream",))
+    kinds: frozenset[str] = frozenset(("stream",))
 
     def __init__(self, context: StreamContext) -> None:
         self._context = context
@@ -118,7 +118,7 @@ class StreamSource:
 class IndexSource:
     """All saved positions, in the order in which the store has them."""
 
-    kinds = frozenset(("index",))
+    kinds: frozenset[str] = frozenset(("index",))
 
     def __init__(self, context: StreamContext) -> None:
         self._context = context

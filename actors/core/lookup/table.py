@@ -30,7 +30,7 @@ alone, in a tenth of a microsecond."""
 class TableSource:
     """The addresses in a router's table, but for those of streams."""
 
-    kinds = _KINDS
+    kinds: frozenset[str] = _KINDS
 
     def __init__(self, router: Router, access: Access, clock: Clock) -> None:
         self._router = router

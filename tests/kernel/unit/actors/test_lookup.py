@@ -18,7 +18,7 @@ from link_support import ManualClock
 from rillnode.actors.apps.hosting import Hosting
 from rillnode.actors.core.access import Grant
 from rillnode.actors.core.delivery import Delivery
-from rillnode.actors.core.lookup import streams, table
+from rillnode.actors.core.lookup import found, streams, table
 from rillnode.actors.core.lookup.desk import ADDRESS, LOOK_SECONDS, LookupActor
 from rillnode.actors.core.lookup.streams import index_address, parse_index_address
 from rillnode.actors.core.streams.context import stream_address
@@ -470,7 +470,7 @@ def test_a_table_of_many_actors_is_gone_through_in_slices() -> None:
             count, longest = await turns_of(listed(peer, "*", "actor"))
         assert count == 0
         assert looked.total >= 20_000
-        assert looked.most <= table.SLICE_ITEMS
+        assert looked.most <= found.SLICE_ITEMS
         assert longest < TURN_SECONDS
 
     looked_up(test)
