@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
-from rillnode.actors.core.streams.context import stream_address
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb, positive_number, seconds
@@ -88,6 +87,9 @@ async def _look(client: Client) -> _Look:
 
 def _document(before: _Look, now: _Look, streams_max: int) -> dict[str, Any]:
     """What is shown of two looks: rates are those between them."""
+    # Here, because it stands on the actors, for which no other command is to wait.
+    from rillnode.actors.core.streams.context import stream_address
+
     elapsed = now.at - before.at
     streams: list[dict[str, Any]] = [
         {
