@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from nodes import CLIENT
 from peer_support import linked
-from rillnode import ActorError, Client, RequestError
+from rillnode import ActorError, Client, RequestError, connect_blocking
 from rillnode.node.client.lookup import About
 from route_support import THINGS, Site, Thing, site
 
@@ -16,6 +17,9 @@ EACH = pytest.mark.parametrize("thing", THINGS, ids=lambda one: one.name)
 STOPPED = pytest.mark.parametrize(
     "thing", [one for one in THINGS if one.stopped == "ends"], ids=lambda one: one.name
 )
+
+UNSENT = [one for one in THINGS if "Streamr" in one.name or "NextGraph" in one.name]
+"""What can only be looked up: no message goes there."""
 
 Test = Callable[[Site, About], Awaitable[None]]
 
@@ -155,6 +159,47 @@ def test_who_administers_nothing_stops_what_is_its_own(tmp_path: Path) -> None:
             await asyncio.sleep(0.02)
         assert (await refusal(site.stranger.about(own.route)))[0] == "address.unknown"
         assert (await refusal(site.stranger.stop("ST_S_0_open")))[0] == "route.refused"
+
+    on_bare_site(tmp_path, test)
+
+
+LINKS = pytest.mark.parametrize(
+    "thing", [one for one in THINGS if one.kind == "link"], ids=lambda one: one.name
+)
+
+
+@LINKS
+def test_a_link_is_shown_with_its_route(tmp_path: Path, thing: Thing) -> None:
+    async def test(site: Site, found: About) -> None:
+        routes = [row["route"] for row in site.node.observed.links()["links"]]
+        assert routes.count(found.route) == 1
+
+    on_site(tmp_path, thing, test)
+
+
+@pytest.mark.parametrize("thing", UNSENT, ids=lambda one: one.name)
+def test_nobody_sends_to_what_carries_no_routed_messages(tmp_path: Path, thing: Thing) -> None:
+    async def test(site: Site, found: About) -> None:
+        for client in (site.client, site.stranger):
+            asked = client.ask(found.route, b"to nobody", timeout_seconds=10.0)
+            assert (await refusal(asked))[0] == "address.unknown"
+        assert (await site.client.about(found.route)).mailbox == 0
+
+    on_site(tmp_path, thing, test)
+
+
+def test_a_blocking_client_looks_up_the_same(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        def look() -> None:
+            url = f"noise://{site.node.addresses()['noise']}"
+            with connect_blocking(url, identity=CLIENT, node_identity=site.node.identity) as client:
+                assert client.about("ST_S_0_open").kind == "stream"
+                with client.routes("open*", kind="stream") as found:
+                    assert [one.route for one in found] == ["ST_S_0_open"]
+                client.stop("ST_S_0_open")
+                assert {one.kind for one in client.routes("noise *")} == {"link"}
+
+        await asyncio.to_thread(look)
 
     on_bare_site(tmp_path, test)
 

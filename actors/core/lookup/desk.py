@@ -34,6 +34,9 @@ ADDRESS: Final = b"about"
 LOOK_SECONDS: Final = 1.0
 """How often it is looked whether something that is watched, and has no actor, is still there."""
 
+LIST_BYTES: Final = 1_048_576
+"""What one answer with routes may have: 250 of the longest."""
+
 _BUSY: Final = RequestError(
     "route.busy", "Too much is looked up or watched at once: try again", retryable=True
 )
@@ -89,7 +92,7 @@ class LookupActor(Worker):
                 continue
             match asked.request:
                 case native.ListRoutesRequest():
-                    self.begin(self._counted(account, self._list(asked)), asked.refuse)
+                    self.begin(self._counted(account, self._list(asked), LIST_BYTES), asked.refuse)
                 case native.AboutRequest() | native.StopRequest():
                     self.begin(self._counted(account, self._one(asked)), asked.refuse)
                 case native.WatchRequest():
@@ -98,12 +101,17 @@ class LookupActor(Worker):
                 case _:
                     asked.reply(invalid_request(asked.request))
 
-    async def _counted(self, account: Origin, work: Coroutine[Any, Any, None]) -> None:
+    async def _counted(
+        self, account: Origin, work: Coroutine[Any, Any, None], reserved: int = 0
+    ) -> None:
+        """Do some work for a link, which hands on no more while much is made ready for it."""
+        account.reserved_bytes += reserved
         self._open[account] += 1
         self._count += 1
         try:
             await work
         finally:
+            account.reserved_bytes -= reserved
             self._open.drop(account)
             self._count -= 1
 
