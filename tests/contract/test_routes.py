@@ -10,6 +10,7 @@ import pytest
 from nodes import CLIENT
 from peer_support import linked
 from rillnode import ActorError, Client, RequestError, connect_blocking
+from rillnode.codecs import native
 from rillnode.node.client.lookup import About
 from route_support import THINGS, Site, Thing, site
 
@@ -200,6 +201,22 @@ def test_a_blocking_client_looks_up_the_same(tmp_path: Path) -> None:
                 assert {one.kind for one in client.routes("noise *")} == {"link"}
 
         await asyncio.to_thread(look)
+
+    on_bare_site(tmp_path, test)
+
+
+def test_a_saved_position_is_asked_at_its_address(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        await site.client.set_index("a_client", "hidden", 7, partition=1)
+        route = "IX_1_a%5Fclient_hidden"
+        asked = native.encode(native.LoadIndexRequest(5, "a_client", "hidden", 1))
+        answer = await site.client.ask(route, asked)
+        assert native.decode_response(answer.payload) == native.SavedIndexResponse(5, 7)
+        hidden = await refusal(site.stranger.ask(route, asked))
+        assert hidden == await refusal(site.stranger.ask("IX_1_nobody_nothing", asked))
+        table = site.node.observed.router.table
+        assert not [one for one in table if one.startswith(b"IX_")]
+        assert (await refusal(site.client.ask("IX_1_a", asked)))[0] == "address.unknown"
 
     on_bare_site(tmp_path, test)
 

@@ -1,7 +1,8 @@
 """Looks up streams and saved positions: what lies in the store, whether anybody is awake for it.
 
 A stream's address is made of its name and partition, so nothing is kept for one that is idle. A
-saved position has no actor at all, as a node may have millions: the index service answers for it.
+saved position has no actor at all, as a node may have millions: the index service answers for it,
+and at its address.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from rillnode.actors.core.lookup.found import Asker, Found, Wanted, blank, shown
+from rillnode.actors.core.router import Resolve
 from rillnode.actors.core.streams.context import (
     ADDRESS_PREFIX,
     StreamContext,
@@ -17,6 +19,7 @@ from rillnode.actors.core.streams.context import (
     stream_address,
 )
 from rillnode.actors.core.streams.index_service import ADDRESSES
+from rillnode.actors.engine.cell import Cell
 from rillnode.actors.log import (
     FindStream,
     ListIndexes,
@@ -160,6 +163,11 @@ class IndexSource:
         info = blank(index_address(key), "index", name)
         info.parent = ADDRESSES[0]
         return shown(info, None)
+
+
+def index_stand_in(service: Cell) -> Resolve:
+    """Have the index service answer at the addresses of positions; it sees to who may ask."""
+    return lambda address, _: None if parse_index_address(address) is None else service
 
 
 def index_address(key: SavedIndexKey) -> bytes:
