@@ -1,15 +1,23 @@
 """What a client asks the desk `about` of its node, or of one behind it: routes, looked up."""
 
+import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any, Final, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from rillnode.codecs import native
-from rillnode.codecs.errors import CodecError, RequestError
-from rillnode.codecs.routing.routes import LOCAL, Route, local
-from rillnode.node.client.messages import Messages
+from rillnode.codecs.errors import (
+    ActorError,
+    CodecError,
+    RequestError,
+    RillnodeError,
+    TransportError,
+)
+from rillnode.codecs.routing.routes import LOCAL, Route, WireMessage, local
+from rillnode.node.client.messages import ANSWER_SECONDS, Messages
 
 DESK: Final = local("about")
 
@@ -88,19 +96,65 @@ async def about(messages: Messages, route: Route, seconds: float) -> About:
 
 async def watch(messages: Messages, route: Route) -> About:
     """Wait until what is at the end of a route has ended, and tell how it was last."""
-    last: About | None = None
-    while True:
-        request = native.WatchRequest(_ID, round(1_000 * WATCH_SECONDS))
+    last = await about(messages, route, ANSWER_SECONDS)
+    while last.state != "ended":
         try:
-            response = await _ask(messages, route, request, WATCH_SECONDS + _SLACK_SECONDS)
+            last = _told(route, await _Watch(messages, _by_desk(route)).outcome())
         except RequestError as error:
-            # It may have ended while a link was lost.
-            if last is None or error.code != "address.unknown":
+            if error.code != "address.unknown":
                 raise
-            return _ended(last)
-        last = _told(route, response)
-        if last.state == "ended":
-            return last
+            last = replace(last, state="ended", mailbox=0)  # while there was no link
+    return last
+
+
+class _Watch:
+    """One request that watches, sent again over each new link.
+
+    It is no question: a client that closes does not wait for it.
+    """
+
+    def __init__(self, messages: Messages, route: Route) -> None:
+        self._messages = messages
+        self._route = route
+        self._payload = native.encode(native.WatchRequest(_ID, round(1_000 * WATCH_SECONDS)))
+        self._answer: asyncio.Future[WireMessage] = asyncio.get_running_loop().create_future()
+        self._address = b""
+
+    async def outcome(self) -> native.Response:
+        """What the node tells when it has ended, or the time is over.
+
+        Raises:
+            RequestError: the node refuses.
+            ActorError: `message.timeout`, it tells nothing.
+            TransportError: the client is closed, or closes meanwhile.
+        """
+        if self._messages.error is not None:
+            raise self._messages.error
+        self._address = self._messages.attach(self._received, self)
+        try:
+            async with asyncio.timeout(WATCH_SECONDS + _SLACK_SECONDS):
+                with suppress(TransportError):  # there is no link now: the next one is told of
+                    self.link_opened()
+                wire = await self._answer
+        except TimeoutError:
+            text = f"nothing has come back in {WATCH_SECONDS + _SLACK_SECONDS:g} s"
+            raise ActorError("message.timeout", text) from None
+        finally:
+            self._messages.detach(self._address)
+        return _decoded(wire)
+
+    def _received(self, wire: WireMessage) -> None:
+        if not self._answer.done():
+            self._answer.set_result(wire)
+
+    def link_opened(self) -> None:
+        """Ask, for nobody knows over a new link what was asked over another."""
+        self._messages.send(self._route, self._payload, (local(self._address),))
+
+    def ended(self, error: RillnodeError) -> None:
+        """Nothing comes any more."""
+        if not self._answer.done():
+            self._answer.set_exception(error)
 
 
 async def stop(messages: Messages, route: Route, seconds: float) -> None:
@@ -134,17 +188,28 @@ async def page(
 
 
 async def _ask(messages: Messages, route: Route, request: Any, seconds: float) -> Any:
-    if not route:
-        raise RequestError("message.route", "a route has one address at least")
-    return await _request(messages, (*route[:-1], DESK, route[-1]), request, seconds)
+    return await _request(messages, _by_desk(route), request, seconds)
 
 
 async def _request(messages: Messages, route: Route, request: Any, seconds: float) -> Any:
-    wire = await messages.ask(route, native.encode(request), seconds=seconds)
+    return _decoded(await messages.ask(route, native.encode(request), seconds=seconds))
+
+
+def _by_desk(route: Route) -> Route:
+    """The way to the desk of the node at which a route ends, and what is asked after there."""
+    if not route:
+        raise RequestError("message.route", "a route has one address at least")
+    return (*route[:-1], DESK, route[-1])
+
+
+def _decoded(wire: WireMessage) -> native.Response:
     try:
-        return native.decode_response(wire.payload)
+        response = native.decode_response(wire.payload)
     except CodecError:
         raise _unexpected() from None
+    if isinstance(response, native.Failure):
+        raise native.failure_of(response)
+    return response
 
 
 def _text(route: Route) -> str:
@@ -158,10 +223,6 @@ def _told(route: Route, response: object) -> About:
     if not isinstance(response, native.RouteResponse):
         raise _unexpected()
     return About.of(route[:-1], response.route)
-
-
-def _ended(last: About) -> About:
-    return replace(last, state="ended", mailbox=0)
 
 
 def _unexpected() -> RequestError:

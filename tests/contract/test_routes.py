@@ -1,15 +1,16 @@
 """What everything that has a route promises to who looks it up: one set of tests over all kinds."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
-from nodes import CLIENT
+from nodes import CLIENT, connect_to
 from peer_support import linked
-from rillnode import ActorError, Client, RequestError, connect_blocking
+from rillnode import ActorError, Client, RequestError, TransportError, connect_blocking
 from rillnode.codecs import native
 from rillnode.node.client.lookup import About
 from route_support import THINGS, Site, Thing, site
@@ -217,6 +218,26 @@ def test_a_saved_position_is_asked_at_its_address(tmp_path: Path) -> None:
         table = site.node.observed.router.table
         assert not [one for one in table if one.startswith(b"IX_")]
         assert (await refusal(site.client.ask("IX_1_a", asked)))[0] == "address.unknown"
+
+    on_bare_site(tmp_path, test)
+
+
+def test_a_watch_outlives_a_link_and_keeps_no_client_from_closing(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        async with await connect_to(site.node, CLIENT) as other:
+            ref = await site.node.spawn(lambda message, ctx: b"", address="watched")
+            watching = asyncio.ensure_future(other.watch("watched"))
+            for_ever = asyncio.ensure_future(other.watch("echo"))
+            await asyncio.sleep(0.05)
+            for link in [one.route async for one in site.node.routes("noise *", kind="link")]:
+                await site.node.client.stop(link)
+            await asyncio.sleep(0.05)
+            await ref.stop()
+            assert (await watching).state == "ended"
+            started = time.monotonic()
+        assert time.monotonic() - started < 5.0
+        with pytest.raises(TransportError):
+            await for_ever
 
     on_bare_site(tmp_path, test)
 
