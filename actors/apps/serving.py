@@ -87,6 +87,7 @@ _TAKEN: Final = RequestError(
 _REVOKED: Final = RequestError(
     "serve.revoked", "The right to serve this address has ended: ask for a grant, and serve anew"
 )
+_STOPPED: Final = RequestError("serve.stopped", "This service was stopped at its address")
 _DRAINING: Final = RequestError("node.draining", "The node is stopping: try again", retryable=True)
 _AWAY: Final = RequestError(
     "peer.unreachable", "The client that serves this address is away: try again", retryable=True
@@ -382,8 +383,14 @@ class ServedActor(Worker):
             self._principal,
             made_at=self._made_at,
             open_to="granted",
-            stop=partial(self.system.exit, self.address),
+            stop=self._stop_all,
         )
+
+    def _stop_all(self) -> None:
+        """End the service: its clients are told, and do not serve anew."""
+        for member in list(self._members.values()):
+            self._dismiss(member, _STOPPED)
+        self.system.exit(self.address)
 
     # Clients ---------------------------------------------------------------------------------
 

@@ -254,7 +254,9 @@ class StreamrConnection(Worker):
             owner=subscription.principal,
             made_at=self._made_at,
             open_to="owner",
-            stop=partial(self._end, name, subscription, "It was stopped at its address"),
+            stop=partial(
+                self._end, name, subscription, "This subscription was stopped at its address"
+            ),
             parent=own,
         )
 

@@ -92,6 +92,7 @@ NEXT_STEPS: Final = {
     "scenario.file": "check the path; configs/ of a checkout has scenarios to begin with",
     "serve": "serve fewer addresses over one link, or with fewer open calls",
     "serve.revoked": _GRANT,
+    "serve.stopped": "serve anew, if that is still wanted",
     "session": "log in with a key or an API key that the node knows",
     "sim": "choose another file",
     "sim.faults": "leave --faults out: `faults` of what the run writes has all, with numbers",

@@ -13,7 +13,7 @@ from peer_support import linked
 from rillnode import ActorError, Client, RequestError, TransportError, connect_blocking
 from rillnode.codecs import native
 from rillnode.node.client.lookup import About
-from route_support import THINGS, Site, Thing, site
+from route_support import THINGS, Site, Thing, site, streamr_client
 
 EACH = pytest.mark.parametrize("thing", THINGS, ids=lambda one: one.name)
 STOPPED = pytest.mark.parametrize(
@@ -149,6 +149,29 @@ def test_a_subscriber_is_told_that_its_subscription_was_stopped(tmp_path: Path) 
         found = await site.only("subscription")
         await site.client.stop(found.route)
         assert (await refusal(waiting))[0] == "subscription.stopped"
+
+    on_bare_site(tmp_path, test)
+
+
+def test_whoever_serves_a_stopped_address_is_told_and_does_not_come_again(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        service = await site.client.serve("printer", lambda message: b"printed")
+        await site.client.stop("printer")
+        assert (await refusal(service.wait()))[0] == "serve.stopped"
+        await asyncio.sleep(0.2)
+        assert (await refusal(site.client.ask("printer", b"page")))[0] == "address.unknown"
+
+    on_bare_site(tmp_path, test)
+
+
+def test_a_client_of_streamr_is_told_that_its_subscription_was_stopped(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        client = await streamr_client(site)
+        waiting = asyncio.ensure_future(anext(await client.subscribe("open")))
+        found = await site.only("subscription", "WS_*")
+        await site.client.stop(found.route)
+        assert "stopped at its address" in (await refusal(waiting))[1]
+        assert [one.kind async for one in site.client.routes("WS_*")] == ["link"]
 
     on_bare_site(tmp_path, test)
 
