@@ -86,20 +86,30 @@ class LookupActor(Worker):
                 if not is_error(error):
                     asked.reply(invalid_request(error))
                 continue
-            account = message.origin.account
-            if self._open[account] >= LOOKUPS_PER_LINK_MAX or self._count >= LOOKUPS_MAX:
-                asked.refuse(_BUSY)
-                continue
             match asked.request:
-                case native.ListRoutesRequest():
-                    self.begin(self._counted(account, self._list(asked), LIST_BYTES), asked.refuse)
-                case native.AboutRequest() | native.StopRequest():
-                    self.begin(self._counted(account, self._one(asked)), asked.refuse)
-                case native.WatchRequest():
-                    # The node's stop does not wait for who only watches.
-                    self.begin(self._counted(account, self._watched(asked)))
+                case (
+                    native.AboutRequest()
+                    | native.StopRequest()
+                    | native.WatchRequest()
+                    | native.ListRoutesRequest()
+                ):
+                    self._begin(asked)
                 case _:
                     asked.reply(invalid_request(asked.request))
+
+    def _begin(self, asked: _Asked) -> None:
+        account = asked.origin.account
+        if self._open[account] >= LOOKUPS_PER_LINK_MAX or self._count >= LOOKUPS_MAX:
+            asked.refuse(_BUSY)
+            return
+        match asked.request:
+            case native.ListRoutesRequest():
+                self.begin(self._counted(account, self._list(asked), LIST_BYTES), asked.refuse)
+            case native.WatchRequest():
+                # The node's stop does not wait for who only watches.
+                self.begin(self._counted(account, self._watched(asked)))
+            case _:
+                self.begin(self._counted(account, self._one(asked)), asked.refuse)
 
     async def _counted(
         self, account: Origin, work: Coroutine[Any, Any, None], reserved: int = 0
@@ -127,7 +137,7 @@ class LookupActor(Worker):
             return
         name = found.info.address[:64].decode(errors="replace")
         if found.stop is None:
-            text = f"A {found.info.kind} cannot be stopped at its address: {found.kept}"
+            text = f"This is not stopped at its address ({found.info.kind}): {found.kept}"
             raise RequestError("route.kept", text)
         if not found.info.stoppable:
             text = "To stop this takes a grant of `admin`, or to be whose it is"

@@ -24,13 +24,15 @@ from rillnode.actors.core.lookup.streams import index_address, parse_index_addre
 from rillnode.actors.core.streams.context import stream_address
 from rillnode.actors.core.threads import SYSTEM_THREADS
 from rillnode.actors.engine.described import Described
+from rillnode.actors.engine.faults import When
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import ListStreams, PutStream, SavedIndexKey, StreamRecord
 from rillnode.codecs import native
 from rillnode.codecs.limits import LOOKUPS_PER_LINK_MAX
 from rillnode.codecs.routing.routes import Address, WireMessage, local
-from rillnode.codecs.routing.stream import PullRequest, encode_request
+from rillnode.codecs.routing.stream import CreateRequest, PullRequest, encode_request
+from rillnode.testing import fail
 from turn_support import counted_by_loop_turn
 
 STREAMS = 100_000
@@ -261,10 +263,37 @@ def test_a_link_looks_up_so_much_at_once_and_no_more() -> None:
             send(peer, native.encode(native.WatchRequest(number, 1_000)), b"thing")
         codes = [one.code for one in await answers(peer) if isinstance(one, native.Failure)]
         assert codes == ["route.busy"] * 2
+        send(peer, encode_request(CreateRequest("s")))  # which has no id to be refused by
+        await core.settle()
+        assert len(peer.answers) == 1
+        peer.answers.clear()
         core.clock.advance(1.1)
         states = [one.route.state for one in await answers(peer)]  # type: ignore[union-attr]
         assert states == ["idle"] * LOOKUPS_PER_LINK_MAX
         assert (await about(peer, b"thing")).state == "idle"
+
+    looked_up(test)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_desk_that_fails_tells_whoever_waits_and_goes_on(when: When) -> None:
+    async def test(core: Core) -> None:
+        one, other = core.peer(), core.peer("other")
+        await told(core, b"thing", Described())
+        send(one, native.encode(native.WatchRequest(5, 60_000)), b"thing")
+        await core.settle()
+        with fail(LookupActor, message=Delivery, when=when) as fault:
+            answer = await ask(other, native.AboutRequest(6), b"thing")
+        assert fault.hits == 1
+        if when == "before":
+            assert isinstance(answer, native.Failure)
+            assert answer.code == "actor.failed"
+        else:
+            assert isinstance(answer, native.RouteResponse)
+        (lost,) = await answers(one)
+        assert isinstance(lost, native.Failure)
+        assert lost.code == "actor.stopped"
+        assert (await about(one, b"thing")).state == "idle"
 
     looked_up(test)
 
