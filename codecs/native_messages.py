@@ -6,6 +6,14 @@ from typing import Self
 
 from rillnode.codecs.bare import UInt
 from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.routing.about import (
+    AboutRequest,
+    ListRoutesRequest,
+    RouteResponse,
+    RoutesResponse,
+    StopRequest,
+    WatchRequest,
+)
 
 
 @dataclass(slots=True)
@@ -515,6 +523,10 @@ Request = (
     | ServeRequest
     | StopServingRequest
     | AnswerRequest
+    | AboutRequest
+    | WatchRequest
+    | StopRequest
+    | ListRoutesRequest
 )
 
 Response = (
@@ -530,5 +542,7 @@ Response = (
     | SinkEndsResponse
     | DoneResponse
     | CallsResponse
+    | RouteResponse
+    | RoutesResponse
     | Failure
 )

@@ -21,6 +21,9 @@ from rillnode.actors.core.access import NODE_PRINCIPAL, Access
 from rillnode.actors.core.backup import ADDRESS as BACKUP_ADDRESS
 from rillnode.actors.core.backup import BackupActor
 from rillnode.actors.core.links.connection import ConnectionEvents, Drain, PeerContext
+from rillnode.actors.core.lookup.desk import ADDRESS as LOOKUP_ADDRESS
+from rillnode.actors.core.lookup.desk import LookupActor
+from rillnode.actors.core.lookup.streams import INDEX_PREFIX, index_stand_in
 from rillnode.actors.core.quotas import Quotas
 from rillnode.actors.core.status import ADDRESS as STATUS_ADDRESS
 from rillnode.actors.core.status import StatusActor
@@ -54,14 +57,17 @@ from rillnode.codecs.errors import ActorError, NodeFailed
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
+from rillnode.codecs.routing.routes import Route
 from rillnode.node.backup import remove_abandoned_copies
 from rillnode.node.client.client import Client
+from rillnode.node.client.lookup import About
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
 from rillnode.node.config import Config, check_config
 from rillnode.node.config.rules import check_principals
 from rillnode.node.entered import Entered
 from rillnode.node.http.listener import listen_status
+from rillnode.node.iteration import Iteration
 from rillnode.node.keys.files import read_key, read_or_make_key
 from rillnode.node.listening import listen_noise, listen_ockam
 from rillnode.node.observation import Observation, Parts
@@ -260,6 +266,14 @@ class Node:
         check_principals(allow)
         self._running_hosting().on_demand(prefix, make, allow)
 
+    async def about(self, route: Route | str) -> About:
+        """What is at the end of a route; see `Client.about`."""
+        return await self.client.about(route)
+
+    def routes(self, pattern: str = "*", *, kind: str = "") -> Iteration[About]:
+        """Everything that has a route on the node; see `Client.routes`."""
+        return self.client.routes(pattern, kind=kind)
+
     @property
     def actor_system(self) -> ActorSystem:
         """Thespian's face of the engine; on the node's loop its `ask` is awaited.
@@ -449,6 +463,7 @@ class Node:
         for address in index_service.ADDRESSES:
             router.register(address, self._indexes)
         router.register(STATUS_ADDRESS, status)
+        router.register(LOOKUP_ADDRESS, system.spawn(partial(LookupActor, context)))
         self._observed.spawned(context, self._peers)
         self._serving = serving.ServingContext(system, router, self._access, self._entropy)
         services = system.spawn(partial(serving.ServingService, self._serving))
@@ -458,6 +473,7 @@ class Node:
         router.register(BACKUP_ADDRESS, system.spawn(backup))
         router.register_resolver(ADDRESS_PREFIX, stream_resolver(context))
         router.register_guard(ADDRESS_PREFIX, stream_guard(self._access))
+        router.register_stand_in(INDEX_PREFIX, index_stand_in(self._indexes))
         for prefix in (ADDRESS_PREFIX, service.ADDRESSES[0]):  # all services' begin with that
             router.register_refusal(prefix, not_done)
         core = Core(

@@ -133,6 +133,10 @@ class TopicActor(LodgerActor[TopicKey]):
         if self._feed.in_use:
             self._context.feeds[self._key] = self._feed
 
+    def followed_by(self, session: Session) -> str:
+        """The topic's stream, where a client follows it."""
+        return self._name if session in self._feed.followers else ""
+
     @property
     def unused(self) -> bool:
         """Whether there is no such topic."""

@@ -16,8 +16,10 @@ from rillnode.codecs.limits import OPENS_MAX
 from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.routes import Route, local
+from rillnode.node.client import lookup
 from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.client.documents import make_checkpoint, node_status
+from rillnode.node.client.lookup import About
 from rillnode.node.client.messages import ANSWER_SECONDS, as_route
 from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
@@ -351,6 +353,63 @@ class Client(Correspondent):
         )
         self._channels.add(channel)
         return channel
+
+    async def about(self, route: Route | str, *, timeout_seconds: float = ANSWER_SECONDS) -> About:
+        """What is at the end of a route, here or at a node behind this one; nothing is woken.
+
+        Without a grant of `admin` a client knows what is its own, what its grants name, and what
+        it may send to.
+
+        Raises:
+            CodecError: the text is no route.
+            RequestError: `address.unknown`, nothing is there, or nothing that this client may know
+                of; `peer.unreachable`, `route.busy`.
+            ActorError, TransportError: as `ask`.
+        """
+        return await lookup.about(self.messages, as_route(route), timeout_seconds)
+
+    def routes(
+        self,
+        pattern: str = "*",
+        *,
+        kind: str = "",
+        at: Route | str = "",
+        timeout_seconds: float = ANSWER_SECONDS,
+    ) -> Iteration[About]:
+        """All that has a route, as `about` would tell of each; fetched as it is asked for.
+
+        Args:
+            pattern: of what is wanted: of the address, or of the name.
+            kind: these alone, as `About.kind` has it.
+            at: leads to another node, such as `peer/core`.
+            timeout_seconds: how long each page may take.
+
+        Raises:
+            CodecError: `at` is no route.
+        """
+        found = lookup.pages(self.messages, as_route(at), pattern, kind, timeout_seconds)
+        return iterate(found)
+
+    async def watch(self, route: Route | str) -> About:
+        """Wait until what is at the end of a route has ended; return how it was last.
+
+        Raises:
+            RequestError, ActorError, TransportError: as `about`.
+        """
+        return await lookup.watch(self.messages, as_route(route))
+
+    async def stop(self, route: Route | str, *, timeout_seconds: float = ANSWER_SECONDS) -> None:
+        """Have what is at the end of a route stop: its owner may, and who is granted `admin`.
+
+        A link is closed, a subscription ends and its subscriber is told, an actor of an application
+        works off what waits; a stream's actor goes, and the next message brings it back.
+
+        Raises:
+            RequestError: `route.kept`, such a thing is not stopped, and what to do instead;
+                `route.refused`, not by this client; else as `about`.
+            ActorError, TransportError: as `about`.
+        """
+        await lookup.stop(self.messages, as_route(route), timeout_seconds)
 
     async def ping(self, peer: str, *, timeout_seconds: float = ANSWER_SECONDS) -> float:
         """Ask whether a peer of the node answers; return the round trip's seconds.
