@@ -613,7 +613,7 @@ class SharedLogStore:
         try:
             while page.more and shard.is_ready:
                 after = page.records[-1].name if page.records else ""
-                generation, page = shard.applied, ListStreams(after=after)
+                generation, page = shard.applied, ListStreams(after=after, names_only=True)
                 await self._ask(number, page)
                 for record in page.records:
                     listed = FindStream(name=record.name)
@@ -783,9 +783,17 @@ class SharedLogStore:
         after, more = operation.after, True
         while more and not operation.full:
             room = operation.limit - len(operation.records)
-            page = ListStreams(after=after, prefix=operation.prefix, limit=room)
+            page = ListStreams(
+                after=after, prefix=operation.prefix, limit=room, names_only=operation.names_only
+            )
             await self._ask(CATALOGUE, page)
             more = page.more
+            if operation.names_only:
+                # No view but the catalogue's is needed for it.
+                for record in page.records:
+                    after = record.name
+                    operation.take(record, [])
+                continue
             asked: dict[int, ReadExtents] = {}
             for record in page.records:
                 after = record.name

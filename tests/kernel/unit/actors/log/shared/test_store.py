@@ -564,6 +564,25 @@ def test_a_trim_at_an_idle_shard_goes_before_what_is_appended_after_it(tmp_path:
     in_virtual_time(work())
 
 
+def test_names_are_listed_without_a_view_but_that_of_the_catalogue(tmp_path: Path) -> None:
+    async def work() -> None:
+        servers = new_servers()
+        one, other = (Node(servers, tmp_path / str(n)) for n in range(2))
+        names = sorted(name_in(number) for number in range(3))
+        for name in names:
+            await one.stream(name)
+        await other.read(GetRecord(key="fresh"))
+        page = await other.read(ListStreams(names_only=True, limit=2))
+        rest = await other.read(ListStreams(names_only=True, after=page.records[-1].name))
+        assert [record.name for record in (*page.records, *rest.records)] == names
+        assert (page.more, rest.more) == (True, False)
+        assert [view["shard"] for view in other.store.describe()["views"]] == [0]
+        await one.close()
+        await other.close()
+
+    in_virtual_time(work())
+
+
 def test_views_that_nobody_uses_are_closed_and_opened_again(tmp_path: Path) -> None:
     async def work() -> None:
         node = Node(new_servers(), tmp_path, view=rocks_view, idle_seconds=0.1)
