@@ -29,6 +29,7 @@ from rillnode.actors.log import (
     WriteOperation,
 )
 from rillnode.actors.log.copying import Piece
+from rillnode.actors.log.nodes import NODES
 from rillnode.actors.log.records import BESIDE_LOGS, beside_log
 from rillnode.actors.log.rocks.copy import RocksCopy
 from rillnode.actors.log.rocks.layout import (
@@ -70,7 +71,7 @@ _STREAM_MARK: Final = f"{COPYING}/stream/"
 _OF_LOG: Final = COPY_KEY
 _OF_STREAM: Final = COPY_KEY + b"s"
 
-_OWN: Final = (record_key(COPYING), record_key(CLAIM))
+_OWN: Final = (record_key(COPYING), record_key(CLAIM), record_key(NODES))
 _BESIDE: Final = record_key(BESIDE_LOGS)
 
 

@@ -76,6 +76,7 @@ class SharedOptions:
         late_frames: a view that lacks so many takes a snapshot, where there is a newer one.
         snapshot_bytes: frames behind the newest snapshot, by which another one is made.
         snapshot_seconds: a node waits up to so long before it makes one, so that one of them does.
+        serve: what the node holds always, and never; see `Holding`.
     """
 
     shards: int = 16
@@ -89,6 +90,7 @@ class SharedOptions:
     late_frames: int = 4_096
     snapshot_bytes: int = 268_435_456
     snapshot_seconds: float = 10.0
+    serve: tuple[str, ...] = ()
 
 
 class View(Protocol):

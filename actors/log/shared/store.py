@@ -50,11 +50,13 @@ from rillnode.actors.log import (
     logs_of,
 )
 from rillnode.actors.log.completion import closed_error, deliver, tell
+from rillnode.actors.log.nodes import NODES
 from rillnode.actors.log.rocks.checkpoint import Checkpoint
 from rillnode.actors.log.rocks.format import check_copied
 from rillnode.actors.log.rocks.tables import open_error
 from rillnode.actors.log.shared.applying import ApplyFrame, encode_identity, version_of
 from rillnode.actors.log.shared.frames import BeginLog, PutListing, SharedOperation
+from rillnode.actors.log.shared.holding import Holding, elsewhere
 from rillnode.actors.log.shared.placement import CATALOGUE, Placement, PlaceOf
 from rillnode.actors.log.shared.port import Blobs, LogLost, SharedLog, unreachable
 from rillnode.actors.log.shared.shard import Shard, SharedOptions, View
@@ -76,6 +78,9 @@ CLOSE_SECONDS: Final = 5.0
 
 CONNECTION_SECONDS: Final = 1.0
 """How often it is looked whether the engine is there."""
+
+NODES_MAX: Final = 256
+"""Nodes of which it is known what they serve."""
 
 LISTING_SECONDS: Final = 5.0
 """A stream that another node has made or removed must be in the catalogue by then."""
@@ -144,6 +149,10 @@ class SharedLogStore:
         self._loop = loop
         self._places = places
         self._placement: Placement | None = None
+        # None: whatever is used, as nothing else is said.
+        self._holding = Holding(options.serve) if options.serve else None
+        # Shards whose views are never closed.
+        self._held = {CATALOGUE}
         self._identity = b""
         self._shards: dict[int, Shard] = {}
         self._watching = Watching(self._done)
@@ -247,6 +256,8 @@ class SharedLogStore:
         self._opening.set_result(None)
         self._begin(self._close_idle())
         self._begin(self._watch_connection())
+        if self._holding is not None:
+            self._begin(self._hold(self._holding))
         self.health_changed()
         for watch in self._watching.logs.values():
             self._begin(self._look_at(watch))
@@ -316,13 +327,52 @@ class SharedLogStore:
         seconds = self.options.idle_seconds
         while True:
             await asyncio.sleep(seconds / 4)
-            watched = {self._place.of_log(log) for log in self._watching.logs} | {CATALOGUE}
+            watched = {self._place.of_log(log) for log in self._watching.logs} | self._held
             before = self._loop.time() - seconds
             for number, shard in list(self._shards.items()):
                 idle = shard.is_ready and shard.is_idle and shard.last_used < before
                 if idle and number not in watched:
                     logger.info("view_closed", extra={"shard": number})
                     await shard.rest()
+
+    async def _hold(self, holding: Holding) -> None:
+        """Open the views that this node holds always."""
+        for number in range(self._place.shards):
+            if holding.of_shard(number):
+                self._held.add(number)
+                self._shard(number).ensure()
+        page = ListStreams(more=holding.names_streams)
+        while page.more:
+            after = page.records[-1].name if page.records else ""
+            page = ListStreams(after=after, names_only=True)
+            try:
+                await self._ask(CATALOGUE, page)
+            except StoreError:
+                await asyncio.sleep(self.options.retry_seconds)
+                page = ListStreams(more=True)
+            for record in page.records:
+                self._hold_stream(record)
+
+    def _hold_stream(self, record: StreamRecord) -> None:
+        number = self._place.of_stream_id(record.id)
+        if self._holding is not None and self._holding.of_stream(record.name, number):
+            self._held.add(number)
+            self._shard(number).ensure()
+
+    def _holds(self, operation: Operation, number: int) -> bool:
+        """Whether this node may answer, or carry out, what lies in a shard."""
+        if self._holding is None:
+            return True
+        name = _named(operation)
+        if name is None:
+            return self._holding.of_shard(number) is not False
+        return self._holding.of_stream(name, number) is not False
+
+    async def _send_away(self, operation: Operation, number: int) -> None:
+        """Refuse what this node does not serve, naming those that do."""
+        told = ListRecords(prefix=NODES, limit=NODES_MAX)
+        await self._ask(CATALOGUE, told)
+        raise elsewhere(_named(operation), number, told.records)
 
     async def _watch_connection(self) -> None:
         """Tell when the engine has been away for as long as a write waits for it, and is back."""
@@ -435,12 +485,18 @@ class SharedLogStore:
                 "shard": shard.number,
                 "sequence": shard.applied,
                 "behind": max(0, shard.known - shard.applied),
+                "always": shard.number in self._held,
                 "error": None if shard.refusal is None else shard.refusal.code,
             }
             for shard in self._shards.values()
         ]
         count = 0 if self._placement is None else self._placement.shards
-        return {**self.log.describe(), "shards": count, "views": shards}
+        return {
+            **self.log.describe(),
+            "shards": count,
+            "serve": list(self.options.serve),
+            "views": shards,
+        }
 
     # Writes ----------------------------------------------------------------------------------
 
@@ -458,6 +514,9 @@ class SharedLogStore:
                 number = self._shard_of(operation)
             except StoreError as error:
                 self.refused((operation,), error)
+                return
+            if not self._holds(operation, number):
+                self._begin(self._ending(operation, self._send_away(operation, number)))
                 return
             sweep = operation if isinstance(operation, Trim) and operation.at_hand else None
             if sweep is not None and not self._is_ready(number):
@@ -560,6 +619,11 @@ class SharedLogStore:
         is_news = not is_own and frame.sequence > self._shards[shard].history
         self._watching.landed(frame, is_own=not is_news)
         self._look_at_size(shard, frame, is_own=is_own)
+        if self._holding is not None and shard == CATALOGUE:
+            for one in frame.operations:
+                record = one.record if isinstance(one, PutListing | PutStream) else None
+                if record is not None and one.error is None:
+                    self._hold_stream(record)
         if is_own:
             return
         if shard == CATALOGUE:
@@ -646,7 +710,12 @@ class SharedLogStore:
         if self._placement is not None and self._refusal is None:
             number = self._direct(operation)
             shard = self._shards.get(number) if number is not None else None
-            if shard is not None and shard.is_ready and shard.view is not None:
+            if (
+                shard is not None
+                and shard.is_ready
+                and shard.view is not None
+                and self._holds(operation, shard.number)
+            ):
                 shard.last_used = self._loop.time()
                 return shard.view.read(operation)
         elif self._refusal is not None:
@@ -681,8 +750,12 @@ class SharedLogStore:
             await self._list_indexes(operation)
         else:
             number = self._direct(operation)
+            is_fresh = number is None
             if number is None:
                 number = self._shard_to_read(operation)
+            if not self._holds(operation, number):
+                await self._send_away(operation, number)
+            if is_fresh:
                 await self._shard(number).fresh()
             await self._ask(number, operation)
         self._done((operation,))
@@ -798,6 +871,8 @@ class SharedLogStore:
             for record in page.records:
                 after = record.name
                 number = place.of_stream_id(record.id)
+                if not self._holds(FindStream(name=record.name), number):
+                    continue
                 if not operation.at_hand or self._is_ready(number):
                     logs = asked.setdefault(number, ReadExtents(logs=[])).logs
                     logs += logs_of(record.id, record.partitions)
@@ -817,12 +892,13 @@ class SharedLogStore:
 
     async def _list_indexes(self, operation: ListIndexes) -> None:
         """The positions of all streams, in order."""
-        pages = [
-            ListIndexes(after=operation.after, limit=operation.limit)
-            for _ in range(self._place.shards)
-        ]
-        await asyncio.gather(*(self._ask(number, page) for number, page in enumerate(pages)))
-        merged = heapq.merge(*(page.indexes for page in pages), key=lambda one: one[0])
+        pages = {
+            number: ListIndexes(after=operation.after, limit=operation.limit)
+            for number in range(self._place.shards)
+            if self._holds(operation, number)
+        }
+        await asyncio.gather(*(self._ask(number, page) for number, page in pages.items()))
+        merged = heapq.merge(*(page.indexes for page in pages.values()), key=lambda one: one[0])
         operation.indexes = [one for _, one in zip(range(operation.limit), merged, strict=False)]
 
     # News ------------------------------------------------------------------------------------
@@ -836,6 +912,8 @@ class SharedLogStore:
     async def _look_at(self, watch: Watch) -> None:
         """What is watched may be there already; in a view that is not open `opened` looks again."""
         number = self._place.of_log(watch.log)
+        if not self._holds(watch, number):
+            return  # nothing is heard of it here
         shard = self._shard(number)
         if not shard.is_ready:
             shard.ensure()
@@ -854,6 +932,21 @@ class SharedLogStore:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _named(operation: Operation) -> str | None:
+    """The stream that an operation is about, where it names one."""
+    match operation:
+        case PutStream(record=StreamRecord(name=name)) | RemoveStream(name=name):
+            return name
+        case FindStream(name=name):
+            return name
+        case SaveIndex(key=key) | LoadIndex(key=key):
+            return key.stream
+        case ListIndexes(stream=name) if name:
+            return name
+        case _:
+            return None
 
 
 def _listing(record: StreamRecord, generation: int, *, gone: bool) -> PutListing:
