@@ -112,6 +112,9 @@ from rillnode.codecs.native_messages import (
     OpenManyResponse as OpenManyResponse,
 )
 from rillnode.codecs.native_messages import (
+    NodeAddress as NodeAddress,
+)
+from rillnode.codecs.native_messages import (
     OpenRequest as OpenRequest,
 )
 from rillnode.codecs.native_messages import (

@@ -23,7 +23,7 @@ from rillnode.node.client.lookup import About
 from rillnode.node.client.messages import ANSWER_SECONDS, as_route
 from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
-from rillnode.node.client.session import Connect, Session
+from rillnode.node.client.session import Connect, Follow, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.keys.files import read_key
@@ -455,6 +455,15 @@ def noise_connect(
     return open_link
 
 
+def noise_follow(identity: Identity, *, chacha: bool = False) -> Follow:
+    """Ways to nodes that others have named, by the same key; each must prove who it is."""
+
+    def follow(node: native.NodeAddress) -> Connect:
+        return noise_connect(f"noise://{node.address}", identity, node.identity, chacha=chacha)
+
+    return follow
+
+
 async def connect(
     url: str,
     *,
@@ -465,6 +474,9 @@ async def connect(
     chacha: bool = False,
 ) -> Client:
     """Connect to a node's `noise` listener.
+
+    Where the node says that others serve a stream, which on a shared log its configuration may
+    have (`store.serve`), the client goes to one of these for it, by the same key.
 
     Args:
         url: `noise://host:port`.
@@ -485,7 +497,7 @@ async def connect(
     if identity is None:
         identity = Identity.generate() if key_file is None else read_key(Path(key_file))
     way = noise_connect(url, identity, node_identity, chacha=chacha)
-    session = Session(way, reconnect=reconnect)
+    session = Session(way, reconnect=reconnect, follow=noise_follow(identity, chacha=chacha))
     try:
         await session.open()
     except HandshakeError as error:
