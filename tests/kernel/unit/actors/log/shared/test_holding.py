@@ -30,6 +30,10 @@ def views(node: Node) -> set[int]:
     return {view["shard"] for view in node.store.describe()["views"]}
 
 
+async def views_of(node: Node, shards: set[int]) -> None:
+    await until(lambda: views(node) == shards)
+
+
 def where(operation: Operation) -> list[tuple[str, str]]:
     """The nodes that a refused operation is to be asked of."""
     assert operation.error is not None
@@ -194,7 +198,7 @@ def test_what_a_node_holds_always_is_open_before_anybody_asks_and_stays_so(tmp_p
         await other.stream(early)
         for rules in (("shard:1",), (early,)):
             node = Node(servers, tmp_path / "1", seed=1, serve=(*rules, late), idle_seconds=4.0)
-            await until(lambda: views(node) == {0, 1})
+            await views_of(node, {0, 1})
             await asyncio.sleep(20.0)
             assert views(node) == {0, 1}
             assert [view["always"] for view in node.store.describe()["views"]] == [True, True]
@@ -202,7 +206,7 @@ def test_what_a_node_holds_always_is_open_before_anybody_asks_and_stays_so(tmp_p
         node = Node(servers, tmp_path / "2", seed=2, serve=(late,), idle_seconds=4.0)
         await node.read(GetRecord(key="fresh"))
         log = await other.stream(late)
-        await until(lambda: views(node) == {0, 2})
+        await views_of(node, {0, 2})
         await asyncio.sleep(20.0)
         await other.push(log, b"x")
         await asyncio.sleep(5.0)
