@@ -148,6 +148,29 @@ def test_a_native_client_goes_where_its_stream_is_served_and_works_on(tmp_path: 
     with_log(test, tmp_path)
 
 
+def test_what_is_pushed_to_many_streams_at_once_is_stored_where_each_is_served(
+    tmp_path: Path,
+) -> None:
+    async def test(log: Log) -> None:
+        never = await log.node("never", "!logs*")
+        await log.node("always", "logs*", "!*")
+        async with await connect_to(never) as client:
+            names = [f"{kind}-{number}" for number in range(4) for kind in ("logs", "mine")]
+            streams = [await client.stream(name) for name in names]
+            for turn in range(3):
+                pushed = [stream.push_nowait(b"%d" % turn) for stream in streams]
+                pushed += [stream.push_nowait(b"again") for stream in streams]
+                indexes = await asyncio.gather(*pushed)
+                assert indexes == [2 * turn] * len(names) + [2 * turn + 1] * len(names)
+            for stream in streams:
+                found = [entry.data for entry in await stream.pull()]
+                assert found == [b"0", b"again", b"1", b"again", b"2", b"again"]
+        served = {info.name for info in await never.client.streams()}
+        assert served == {name for name in names if name.startswith("mine")}
+
+    with_log(test, tmp_path)
+
+
 def test_a_blocking_client_goes_there_too(tmp_path: Path) -> None:
     async def test(log: Log) -> None:
         never = await log.node("never", "!logs*")

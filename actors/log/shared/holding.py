@@ -63,8 +63,8 @@ class Holding:
 
     @property
     def names_streams(self) -> bool:
-        """Whether some streams are held always, in whatever shards they are."""
-        return any(rule.always and rule.shards is None for rule in self._rules)
+        """Whether it says something of streams, in whatever shards they are."""
+        return any(rule.shards is None for rule in self._rules)
 
 
 def shards_of(text: str) -> range | None:

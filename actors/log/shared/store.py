@@ -151,8 +151,9 @@ class SharedLogStore:
         self._placement: Placement | None = None
         # None: whatever is used, as nothing else is said.
         self._holding = Holding(options.serve) if options.serve else None
-        # Shards whose views are never closed.
+        # Shards whose views are never closed; and names of streams that are never held, by id.
         self._held = {CATALOGUE}
+        self._never: dict[int, str] = {}
         self._identity = b""
         self._shards: dict[int, Shard] = {}
         self._watching = Watching(self._done)
@@ -336,7 +337,7 @@ class SharedLogStore:
                     await shard.rest()
 
     async def _hold(self, holding: Holding) -> None:
-        """Open the views that this node holds always."""
+        """Learn what this node holds always, and never, and open the views of the first."""
         for number in range(self._place.shards):
             if holding.of_shard(number):
                 self._held.add(number)
@@ -351,19 +352,38 @@ class SharedLogStore:
                 await asyncio.sleep(self.options.retry_seconds)
                 page = ListStreams(more=True)
             for record in page.records:
-                self._hold_stream(record)
+                self._learn(holding, record)
 
-    def _hold_stream(self, record: StreamRecord) -> None:
+    def _learn(self, holding: Holding, record: StreamRecord) -> None:
         number = self._place.of_stream_id(record.id)
-        if self._holding is not None and self._holding.of_stream(record.name, number):
+        holds = holding.of_stream(record.name, number)
+        if holds:
             self._held.add(number)
             self._shard(number).ensure()
+        elif holds is not None:
+            self._never[record.id] = record.name
+
+    def _named(self, operation: Operation) -> str | None:
+        """The stream that an operation is about, where that is known."""
+        match operation:
+            case PutStream(record=StreamRecord(name=name)) | RemoveStream(name=name):
+                return name
+            case FindStream(name=name, id=stream_id):
+                return name or self._never.get(stream_id)
+            case SaveIndex(key=key) | LoadIndex(key=key):
+                return key.stream
+            case ListIndexes(stream=name):
+                return name or None
+            case Append(log=log) | Read(log=log) | ListKeys(log=log) | Trim(log=log):
+                return self._never.get(log >> 32)
+            case _:
+                return None
 
     def _holds(self, operation: Operation, number: int) -> bool:
         """Whether this node may answer, or carry out, what lies in a shard."""
         if self._holding is None:
             return True
-        name = _named(operation)
+        name = self._named(operation)
         if name is None:
             return self._holding.of_shard(number) is not False
         return self._holding.of_stream(name, number) is not False
@@ -372,7 +392,7 @@ class SharedLogStore:
         """Refuse what this node does not serve, naming those that do."""
         told = ListRecords(prefix=NODES, limit=NODES_MAX)
         await self._ask(CATALOGUE, told)
-        raise elsewhere(_named(operation), number, told.records)
+        raise elsewhere(self._named(operation), number, told.records)
 
     async def _watch_connection(self) -> None:
         """Tell when the engine has been away for as long as a write waits for it, and is back."""
@@ -617,13 +637,13 @@ class SharedLogStore:
         """A frame was carried out on a view."""
         # What was there when the view was first opened is no news.
         is_news = not is_own and frame.sequence > self._shards[shard].history
-        self._watching.landed(frame, is_own=not is_news)
-        self._look_at_size(shard, frame, is_own=is_own)
-        if self._holding is not None and shard == CATALOGUE:
+        if self._holding is not None:
             for one in frame.operations:
                 record = one.record if isinstance(one, PutListing | PutStream) else None
                 if record is not None and one.error is None:
-                    self._hold_stream(record)
+                    self._learn(self._holding, record)
+        self._watching.landed(frame, is_own=not is_news)
+        self._look_at_size(shard, frame, is_own=is_own)
         if is_own:
             return
         if shard == CATALOGUE:
@@ -932,21 +952,6 @@ class SharedLogStore:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _named(operation: Operation) -> str | None:
-    """The stream that an operation is about, where it names one."""
-    match operation:
-        case PutStream(record=StreamRecord(name=name)) | RemoveStream(name=name):
-            return name
-        case FindStream(name=name):
-            return name
-        case SaveIndex(key=key) | LoadIndex(key=key):
-            return key.stream
-        case ListIndexes(stream=name) if name:
-            return name
-        case _:
-            return None
 
 
 def _listing(record: StreamRecord, generation: int, *, gone: bool) -> PutListing:

@@ -142,7 +142,7 @@ def test_a_node_refuses_what_it_never_holds_and_names_who_does(tmp_path: Path) -
         await other.write(PutRecord(key=record.key, value=record.encode()))
         never, mine = name_in(1), name_in(2)
         log = await other.stream(never)
-        await other.stream("logs")
+        logs = await other.stream("logs")
         await other.push(log, b"x")
         assert await node.stream(mine)
         key = SavedIndexKey("logs", 0, "c")
@@ -158,6 +158,12 @@ def test_a_node_refuses_what_it_never_holds_and_names_who_does(tmp_path: Path) -
             await node.push(log, b"y"),
         ]
         assert [where(one) for one in operations] == [[("b:4100", "ab" * 32)]] * len(operations)
+        # Also by who knows but the log of what is refused by name, though its shard is in use.
+        await until(lambda: bool(node.store._never))  # pyright: ignore[reportPrivateUsage]
+        for late in (logs, await other.stream("logs-3")):
+            await until(lambda log=late: log >> 32 in node.store._never)  # pyright: ignore[reportPrivateUsage]
+            assert where(await node.push(late, b"y"))
+            assert where(await node.read(FindStream(id=late >> 32)))
         assert 1 not in views(node)
         assert await other.texts(log) == [b"x"]
         await node.close()
