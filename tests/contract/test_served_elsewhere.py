@@ -84,8 +84,8 @@ class Log:
         """Whether a node knows of another one."""
         found = GetRecord(key=NODES + other.identity)
         store: Any = node._store  # pyright: ignore[reportPrivateUsage]
-        shard = store._shards[0]
-        await store._ask(0, found)
+        shard = store.shards[0]
+        await store.shards.ask(0, found)
         assert shard.number == 0
         return found.value is not None
 
@@ -93,7 +93,7 @@ class Log:
 async def tell(node: Node, key: str, value: bytes | None) -> None:
     """Write what a node is told of others."""
     store: Any = node._store  # pyright: ignore[reportPrivateUsage]
-    await store._waiting_for(put := PutRecord(key=key, value=value), store._shard(0).submit)
+    await store.shards.wait_for(put := PutRecord(key=key, value=value), store.shards[0].submit)
     assert put.error is None
 
 
@@ -264,7 +264,7 @@ def test_a_node_tells_of_an_address_that_is_configured_and_of_no_wildcard(
             node = await log.node(name, config=replace(config, noise=noise))
             found = GetRecord(key=NODES + node.identity)
             store: Any = node._store  # pyright: ignore[reportPrivateUsage]
-            await store._ask(0, found)
+            await store.shards.ask(0, found)
             assert found.value is not None
             record = NodeRecord.decode(found.value)
             assert record is not None

@@ -159,9 +159,9 @@ def test_a_node_refuses_what_it_never_holds_and_names_who_does(tmp_path: Path) -
         ]
         assert [where(one) for one in operations] == [[("b:4100", "ab" * 32)]] * len(operations)
         # Also by who knows but the log of what is refused by name, though its shard is in use.
-        await until(lambda: bool(node.store._never))  # pyright: ignore[reportPrivateUsage]
+        await until(lambda: bool(node.store._held._never))  # pyright: ignore[reportPrivateUsage]
         for late in (logs, await other.stream("logs-3")):
-            await until(lambda log=late: log >> 32 in node.store._never)  # pyright: ignore[reportPrivateUsage]
+            await until(lambda log=late: log >> 32 in node.store._held._never)  # pyright: ignore[reportPrivateUsage]
             assert where(await node.push(late, b"y"))
             assert where(await node.read(FindStream(id=late >> 32)))
         assert 1 not in views(node)
@@ -217,7 +217,7 @@ def test_what_a_node_holds_always_is_open_before_anybody_asks_and_stays_so(tmp_p
         await other.push(log, b"x")
         await asyncio.sleep(5.0)
         assert await node.texts(log) == [b"x"]
-        assert node.store._shards[2].is_ready  # pyright: ignore[reportPrivateUsage]
+        assert node.store.shards[2].is_ready
         await node.close()
         await other.close()
 

@@ -28,7 +28,7 @@ from rillnode.actors.log import (
     Trim,
 )
 from rillnode.actors.log.rocks.tables import Changes, Tables
-from rillnode.actors.log.shared import applying, shard, store
+from rillnode.actors.log.shared import applying, catalogue, shard
 from rillnode.actors.log.shared.frames import FRAME_VERSION, decode_frame
 from rillnode.actors.log.shared.memory_log import MemoryServers
 from rillnode.codecs.entries import pack_body
@@ -112,7 +112,7 @@ def test_an_engine_that_fails_otherwise_than_it_says_costs_what_was_under_way(
         with monkeypatch.context() as patch:
             patch.setattr(other.log, call, failing)
             if call == "span":
-                await other.store._shard(1).rest()  # pyright: ignore[reportPrivateUsage]
+                await other.store.shards[1].rest()
             await node.push(log, b"meanwhile")
             assert code(await other.push(log, b"x")) in ("", "store.failed", "store.unreachable")
         await asyncio.sleep(2 * shard.REOPEN_SECONDS + 1.0)
@@ -593,7 +593,7 @@ def test_views_that_nobody_uses_are_closed_and_opened_again(tmp_path: Path) -> N
             tasks = [asyncio.create_task(node.texts(log)) for _ in range(3)]
             for found in await asyncio.gather(*tasks):
                 assert found == [b"%d" % n for n in range(number + 1)]
-        assert node.store._shard(0).is_ready  # pyright: ignore[reportPrivateUsage]
+        assert node.store.shards[0].is_ready
         await node.close()
 
     asyncio.run(work())
@@ -614,7 +614,7 @@ def test_what_became_of_a_stream_is_listed_by_another_node(
         await other.fresh(log)
         if what != "made":
             await one.stream(name)
-        monkeypatch.setattr(one.store._shard(0), "submit", passed_over)  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(one.store.shards[0], "submit", passed_over)
         write: Any = RemoveStream(name=name)
         record = (await one.read(FindStream(name=name))).record
         if what == "made":
@@ -626,7 +626,7 @@ def test_what_became_of_a_stream_is_listed_by_another_node(
         one.store.submit(write)
         await asyncio.sleep(0.1)
         await one.die()
-        await asyncio.sleep(store.LISTING_SECONDS + 1.0)
+        await asyncio.sleep(catalogue.LISTING_SECONDS + 1.0)
         page = await other.read(ListStreams())
         found = {one.name: one for one in page.records}
         assert (name in found) == (what != "removed")
@@ -640,13 +640,13 @@ def test_what_became_of_a_stream_is_listed_by_another_node(
 def test_what_became_of_a_stream_is_listed_though_all_who_saw_it_were_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "LISTING_SECONDS", 0.2)
+    monkeypatch.setattr(catalogue, "LISTING_SECONDS", 0.2)
 
     async def work() -> None:
         servers = new_servers()
         node = Node(servers, tmp_path, view=rocks_view)
         await node.stream(name_in(0))
-        monkeypatch.setattr(node.store._shard(0), "submit", passed_over)  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(node.store.shards[0], "submit", passed_over)
         node.store.submit(PutStream(record=StreamRecord(name=name_in(1))))
         await asyncio.sleep(0.3)
         await node.die()
@@ -664,12 +664,12 @@ def test_a_listing_that_was_refused_is_written_later(tmp_path: Path) -> None:
     async def work() -> None:
         node = Node(new_servers(), tmp_path)
         await node.stream(name_in(0))
-        catalogue = node.store._shard(0)  # pyright: ignore[reportPrivateUsage]
-        catalogue.refusal = StoreError("store.full", "")
+        first = node.store.shards[0]
+        first.refusal = StoreError("store.full", "")
         made = await node.write(PutStream(record=StreamRecord(name=name_in(1))))
         assert code(made) == ""
-        catalogue.refusal = None
-        await asyncio.sleep(store.LISTING_SECONDS + 1.0)
+        first.refusal = None
+        await asyncio.sleep(catalogue.LISTING_SECONDS + 1.0)
         names = [one.name for one in (await node.read(ListStreams())).records]
         assert sorted(names) == sorted([name_in(0), name_in(1)])
         await node.close()
