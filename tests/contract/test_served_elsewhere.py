@@ -139,7 +139,7 @@ def test_a_native_client_goes_where_its_stream_is_served_and_works_on(tmp_path: 
             assert caught.value.code == "stream.removed"
 
         async def left() -> bool:
-            return always.status()["listeners"]["noise"]["links"] == 0
+            return bool(always.status()["listeners"]["noise"]["links"] == 0)
 
         await eventually(left)
         served = {info.name for node in (never, always) for info in await node.client.streams()}

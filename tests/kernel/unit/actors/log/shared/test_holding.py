@@ -23,7 +23,7 @@ from rillnode.actors.log import (
 )
 from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.log.shared.holding import NODES_TOLD_MAX, Holding, elsewhere, shards_of
-from shared_nodes import Node, in_virtual_time, name_in, new_servers, until
+from shared_nodes import ANSWER_SECONDS, Node, in_virtual_time, name_in, new_servers, until
 
 
 def views(node: Node) -> set[int]:
@@ -159,11 +159,14 @@ def test_a_node_refuses_what_it_never_holds_and_names_who_does(tmp_path: Path) -
         ]
         assert [where(one) for one in operations] == [[("b:4100", "ab" * 32)]] * len(operations)
         # Also by who knows but the log of what is refused by name, though its shard is in use.
-        await until(lambda: bool(node.store._held._never))  # pyright: ignore[reportPrivateUsage]
         for late in (logs, await other.stream("logs-3")):
-            await until(lambda log=late: log >> 32 in node.store._held._never)  # pyright: ignore[reportPrivateUsage]
+            by_id = FindStream(id=late >> 32)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                while (await node.read(by_id)).error is None:
+                    await asyncio.sleep(0.01)
+                    by_id = FindStream(id=late >> 32)
+            assert where(by_id)
             assert where(await node.push(late, b"y"))
-            assert where(await node.read(FindStream(id=late >> 32)))
         assert 1 not in views(node)
         assert await other.texts(log) == [b"x"]
         await node.close()
